@@ -1,0 +1,150 @@
+"""What an engine offers to the layers above it: the one protocol through which the cache sees a model's memory.
+
+A sequence holds `length` tokens. Its memory has two parts, either of which may be absent:
+
+    [0 ····························· length)   attention: one cell per token, cut and shared by position
+                                      ^       the rest: one state, valid after exactly `length` tokens
+
+A *page* is the bytes of a stretch of the first part, a *snapshot* those of the second at one position. What mutates:
+`restore`, `fork`, `cut`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine
+belongs to one thread; only `cancel` may be called from another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class MemoryKind(Enum):
+    """What a model's memory can do, told apart at load."""
+
+    ATTENTION = "attention"  # cut anywhere
+    HYBRID = "hybrid"  # attention cells, and a recurrent state that cannot be cut
+    RECURRENT = "recurrent"  # only a state
+    WINDOW = "window"  # attention cells, and a sliding window that forgets
+    OPAQUE = "opaque"  # anything else: saved and loaded as a whole
+
+    @property
+    def has_pages(self) -> bool:
+        return self in (MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW)
+
+    @property
+    def has_snapshots(self) -> bool:
+        return self is not MemoryKind.ATTENTION
+
+
+class Bytes(Protocol):
+    """Saved bytes, wherever they live. They go when nobody refers to them any more."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Page:
+    """The attention of positions [start, end)."""
+
+    start: int
+    end: int
+    data: Bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    def part(self, start: int, end: int) -> "PagePart":
+        return PagePart(self, start, end)
+
+    def whole(self) -> "PagePart":
+        return PagePart(self, self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class PagePart:
+    """Positions [start, end) of a page: what is loaded of it. A page need not be split to be used in part."""
+
+    page: Page
+    start: int
+    end: int
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Snapshot:
+    """Everything that cannot be cut back, after exactly `position` tokens."""
+
+    position: int
+    data: Bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Take the attention of [0, length) from a live sequence, without copying."""
+
+    seq: int
+    length: int
+
+
+class Memory(Protocol):
+    """The memory of all sequences of one context."""
+
+    @property
+    def kind(self) -> MemoryKind: ...
+    @property
+    def fingerprint(self) -> str:
+        """Names model, library and settings: bytes saved under one are loaded under no other."""
+        ...
+
+    @property
+    def num_sequences(self) -> int: ...
+    @property
+    def num_cells(self) -> int: ...
+    @property
+    def free_cells(self) -> int:
+        """Tokens that can still be decoded or loaded before something must be dropped."""
+        ...
+
+    def length(self, seq: int) -> int: ...
+    def is_whole(self, seq: int) -> bool:
+        """False after a cancelled decode: attention stands at `length`, the rest is lost until `restore`."""
+        ...
+
+    def page_bytes(self, num_tokens: int) -> int: ...
+    def snapshot_bytes(self, position: int) -> int: ...
+
+    def save_page(self, seq: int, start: int, end: int) -> Page: ...
+    def save_snapshot(self, seq: int) -> Snapshot: ...
+
+    def restore(
+        self,
+        seq: int,
+        length: int,
+        *,
+        share: Share | None = None,
+        pages: Sequence[PagePart] = (),
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        """Make `seq` stand after exactly `length` tokens. The one way to load.
+
+        [0 ···· shared ···· s)[s ···· pages ···· length) and the snapshot at `length`. The shared part may come from
+        `seq` itself: going back in place. A sequence shared at its full length brings its state along and needs no
+        snapshot. On any failure `seq` is left empty, never half-restored.
+        """
+        ...
+
+    def can_cut(self, seq: int, length: int) -> bool: ...
+    def cut(self, seq: int, length: int) -> None: ...
+    def fork(self, source: int, target: int, length: int) -> None: ...
+    def park(self, seq: int, spare: int) -> None:
+        """Keep the state of `seq` in a spare sequence: a fork at its full length. `restore` with a share brings it back."""
+        ...
+
+    def drop(self, seq: int) -> None: ...

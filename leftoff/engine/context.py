@@ -1,0 +1,218 @@
+"""One llama.cpp context: decodes batches and moves state bytes. Every call that would abort the process is guarded here.
+
+It knows sequences only as numbers; what they hold, and what may be done with it, is `memory.py`'s business.
+"""
+
+import ctypes as C
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from leftoff.core import Logits, Tokens
+from leftoff.engine import abi
+from leftoff.engine.arena import Arena, Buffer, Raw, arena_for
+from leftoff.engine.errors import BlobError, CancelledError, EngineError, InputError, NoRoomError
+from leftoff.engine.model import Model
+
+KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
+MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the scratch sequence
+
+_NO_ROOM, _ABORTED = 1, 2
+
+
+def default_threads() -> int:
+    """One thread per physical core this process may use: a second one per core slows decoding down."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cores = set()
+    for cpu in allowed:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
+    return max(1, len(cores))
+
+
+@dataclass(frozen=True)
+class ContextSettings:
+    """How much memory and how many cores a context takes."""
+
+    num_cells: int = 8192
+    num_sequences: int = 4
+    batch_tokens: int = 2048
+    micro_batch_tokens: int = 512
+    threads: int = field(default_factory=default_threads)
+    kv_type: str = "f16"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_sequences <= MAX_SEQUENCES:
+            raise InputError(f"{self.num_sequences} sequences: must be between 1 and {MAX_SEQUENCES}")
+        if self.kv_type not in KV_TYPES:
+            raise InputError(f"unknown KV type {self.kv_type!r}: must be one of {', '.join(KV_TYPES)}")
+        for name in ("num_cells", "batch_tokens", "micro_batch_tokens", "threads"):
+            if not 1 <= getattr(self, name) < 1 << 31:
+                raise InputError(f"{name} is {getattr(self, name)}: must be positive")
+
+
+class Context:
+    """Owns the native context. One thread calls it; `cancel` alone may come from another."""
+
+    def __init__(self, model: Model, settings: ContextSettings) -> None:
+        self.model = model
+        self.settings = settings
+        self.arena: Arena = arena_for(model.library)
+        self._dll = model.library.dll
+        self.handle: int | None = _create(model, settings)
+        self._memory = self._dll.llama_get_memory(self.handle)
+        self.num_cells: int = self._dll.llama_n_ctx(self.handle)
+        self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
+        self.scratch = settings.num_sequences  # one sequence more than callers see
+        self._batch = _BatchBuffers(self.batch_tokens)
+        self._cancelled = C.create_string_buffer(16)
+        self._watch_for_cancel()
+
+    def close(self) -> None:
+        if self.handle is not None:
+            self._dll.llama_free(self.handle)
+            self.handle = None
+
+    # --- decoding
+
+    def begin_batch(self) -> None:
+        self._batch.num_tokens = 0
+
+    def add(self, seq: int, tokens: Tokens, start: int, *, logits: bool, all_logits: bool = False) -> int:
+        """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last one."""
+        if self._batch.num_tokens + tokens.size > self.batch_tokens:
+            raise InputError(f"more than {self.batch_tokens} tokens in one batch: split it")
+        return self._batch.add(seq, tokens, start, logits, all_logits)
+
+    def decode(self) -> None:
+        """Runs the batch. Other Python threads run meanwhile."""
+        code = self._dll.llama_decode(self.handle, self._batch.struct())
+        if code == 0:
+            return
+        if code == _NO_ROOM:
+            raise NoRoomError(f"no room for {self._batch.num_tokens} more tokens in {self.num_cells} cells")
+        if code == _ABORTED:
+            self._cancelled[0] = 0
+            raise CancelledError("the decode was cancelled")
+        raise EngineError(f"llama.cpp could not decode (code {code}): {self.model.library.log.take_errors()}")
+
+    def cancel(self) -> None:
+        """Stops the running decode, or the next one, within milliseconds. Safe from any thread."""
+        self._cancelled[0] = 1
+
+    def forget_cancel(self) -> None:
+        self._cancelled[0] = 0
+
+    def logits(self, row: int) -> Logits:
+        """The logits of one row of the last batch, as they lie in llama.cpp: valid until the next decode."""
+        self._batch.check_row(row)
+        address = self._dll.llama_get_logits_ith(self.handle, row)
+        pointer = C.cast(address, C.POINTER(C.c_float))
+        return np.ctypeslib.as_array(pointer, (self.model.vocabulary.size,))
+
+    def sample(self, chain: int, row: int) -> int:
+        self._batch.check_row(row)
+        token: int = self._dll.llama_sampler_sample(chain, self.handle, row)
+        return token
+
+    # --- memory
+
+    def state_bytes(self, seq: int, flags: int = 0) -> int:
+        return int(self._dll.llama_state_seq_get_size_ext(self.handle, seq, flags))
+
+    def get_state(self, seq: int, flags: int = 0) -> Buffer:
+        nbytes = self.state_bytes(seq, flags)
+        buffer = self.arena.take(nbytes)
+        written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, flags)
+        if written != nbytes:
+            raise EngineError(f"llama.cpp wrote {written} of {nbytes} bytes of state: {self._why()}")
+        return buffer
+
+    def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:
+        read = self._dll.llama_state_seq_set_data_ext(self.handle, state.ctypes.data, state.nbytes, seq, flags)
+        if read != state.nbytes:
+            raise BlobError(f"llama.cpp took {read} of {state.nbytes} bytes of state: {self._why()}")
+
+    def remove(self, seq: int, start: int = -1, end: int = -1) -> bool:
+        return bool(self._dll.llama_memory_seq_rm(self._memory, seq, start, end))
+
+    def copy(self, source: int, target: int, start: int = -1, end: int = -1) -> None:
+        self._dll.llama_memory_seq_cp(self._memory, source, target, start, end)
+
+    def first_position(self, seq: int) -> int:
+        return int(self._dll.llama_memory_seq_pos_min(self._memory, seq))
+
+    def clear(self) -> None:
+        self._dll.llama_memory_clear(self._memory, True)
+
+    def _why(self) -> str:
+        return self.model.library.log.take_errors() or "no reason given"
+
+    def _watch_for_cancel(self) -> None:
+        # llama.cpp asks "stop?" at every node of the graph, from its own threads. A Python callback would fight for
+        # the interpreter each time, so the question goes to C's strlen on a buffer that is empty until cancelled.
+        strlen = C.cast(C.CDLL(None).strlen, C.c_void_p)
+        self._dll.llama_set_abort_callback(self.handle, strlen, C.addressof(self._cancelled))
+
+
+class _BatchBuffers:
+    """A llama_batch over numpy arrays that are filled by slices and never grow."""
+
+    def __init__(self, capacity: int) -> None:
+        self.num_tokens = 0
+        self._token = np.zeros(capacity, np.int32)
+        self._pos = np.zeros(capacity, np.int32)
+        self._seq = np.zeros(capacity, np.int32)
+        self._num_seqs = np.ones(capacity, np.int32)
+        self._logits = np.zeros(capacity, np.int8)
+        self._steps = np.arange(capacity, dtype=np.int32)
+        # llama.cpp wants a pointer to a list of sequences for each token: here always a list of one
+        self._seq_lists = (self._seq.ctypes.data + 4 * np.arange(capacity)).astype(np.uint64)
+        arrays = (self._pos, self._num_seqs, self._seq_lists, self._logits)
+        self._struct = abi.Batch(0, self._token.ctypes.data, None, *(array.ctypes.data for array in arrays))
+
+    def add(self, seq: int, tokens: Tokens, start: int, logits: bool, all_logits: bool) -> int:
+        first, last = self.num_tokens, self.num_tokens + tokens.size
+        self._token[first:last] = tokens
+        np.add(self._steps[: tokens.size], start, out=self._pos[first:last])
+        self._seq[first:last] = seq
+        self._logits[first:last] = all_logits
+        self._logits[last - 1] = logits or all_logits
+        self.num_tokens = last
+        return last - 1
+
+    def struct(self) -> abi.Batch:
+        self._struct.n_tokens = self.num_tokens
+        return self._struct
+
+    def check_row(self, row: int) -> None:
+        if not 0 <= row < self.num_tokens or not self._logits[row]:
+            raise InputError(f"row {row} of the last batch has no logits")
+
+
+def _create(model: Model, settings: ContextSettings) -> int:
+    dll, log = model.library.dll, model.library.log
+    params = dll.llama_context_default_params()
+    params.n_ctx = settings.num_cells
+    params.n_batch = settings.batch_tokens
+    params.n_ubatch = min(settings.micro_batch_tokens, settings.batch_tokens)
+    params.n_seq_max = settings.num_sequences + 1
+    params.n_threads = params.n_threads_batch = settings.threads
+    params.type_k = params.type_v = KV_TYPES[settings.kv_type]
+    params.kv_unified = True
+    params.swa_full = False
+    log.take_errors()
+    # With flash attention values lie in rows, so that pages can be joined; a model that cannot have it runs without.
+    for flash_attention in (abi.FLASH_ATTENTION_ON, abi.FLASH_ATTENTION_AUTO):
+        params.flash_attn_type = flash_attention
+        handle: int | None = dll.llama_init_from_model(model.handle, params)
+        if handle is not None and dll.llama_get_memory(handle):
+            return handle
+        if handle is not None:
+            dll.llama_free(handle)
+    raise EngineError(
+        f"llama.cpp made no context of {settings.num_cells} tokens and {settings.num_sequences} sequences for "
+        f"{model.path}: {log.take_errors() or 'it has no memory'}. Try fewer tokens or sequences"
+    )

@@ -1,0 +1,69 @@
+"""Names a model file by its content, so that state made by one model is never given to another.
+
+Hashing tens of gigabytes takes seconds, so the answer is remembered beside the file's size, time and inode.
+"""
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from blake3 import blake3
+
+_MEMORY = "fingerprints.json"
+_MAX_REMEMBERED = 256
+_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+def cache_folder() -> Path:
+    """The user's own folder for what can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leftoff"
+
+
+def model_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
+    """A hash of the whole content, over all parts of a split model."""
+    parts = model_parts(path)
+    identity = json.dumps([_identity(part) for part in parts])
+    memory = (memory_folder or cache_folder()) / _MEMORY
+    remembered = _read(memory)
+    if identity not in remembered:
+        whole = blake3(max_threads=blake3.AUTO)
+        for part in parts:
+            whole.update_mmap(part)
+        remembered[identity] = whole.hexdigest()
+        _write(memory, remembered)
+    return remembered[identity]
+
+
+def model_parts(path: Path) -> list[Path]:
+    """All files of a model: `name-00001-of-00003.gguf` stands for three."""
+    match = _SPLIT.search(path.name)
+    if not match:
+        return [path]
+    stem, count = path.name[: match.start()], int(match[2])
+    return [path.with_name(f"{stem}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
+
+
+def _identity(path: Path) -> list[str | int]:
+    stat = path.stat()
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
+
+
+def _read(memory: Path) -> dict[str, str]:
+    # A missing or damaged memory only costs the hashing again.
+    with suppress(OSError, ValueError):
+        content = json.loads(memory.read_text())
+        if isinstance(content, dict):
+            return {str(key): str(value) for key, value in content.items()}
+    return {}
+
+
+def _write(memory: Path, remembered: dict[str, str]) -> None:
+    recent = dict([*remembered.items()][-_MAX_REMEMBERED:])
+    with suppress(OSError):
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=memory.parent, delete=False) as file:
+            json.dump(recent, file)
+        Path(file.name).replace(memory)

@@ -1,0 +1,136 @@
+"""A model file, loaded: its metadata, vocabulary and chat template. Holds no state of any conversation."""
+
+import ctypes as C
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from leftoff.engine import abi
+from leftoff.engine.errors import ModelError
+from leftoff.engine.fingerprint import model_fingerprint, model_parts
+from leftoff.engine.library import Library, load_library
+from leftoff.engine.vocabulary import Vocabulary
+
+Progress = Callable[[float], None]
+
+_MAGIC = b"GGUF"
+_KEY_BYTES = 256
+
+
+class Model:
+    """Weights in memory, shared by every context made from them. Close it after its contexts."""
+
+    def __init__(
+        self, path: str | Path, *, gpu_layers: int = -1, progress: Progress | None = None, library: Library | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.library = library or load_library()
+        _check_files(self.path)
+        self.handle: int | None = _load(self.library, self.path, gpu_layers, progress)
+        self.vocabulary = Vocabulary(self.library, self.handle)
+        self._refuse_unless_it_generates()
+
+    def close(self) -> None:
+        if self.handle is not None:
+            self.library.dll.llama_model_free(self.handle)
+            self.handle = None
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Names the content of the file."""
+        return model_fingerprint(self.path)
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, str]:
+        dll = self.library.dll
+        count = dll.llama_model_meta_count(self.handle)
+        keys = (self._text(dll.llama_model_meta_key_by_index, i) for i in range(count))
+        return {key: self._text(dll.llama_model_meta_val_str_by_index, i) for i, key in enumerate(keys)}
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata.get("general.architecture", "unknown")
+
+    @property
+    def name(self) -> str:
+        return self.metadata.get("general.name") or self.path.stem
+
+    @functools.cached_property
+    def description(self) -> str:
+        buffer = C.create_string_buffer(_KEY_BYTES)
+        self.library.dll.llama_model_desc(self.handle, buffer, _KEY_BYTES)
+        return buffer.value.decode("utf-8", "replace")
+
+    def chat_template(self, name: str | None = None) -> str | None:
+        """The Jinja template the model came with: the default one, or one of its variants (such as `tool_use`)."""
+        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, name.encode() if name else None)
+        return text.decode("utf-8", "replace") if text else None
+
+    @property
+    def num_parameters(self) -> int:
+        return int(self.library.dll.llama_model_n_params(self.handle))
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.library.dll.llama_model_size(self.handle))
+
+    @property
+    def trained_context(self) -> int:
+        return int(self.library.dll.llama_model_n_ctx_train(self.handle))
+
+    @property
+    def window(self) -> int:
+        """Tokens a sliding window looks back on; 0 without one."""
+        return max(0, int(self.library.dll.llama_model_n_swa(self.handle)))
+
+    @property
+    def is_recurrent(self) -> bool:
+        return bool(self.library.dll.llama_model_is_recurrent(self.handle))
+
+    @property
+    def is_hybrid(self) -> bool:
+        return bool(self.library.dll.llama_model_is_hybrid(self.handle))
+
+    def _text(self, read: Callable[..., int], index: int) -> str:
+        length = read(self.handle, index, None, 0)
+        buffer = C.create_string_buffer(length + 1)
+        read(self.handle, index, buffer, length + 1)
+        return buffer.value.decode("utf-8", "replace")
+
+    def _refuse_unless_it_generates(self) -> None:
+        dll = self.library.dll
+        if dll.llama_model_has_encoder(self.handle) or not dll.llama_model_has_decoder(self.handle):
+            self.close()
+            raise ModelError(f"{self.path} is an encoder model; leftoff runs models that generate text token by token")
+
+
+def _check_files(path: Path) -> None:
+    """Says what is wrong with a file before llama.cpp is asked, which would only say that it failed."""
+    for part in model_parts(path):
+        if not part.is_file():
+            raise ModelError(f"there is no model file at {part}")
+        with part.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+        if magic != _MAGIC:
+            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
+
+
+def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | None) -> int:
+    params = library.dll.llama_model_default_params()
+    params.n_gpu_layers = gpu_layers
+
+    @abi.ProgressCallback
+    def report(fraction: float, _data: object) -> bool:
+        # An exception must not pass through C: a broken progress bar is no reason to lose the model.
+        with suppress(Exception):
+            if progress:
+                progress(fraction)
+        return True
+
+    params.progress_callback = report
+    library.log.take_errors()
+    handle: int | None = library.dll.llama_model_load_from_file(str(path).encode(), params)
+    if handle is None:
+        raise ModelError(f"llama.cpp cannot load {path}: {library.log.take_errors() or 'no reason given'}")
+    return handle

@@ -1,0 +1,85 @@
+"""Text to tokens and back, exactly as the model was trained. Knows nothing of chats or templates."""
+
+import ctypes as C
+from functools import cached_property
+
+import numpy as np
+
+from leftoff.core import Tokens
+from leftoff.engine.errors import InputError
+from leftoff.engine.library import Library
+
+_NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
+_PIECE_BYTES = 64
+
+
+class Vocabulary:
+    """The model's tokens. Valid as long as its model is."""
+
+    def __init__(self, library: Library, model: int) -> None:
+        self._dll = library.dll
+        self._handle: int = library.dll.llama_model_get_vocab(model)
+        self.size: int = self._dll.llama_vocab_n_tokens(self._handle)
+        self.bos: int | None = self._special("bos")
+        self.eos: int | None = self._special("eos")
+        self.adds_bos: bool = self._dll.llama_vocab_get_add_bos(self._handle)
+        self.adds_eos: bool = self._dll.llama_vocab_get_add_eos(self._handle)
+        self._pieces: dict[int, bytes] = {}
+
+    @property
+    def has_text(self) -> bool:
+        """False for a model that was made without a tokenizer: it can be run on token ids alone."""
+        return bool(self._dll.llama_vocab_type(self._handle) != _NO_VOCABULARY)
+
+    @cached_property
+    def end_tokens(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_eog(self._handle, t))
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = False, parse_special: bool = True) -> Tokens:
+        """The tokens of `text`. `add_special` adds what the model wants at both ends; `parse_special` reads
+        `<|im_end|>` and the like as the one token they name."""
+        if not self.has_text:
+            raise InputError("this model has no tokenizer: give token ids instead of text")
+        data = text.encode() if isinstance(text, str) else text
+        tokens = np.empty(len(data) // 2 + 16, np.int32)
+        count = self._tokenize_into(tokens, data, add_special, parse_special)
+        if count < 0:  # the buffer was too small: llama.cpp answers with what it needs
+            tokens = np.empty(-count, np.int32)
+            count = self._tokenize_into(tokens, data, add_special, parse_special)
+        return tokens[:count].copy()
+
+    def piece(self, token: int) -> bytes:
+        """The bytes one token stands for; special tokens as they are written. May be half a character."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._read_piece(token)
+        return piece
+
+    def detokenize(self, tokens: Tokens) -> bytes:
+        return b"".join(map(self.piece, tokens.tolist()))
+
+    def check(self, tokens: Tokens) -> None:
+        """llama.cpp throws C++ exceptions at some unknown ids: refuse them all here."""
+        if tokens.size and not (0 <= int(tokens.min()) and int(tokens.max()) < self.size):
+            bad = int(tokens[(tokens < 0) | (tokens >= self.size)][0])
+            raise InputError(f"token {bad} is not in the vocabulary of {self.size} tokens")
+
+    def _special(self, name: str) -> int | None:
+        token: int = getattr(self._dll, f"llama_vocab_{name}")(self._handle)
+        return token if token >= 0 else None
+
+    def _tokenize_into(self, tokens: Tokens, data: bytes, add_special: bool, parse_special: bool) -> int:
+        count: int = self._dll.llama_tokenize(
+            self._handle, data, len(data), tokens.ctypes.data, tokens.size, add_special, parse_special
+        )
+        return count
+
+    def _read_piece(self, token: int) -> bytes:
+        self.check(np.array([token], np.int32))
+        buffer = C.create_string_buffer(_PIECE_BYTES)
+        length = self._dll.llama_token_to_piece(self._handle, token, buffer, _PIECE_BYTES, 0, True)
+        if length < 0:
+            buffer = C.create_string_buffer(-length)
+            length = self._dll.llama_token_to_piece(self._handle, token, buffer, -length, 0, True)
+        return buffer.raw[:length]
