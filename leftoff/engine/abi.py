@@ -162,7 +162,8 @@ MODEL_DEFAULTS = {
 }
 
 # Short names keep a signature on one line.
-_P, _I32, _U32, _SIZE, _F32, _BOOL, _STR = C.c_void_p, C.c_int32, C.c_uint32, C.c_size_t, C.c_float, C.c_bool, C.c_char_p
+_P, _STR, _BOOL, _SIZE = C.c_void_p, C.c_char_p, C.c_bool, C.c_size_t
+_I32, _U32, _F32 = C.c_int32, C.c_uint32, C.c_float
 
 Signature = tuple[object, tuple[object, ...]]
 

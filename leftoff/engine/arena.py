@@ -5,7 +5,7 @@ and from a GPU faster still: so buffers are kept when they come back, and handed
 itself when nobody refers to it any more: it cannot leak, and cannot be reused while somebody reads it.
 """
 
-import ctypes as C
+import functools
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -111,7 +111,7 @@ def arena_for(library: Library) -> Arena:
     for index in range(dll.ggml_backend_dev_count()):
         host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))
         if host_memory:
-            return Arena(lambda nbytes: _page_locked(library, host_memory, nbytes))
+            return Arena(functools.partial(_page_locked, library, host_memory))
     return Arena()
 
 
@@ -137,7 +137,7 @@ class _LockedMemory:
         self._library.dll.ggml_backend_buffer_free(self._handle)
 
 
-def _page_locked(library: Library, host_memory: C.c_void_p, nbytes: int) -> Raw:
+def _page_locked(library: Library, host_memory: int, nbytes: int) -> Raw:
     handle = library.dll.ggml_backend_buft_alloc_buffer(host_memory, nbytes)
     if not handle:  # no more memory may be locked: slower memory is better than none
         return _pageable(nbytes)

@@ -1,4 +1,4 @@
-"""One llama.cpp context: decodes batches and moves state bytes. Every call that would abort the process is guarded here.
+"""One llama.cpp context: decodes batches and moves state bytes. Calls that would abort the process are guarded here.
 
 It knows sequences only as numbers; what they hold, and what may be done with it, is `memory.py`'s business.
 """
@@ -20,6 +20,8 @@ KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the scratch sequence
 
 _NO_ROOM, _ABORTED = 1, 2
+_SEQUENCE_FIELD = slice(4, 8)
+_GO, _STOP = b"\x00", b"\x01"
 
 
 def default_threads() -> int:
@@ -94,16 +96,16 @@ class Context:
         if code == _NO_ROOM:
             raise NoRoomError(f"no room for {self._batch.num_tokens} more tokens in {self.num_cells} cells")
         if code == _ABORTED:
-            self._cancelled[0] = 0
+            self._cancelled[0] = _GO
             raise CancelledError("the decode was cancelled")
         raise EngineError(f"llama.cpp could not decode (code {code}): {self.model.library.log.take_errors()}")
 
     def cancel(self) -> None:
         """Stops the running decode, or the next one, within milliseconds. Safe from any thread."""
-        self._cancelled[0] = 1
+        self._cancelled[0] = _STOP
 
     def forget_cancel(self) -> None:
-        self._cancelled[0] = 0
+        self._cancelled[0] = _GO
 
     def logits(self, row: int) -> Logits:
         """The logits of one row of the last batch, as they lie in llama.cpp: valid until the next decode."""
@@ -128,6 +130,7 @@ class Context:
         written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, flags)
         if written != nbytes:
             raise EngineError(f"llama.cpp wrote {written} of {nbytes} bytes of state: {self._why()}")
+        buffer.view[_SEQUENCE_FIELD] = 0  # llama.cpp does not read it back, and equal states should be equal bytes
         return buffer
 
     def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:

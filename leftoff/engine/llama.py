@@ -75,7 +75,7 @@ class LlamaEngine:
     def decode(self, works: Sequence[Work]) -> list[int]:
         """Reads the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
 
-        On `CancelledError` and other failures every sequence stands where it stood before, or says that it is not whole.
+        On `CancelledError` and other failures each sequence stands where it stood before, or says that it is not whole.
         """
         self._check(works)
         self.context.begin_batch()

@@ -15,7 +15,7 @@ _KEPT_ERRORS = 8
 
 
 class LogCapture:
-    """Receives pieces of lines from any thread and logs whole lines. Remembers the last errors, to explain a failure."""
+    """Receives pieces of lines from any thread and logs whole lines. Remembers the last errors, to explain failures."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

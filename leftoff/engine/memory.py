@@ -90,7 +90,8 @@ class LlamaMemory(ABC):
     def cut(self, seq: int, length: int) -> None:
         if not self.can_cut(seq, length):
             raise InputError(
-                f"{self.kind.value} memory cannot be cut from {self.length(seq)} back to {length} tokens: restore a snapshot"
+                f"{self.kind.value} memory cannot be cut from {self.length(seq)} back to {length} tokens: "
+                "restore a snapshot"
             )
         self.restore(seq, length, share=Share(seq, length))
 
@@ -240,7 +241,10 @@ class PagedMemory(LlamaMemory):
         if not self.kind.has_snapshots:
             raise InputError("attention memory has no snapshots: its pages are all of it")
         self._check_whole(seq)
-        return Snapshot(self.length(seq), self._context.get_state(seq, PARTIAL_ONLY))
+        with self._scratch() as scratch:
+            # A window's cells name their sequence: saved by way of scratch, equal states are equal bytes.
+            self._context.copy(seq, scratch)
+            return Snapshot(self.length(seq), self._context.get_state(scratch, PARTIAL_ONLY))
 
     def rewind(self, seq: int) -> None:
         length = self.length(seq)

@@ -21,11 +21,9 @@ _KEY_BYTES = 256
 class Model:
     """Weights in memory, shared by every context made from them. Close it after its contexts."""
 
-    def __init__(
-        self, path: str | Path, *, gpu_layers: int = -1, progress: Progress | None = None, library: Library | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, *, gpu_layers: int = -1, progress: Progress | None = None) -> None:
         self.path = Path(path)
-        self.library = library or load_library()
+        self.library = load_library()
         _check_files(self.path)
         self.handle: int | None = _load(self.library, self.path, gpu_layers, progress)
         self.vocabulary = Vocabulary(self.library, self.handle)
@@ -120,7 +118,6 @@ def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | No
     params = library.dll.llama_model_default_params()
     params.n_gpu_layers = gpu_layers
 
-    @abi.ProgressCallback
     def report(fraction: float, _data: object) -> bool:
         # An exception must not pass through C: a broken progress bar is no reason to lose the model.
         with suppress(Exception):
@@ -128,7 +125,7 @@ def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | No
                 progress(fraction)
         return True
 
-    params.progress_callback = report
+    params.progress_callback = abi.ProgressCallback(report)
     library.log.take_errors()
     handle: int | None = library.dll.llama_model_load_from_file(str(path).encode(), params)
     if handle is None:

@@ -89,8 +89,9 @@ def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemo
 
 def _opaque(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
     size = _snapshot_size(states.half_whole_bytes, states.whole.nbytes, 0)
-    num_sequences = context.settings.num_sequences if _keeps_sequences_apart(context) else 1
-    return WholeMemory(context, MemoryKind.OPAQUE, fingerprint, size, num_sequences)
+    # One sequence at a time: memories of this kind are known to mix sequences that live beside each other, by clearing
+    # parts of all of them on a load, or by choosing what to look at among the cells of all.
+    return WholeMemory(context, MemoryKind.OPAQUE, fingerprint, size, num_sequences=1)
 
 
 def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSize:
@@ -121,15 +122,3 @@ def _refill(context: Context, memory: LlamaMemory, seq: int) -> None:
     for start in (0, _HALF):
         _decode(context, seq, start, start + _HALF)
         memory.extend(seq, _HALF)
-
-
-def _keeps_sequences_apart(context: Context) -> bool:
-    """Some memories clear parts of every sequence when one is loaded: then only one may live at a time."""
-    if context.settings.num_sequences < 2:
-        return True
-    context.clear()
-    for seq in (0, 1):
-        _decode(context, seq, 0, _WHOLE)
-    before = context.get_state(0).view
-    context.set_state(1, context.get_state(1).view)
-    return np.array_equal(context.get_state(0).view, before)

@@ -59,7 +59,7 @@ def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES))
     start, end = (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
     kind = _PAGE if isinstance(item, Page) else _SNAPSHOT
     header = Seal(kind, bytes.fromhex(fingerprint), start, end, item.nbytes, tag).pack()
-    return header + _checksum(header, memoryview(view_of(item.data)))
+    return header + _checksum(header, view_of(item.data).data)
 
 
 def unseal(blob: bytes | memoryview, fingerprint: str, arena: Arena, tag: bytes | None = None) -> Page | Snapshot:

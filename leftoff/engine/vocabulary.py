@@ -61,7 +61,7 @@ class Vocabulary:
 
     def check(self, tokens: Tokens) -> None:
         """llama.cpp throws C++ exceptions at some unknown ids: refuse them all here."""
-        if tokens.size and not (0 <= int(tokens.min()) and int(tokens.max()) < self.size):
+        if tokens.size and (int(tokens.min()) < 0 or int(tokens.max()) >= self.size):
             bad = int(tokens[(tokens < 0) | (tokens >= self.size)][0])
             raise InputError(f"token {bad} is not in the vocabulary of {self.size} tokens")
 

@@ -1,0 +1,188 @@
+"""Measures how fast an engine reads, writes and moves its memory on this machine, in a second or two.
+
+The same path costs thirty times more on one machine than on another, so costs are measured and never assumed. Every
+function leaves the engine as empty as it found it; none knows what its numbers are used for.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from leftoff.core import Sampling, Tokens
+from leftoff.engine.base import Snapshot
+from leftoff.engine.errors import InputError
+from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.model import Progress
+
+_SEQUENCE = 0
+_FIRST_PROMPT, _GROWTH, _LONGEST_PROMPT = 16, 4, 512
+_PAGE_TOKENS = 256
+_MEMCPY_BYTES = 16 << 20  # more than most caches hold, as saved bytes are
+_MOST_RUNS = 64
+_STEP_S = 0.3
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """How fast a prompt of `num_tokens` is read. Short prompts are read slower, so the length belongs to it."""
+
+    num_tokens: int
+    tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Of saving and loading `nbytes` at once. Few bytes cost little more than the call, so the amount belongs to it."""
+
+    nbytes: int
+    save_bytes_per_s: float
+    load_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What one engine does on this machine. A kind of memory without pages or snapshots has None there."""
+
+    prefill: Prefill
+    decode_tokens_per_s: float
+    page: Bandwidth | None
+    snapshot: Bandwidth | None
+    memcpy_bytes_per_s: float
+
+
+def measure(engine: LlamaEngine, limit_s: float = 5 * _STEP_S, progress: Progress | None = None) -> Measurements:
+    """Everything, in about `limit_s`; longer only where the model needs longer for a handful of tokens."""
+    report = progress or (lambda _: None)
+    step_s = limit_s / 5
+    prefill = measure_prefill(engine, step_s)
+    report(0.2)
+    decode_tokens_per_s = measure_decode(engine, step_s)
+    report(0.4)
+    # a model too slow for a long prompt has to be content with a short page
+    num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
+    page = measure_pages(engine, num_tokens, step_s)
+    report(0.6)
+    snapshot = measure_snapshots(engine, num_tokens, step_s)
+    report(0.8)
+    memcpy_bytes_per_s = measure_memcpy(limit_s=step_s)
+    report(1.0)
+    return Measurements(prefill, decode_tokens_per_s, page, snapshot, memcpy_bytes_per_s)
+
+
+def measure_prefill(engine: LlamaEngine, limit_s: float = _STEP_S) -> Prefill:
+    """The longest prompt, of up to 512 tokens, that can be read in the time."""
+    with _empty_sequence(engine):
+        longest = min(_LONGEST_PROMPT, _room(engine))
+        num_tokens = min(_FIRST_PROMPT, longest)
+        while True:
+            prompt = some_tokens(engine, num_tokens)
+            seconds = median_seconds(lambda prompt=prompt: _read_anew(engine, prompt), limit_s / 4)
+            if num_tokens == longest or _GROWTH * seconds > limit_s:
+                return Prefill(num_tokens, num_tokens / seconds)
+            num_tokens = min(_GROWTH * num_tokens, longest)
+
+
+def measure_decode(engine: LlamaEngine, limit_s: float = _STEP_S) -> float:
+    """Tokens per second of one sequence that goes on token by token, choosing the likeliest."""
+    sampler = engine.sampler(Sampling())
+    next_token = some_tokens(engine, 1)
+
+    def step() -> None:
+        (row,) = engine.decode([Work(_SEQUENCE, next_token)])
+        next_token[0] = sampler.sample(engine.context, row)
+
+    with _empty_sequence(engine):
+        most_steps = min(_MOST_RUNS, engine.memory.free_cells)
+        return 1 / median_seconds(step, limit_s, most_steps)
+
+
+def measure_pages(
+    engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S
+) -> Bandwidth | None:
+    """Of one page of `num_tokens`, or as many as fit."""
+    memory = engine.memory
+    if not memory.kind.has_pages:
+        return None
+    with _filled_sequence(engine, num_tokens) as length:
+        page = memory.save_page(_SEQUENCE, 0, length)
+        save_s = median_seconds(lambda: memory.save_page(_SEQUENCE, 0, length), limit_s / 2)
+        memory.drop(_SEQUENCE)
+        # Loading asks for the rest of the memory too. One without content makes the time that of the page alone.
+        rest = Snapshot(length, memory.save_snapshot(_SEQUENCE).data) if memory.kind.has_snapshots else None
+        load_s = median_seconds(
+            lambda: memory.restore(_SEQUENCE, length, pages=[page.whole()], snapshot=rest), limit_s / 2
+        )
+    return Bandwidth(page.nbytes, page.nbytes / save_s, page.nbytes / load_s)
+
+
+def measure_snapshots(
+    engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S
+) -> Bandwidth | None:
+    """Of one snapshot after `num_tokens`, or as many as fit."""
+    memory = engine.memory
+    if not memory.kind.has_snapshots:
+        return None
+    with _filled_sequence(engine, num_tokens):
+        snapshot = memory.save_snapshot(_SEQUENCE)
+        save_s = median_seconds(lambda: memory.save_snapshot(_SEQUENCE), limit_s / 2)
+        # Said to stand at 0, it loads without pages. No token is decoded after it, so nothing is built on the lie.
+        alone = Snapshot(0, snapshot.data)
+        load_s = median_seconds(lambda: memory.restore(_SEQUENCE, 0, snapshot=alone), limit_s / 2)
+    return Bandwidth(snapshot.nbytes, snapshot.nbytes / save_s, snapshot.nbytes / load_s)
+
+
+def measure_memcpy(nbytes: int = _MEMCPY_BYTES, limit_s: float = _STEP_S) -> float:
+    """Bytes per second of a plain copy into memory that was used before: what no save or load can beat."""
+    source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    return nbytes / median_seconds(lambda: np.copyto(target, source), limit_s)
+
+
+def median_seconds(action: Callable[[], object], limit_s: float, most_runs: int = _MOST_RUNS) -> float:
+    """Of as many runs as fit in the time. The first one warms up, and counts only if it is the only one."""
+    times: list[float] = []
+    deadline = time.perf_counter() + limit_s
+    while not times or (len(times) < most_runs and time.perf_counter() < deadline):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:] or times)
+
+
+def some_tokens(engine: LlamaEngine, num_tokens: int) -> Tokens:
+    """Different ones, so that a mixture of experts uses many of them."""
+    return (np.arange(num_tokens) % engine.model.vocabulary.size).astype(np.int32)
+
+
+def _read_anew(engine: LlamaEngine, prompt: Tokens) -> None:
+    engine.memory.drop(_SEQUENCE)
+    (row,) = engine.decode([Work(_SEQUENCE, prompt)])
+    engine.logits(row)  # a GPU may still be at work until somebody asks for the result
+
+
+def _room(engine: LlamaEngine) -> int:
+    return min(engine.batch_tokens, engine.memory.free_cells)
+
+
+@contextmanager
+def _empty_sequence(engine: LlamaEngine) -> Iterator[None]:
+    for seq in range(engine.memory.num_sequences):
+        if engine.memory.length(seq):
+            raise InputError(
+                f"sequence {seq} holds {engine.memory.length(seq)} tokens: measure before the engine serves, or drop it"
+            )
+    try:
+        yield
+    finally:
+        engine.memory.drop(_SEQUENCE)
+
+
+@contextmanager
+def _filled_sequence(engine: LlamaEngine, num_tokens: int) -> Iterator[int]:
+    with _empty_sequence(engine):
+        length = min(num_tokens, _room(engine))
+        _read_anew(engine, some_tokens(engine, length))
+        yield length

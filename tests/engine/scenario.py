@@ -1,0 +1,70 @@
+"""Small moves that the engine tests are told in: prompts, reading, saving, loading, replying."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leftoff.core import Logits, Tokens
+from leftoff.engine.arena import view_of
+from leftoff.engine.base import Page, Snapshot
+from leftoff.engine.llama import LlamaEngine, Work
+
+
+@dataclass(frozen=True)
+class Saved:
+    """All of a sequence, as the engine saves it."""
+
+    length: int
+    pages: tuple[Page, ...]
+    snapshot: Snapshot | None
+
+    @property
+    def content(self) -> list[bytes]:
+        items: list[Page | Snapshot] = [*self.pages, *([self.snapshot] if self.snapshot else [])]
+        return [view_of(item.data).tobytes() for item in items]
+
+
+def prompt(engine: LlamaEngine, num_tokens: int, seed: int = 1) -> Tokens:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, engine.model.vocabulary.size, num_tokens).astype(np.int32)
+
+
+def read(engine: LlamaEngine, seq: int, tokens: Tokens, chunk: int = 64) -> Logits:
+    """Reads in chunks; the logits of the last token."""
+    for start in range(0, tokens.size, chunk):
+        (row,) = engine.decode([Work(seq, tokens[start : start + chunk])])
+    return engine.logits(row).copy()
+
+
+def reply(engine: LlamaEngine, seq: int, logits: Logits, num_tokens: int) -> tuple[list[int], list[Logits]]:
+    """Greedy tokens, and the logits after each."""
+    tokens, after = [], []
+    for _ in range(num_tokens):
+        tokens.append(int(logits.argmax()))
+        logits = read(engine, seq, np.array(tokens[-1:], np.int32))
+        after.append(logits)
+    return tokens, after
+
+
+def save(engine: LlamaEngine, seq: int, page_tokens: int = 50) -> Saved:
+    memory = engine.memory
+    length = memory.length(seq)
+    starts = range(0, length, page_tokens) if memory.kind.has_pages else ()
+    pages = tuple(memory.save_page(seq, start, min(length, start + page_tokens)) for start in starts)
+    snapshot = memory.save_snapshot(seq) if memory.kind.has_snapshots else None
+    return Saved(length, pages, snapshot)
+
+
+def load(engine: LlamaEngine, seq: int, saved: Saved) -> None:
+    pages = [page.whole() for page in saved.pages]
+    engine.memory.restore(seq, saved.length, pages=pages, snapshot=saved.snapshot)
+
+
+def cold(engine: LlamaEngine, tokens: Tokens, num_reply: int = 0) -> tuple[Logits, list[int], list[Logits]]:
+    """What an engine that never stopped says: the measure of every other test. Leaves the engine empty."""
+    for seq in range(engine.memory.num_sequences):
+        engine.memory.drop(seq)
+    logits = read(engine, 0, tokens)
+    replied, after = reply(engine, 0, logits, num_reply)
+    engine.memory.drop(0)
+    return logits, replied, after
