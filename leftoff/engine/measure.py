@@ -54,11 +54,11 @@ class Measurements:
     memcpy_bytes_per_s: float
 
 
-def measure(engine: LlamaEngine, limit_s: float = 5 * _STEP_S, progress: Progress | None = None) -> Measurements:
+def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progress | None = None) -> Measurements:
     """Everything, in about `limit_s`; longer only where the model needs longer for a handful of tokens."""
     report = progress or (lambda _: None)
-    step_s = limit_s / 5
-    prefill = measure_prefill(engine, step_s)
+    step_s = limit_s / 6
+    prefill = measure_prefill(engine, 2 * step_s)
     report(0.2)
     decode_tokens_per_s = measure_decode(engine, step_s)
     report(0.4)
@@ -73,7 +73,7 @@ def measure(engine: LlamaEngine, limit_s: float = 5 * _STEP_S, progress: Progres
     return Measurements(prefill, decode_tokens_per_s, page, snapshot, memcpy_bytes_per_s)
 
 
-def measure_prefill(engine: LlamaEngine, limit_s: float = _STEP_S) -> Prefill:
+def measure_prefill(engine: LlamaEngine, limit_s: float = 2 * _STEP_S) -> Prefill:
     """The longest prompt, of up to 512 tokens, that can be read in the time."""
     with _empty_sequence(engine):
         longest = min(_LONGEST_PROMPT, _room(engine))

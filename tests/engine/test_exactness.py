@@ -226,7 +226,7 @@ def test_a_window_that_forgot_says_so_and_comes_back(engine: LlamaEngine) -> Non
     """So many tokens that the cells of the window have been used several times over."""
     memory = engine.memory
     if not engine.model.window or not memory.kind.has_pages:
-        assert memory.kind not in (MemoryKind.WINDOW,)
+        assert memory.kind is not MemoryKind.WINDOW
         return
     tokens = prompt(engine, 1500 + TAIL)
     expected, expected_reply, _ = cold(engine, tokens, REPLY)
