@@ -1,0 +1,12 @@
+"""Tiny random models of many architectures for the tests: real files with a real tokenizer and chat template.
+
+Made from metadata in a fraction of a second and kept between runs. Their replies are words without sense, but
+they depend on what was read long before, so that a test on a wrong state fails.
+"""
+
+from .architectures import ARCHITECTURES
+from .cache import model_path
+from .parts import Scale
+from .vocabulary import small_vocabulary
+
+__all__ = ["ARCHITECTURES", "Scale", "model_path", "small_vocabulary"]

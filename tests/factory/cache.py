@@ -1,0 +1,55 @@
+"""Keeps built models between test runs. Several processes may ask for the same one at once."""
+
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from leftoff.engine.library import load_library
+
+from .architectures import RECIPES, Recipe
+from .gguf import Value, write_model
+from .parts import Scale
+from .template import CHAT_TEMPLATE
+from .vocabulary import small_vocabulary
+from .weights import Weights
+
+SMALL = Scale()
+
+
+def model_path(architecture: str, scale: Scale = SMALL) -> Path:
+    """The GGUF file of a model, built now unless an earlier run has built it."""
+    size = f"width{scale.width}-depth{scale.depth}-context{scale.context_length}"
+    path = _folder() / f"{architecture}-{size}.gguf"
+    if not path.exists():
+        _build(path, RECIPES[architecture], scale)
+    return path
+
+
+def _build(path: Path, recipe: Recipe, scale: Scale) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Built aside and renamed: another process sees the whole file or none, and two builders write the same bytes.
+    with tempfile.TemporaryDirectory(dir=path.parent) as aside:
+        unfinished = Path(aside, path.name)
+        weights = Weights(small_vocabulary().words, recipe.embedding)
+        write_model(unfinished, _metadata(recipe, scale), weights.fill, recipe.omit)
+        unfinished.replace(path)
+
+
+def _metadata(recipe: Recipe, scale: Scale) -> dict[str, Value]:
+    name = recipe.architecture
+    keys: dict[str, Value] = {f"{name}.{key}": value for key, value in recipe.metadata(scale).items()}
+    return (
+        {"general.architecture": name, "tokenizer.chat_template": CHAT_TEMPLATE} | small_vocabulary().metadata() | keys
+    )
+
+
+@cache
+def _folder() -> Path:
+    """A folder of its own for each version of the factory and of the library, so that a change rebuilds."""
+    version = hashlib.sha256(load_library().fingerprint.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        version.update(source.read_bytes())
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root, "leftoff-tests", version.hexdigest()[:16])
