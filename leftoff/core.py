@@ -9,6 +9,46 @@ Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Message:
+    """Where one message of a chat lies in the prompt: tokens [start, end)."""
+
+    role: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """What a model is asked to go on from. A raw prompt has no messages.
+
+    [ header: system and tools )[ user )[ assistant ) ··· [ user )[ generation prompt )
+    """
+
+    tokens: Tokens
+    messages: tuple[Message, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return int(self.tokens.size)
+
+    @property
+    def header_end(self) -> int | None:
+        """The end of what all conversations of one client begin with."""
+        starts = (message.start for message in self.messages if message.role not in ("system", "developer"))
+        return next(starts, None)
+
+    @property
+    def last_user_start(self) -> int | None:
+        starts = [message.start for message in self.messages if message.role == "user"]
+        return starts[-1] if starts else None
+
+    @property
+    def messages_end(self) -> int | None:
+        """Where the last message ends and the generation prompt begins."""
+        return self.messages[-1].end if self.messages else None
+
+
 _LIMITS = {
     "temperature": (0.0, 1e6),
     "top_p": (0.0, 1.0),

@@ -68,19 +68,20 @@ class Arena:
     def __init__(self, allocate: Allocate | None = None, idle_limit: int = 1 << 30) -> None:
         self._allocate = allocate or _pageable
         self._idle: dict[int, list[Raw]] = defaultdict(list)
-        self._lock = threading.Lock()
+        # The garbage collector may run while the lock is held, and give back a buffer that it finds.
+        self._lock = threading.RLock()
         self.idle_limit = idle_limit
         self.idle_bytes = 0
         self.lent_bytes = 0
 
     def take(self, nbytes: int) -> Buffer:
         size = _size_class(nbytes)
+        raw = self._take_idle(size)
+        if raw is None:
+            raw = self._allocate(size)
         with self._lock:
-            idle = self._idle.get(size)
-            raw = idle.pop() if idle else None
-            self.idle_bytes -= size if raw is not None else 0
             self.lent_bytes += size
-        return Buffer(self, self._allocate(size) if raw is None else raw, nbytes)
+        return Buffer(self, raw, nbytes)
 
     def fit(self, buffer: Buffer, nbytes: int) -> Buffer:
         """The first bytes of a buffer: as it is, or copied where that frees memory."""
@@ -94,8 +95,17 @@ class Arena:
     def trim(self) -> None:
         """Gives idle memory back to the system."""
         with self._lock:
-            self._idle.clear()
+            for idle in self._idle.values():
+                idle.clear()
             self.idle_bytes = 0
+
+    def _take_idle(self, size: int) -> Raw | None:
+        with self._lock:
+            idle = self._idle[size]  # made here and never removed, so that giving back allocates nothing
+            if not idle:
+                return None
+            self.idle_bytes -= size
+            return idle.pop()
 
     def _take_back(self, raw: Raw) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from leftoff.engine.model import Model
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the scratch sequence
 
+_SMALLEST_BATCH = 32
 _NO_ROOM, _ABORTED = 1, 2
 _SEQUENCE_FIELD = slice(4, 8)
 _GO, _STOP = b"\x00", b"\x01"
@@ -50,9 +51,16 @@ class ContextSettings:
             raise InputError(f"{self.num_sequences} sequences: must be between 1 and {MAX_SEQUENCES}")
         if self.kv_type not in KV_TYPES:
             raise InputError(f"unknown KV type {self.kv_type!r}: must be one of {', '.join(KV_TYPES)}")
-        for name in ("num_cells", "batch_tokens", "micro_batch_tokens", "threads"):
-            if not 1 <= getattr(self, name) < 1 << 31:
-                raise InputError(f"{name} is {getattr(self, name)}: must be positive")
+        # llama.cpp aborts when a batch could not hold one token of every sequence; the probe decodes a few at once
+        smallest_batch = max(_SMALLEST_BATCH, self.num_sequences + 1)
+        for name, smallest in (
+            ("num_cells", smallest_batch),
+            ("batch_tokens", smallest_batch),
+            ("micro_batch_tokens", 1),
+            ("threads", 1),
+        ):
+            if not smallest <= getattr(self, name) < 1 << 31:
+                raise InputError(f"{name} is {getattr(self, name)}: must be at least {smallest}")
 
 
 class Context:
@@ -80,7 +88,7 @@ class Context:
     # --- decoding
 
     def begin_batch(self) -> None:
-        self._batch.num_tokens = 0
+        self._batch.clear()
 
     def add(self, seq: int, tokens: Tokens, start: int, *, logits: bool, all_logits: bool = False) -> int:
         """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last one."""
@@ -92,6 +100,7 @@ class Context:
         """Runs the batch. Other Python threads run meanwhile."""
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code == 0:
+            self._batch.has_logits = True
             return
         if code == _NO_ROOM:
             raise NoRoomError(f"no room for {self._batch.num_tokens} more tokens in {self.num_cells} cells")
@@ -164,7 +173,7 @@ class _BatchBuffers:
     """A llama_batch over numpy arrays that are filled by slices and never grow."""
 
     def __init__(self, capacity: int) -> None:
-        self.num_tokens = 0
+        self.clear()
         self._token = np.zeros(capacity, np.int32)
         self._pos = np.zeros(capacity, np.int32)
         self._seq = np.zeros(capacity, np.int32)
@@ -176,14 +185,24 @@ class _BatchBuffers:
         arrays = (self._pos, self._num_seqs, self._seq_lists, self._logits)
         self._struct = abi.Batch(0, self._token.ctypes.data, None, *(array.ctypes.data for array in arrays))
 
+    def clear(self) -> None:
+        self.num_tokens = 0
+        self.has_logits = False  # until it has been decoded: a failed batch has none to ask for
+
     def add(self, seq: int, tokens: Tokens, start: int, logits: bool, all_logits: bool) -> int:
         first, last = self.num_tokens, self.num_tokens + tokens.size
+        self.num_tokens = last
+        if tokens.size == 1:  # a step of a reply: every microsecond counts, and slices cost more than items
+            self._token[first] = tokens[0]
+            self._pos[first] = start
+            self._seq[first] = seq
+            self._logits[first] = logits or all_logits
+            return first
         self._token[first:last] = tokens
         np.add(self._steps[: tokens.size], start, out=self._pos[first:last])
         self._seq[first:last] = seq
         self._logits[first:last] = all_logits
         self._logits[last - 1] = logits or all_logits
-        self.num_tokens = last
         return last - 1
 
     def struct(self) -> abi.Batch:
@@ -191,7 +210,7 @@ class _BatchBuffers:
         return self._struct
 
     def check_row(self, row: int) -> None:
-        if not 0 <= row < self.num_tokens or not self._logits[row]:
+        if not self.has_logits or not 0 <= row < self.num_tokens or not self._logits[row]:
             raise InputError(f"row {row} of the last batch has no logits")
 
 

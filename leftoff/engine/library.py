@@ -54,7 +54,7 @@ class Library:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """What the library can compute on besides the CPU's own cores."""
+        """What the library can compute on."""
         dll = self.dll
         found = (dll.ggml_backend_dev_get(i) for i in range(dll.ggml_backend_dev_count()))
         names = ((dll.ggml_backend_dev_name(d), dll.ggml_backend_dev_description(d)) for d in found)
@@ -83,7 +83,7 @@ def open_library(path: Path) -> Library:
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
     try:
-        dll = C.CDLL(str(path))
+        dll = C.CDLL(str(path.absolute()))  # a bare name would be searched for elsewhere
     except OSError as error:
         raise LibraryError(f"{path} cannot be loaded ({error}): rebuild it for this machine, or run: {FIX}") from error
     _bind(dll, path)

@@ -4,6 +4,7 @@ The same path costs thirty times more on one machine than on another, so costs a
 function leaves the engine as empty as it found it; none knows what its numbers are used for.
 """
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -79,8 +80,8 @@ def measure_prefill(engine: LlamaEngine, limit_s: float = 2 * _STEP_S) -> Prefil
         longest = min(_LONGEST_PROMPT, _room(engine))
         num_tokens = min(_FIRST_PROMPT, longest)
         while True:
-            prompt = some_tokens(engine, num_tokens)
-            seconds = median_seconds(lambda prompt=prompt: _read_anew(engine, prompt), limit_s / 4)
+            read = functools.partial(_read_anew, engine, some_tokens(engine, num_tokens))
+            seconds = median_seconds(read, limit_s / 4)
             if num_tokens == longest or _GROWTH * seconds > limit_s:
                 return Prefill(num_tokens, num_tokens / seconds)
             num_tokens = min(_GROWTH * num_tokens, longest)
@@ -100,9 +101,7 @@ def measure_decode(engine: LlamaEngine, limit_s: float = _STEP_S) -> float:
         return 1 / median_seconds(step, limit_s, most_steps)
 
 
-def measure_pages(
-    engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S
-) -> Bandwidth | None:
+def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S) -> Bandwidth | None:
     """Of one page of `num_tokens`, or as many as fit."""
     memory = engine.memory
     if not memory.kind.has_pages:

@@ -151,6 +151,8 @@ class LlamaMemory(ABC):
     ) -> None:
         """Every position is covered once, and the rest stands exactly at the end."""
         self._check_sequence(seq)
+        if length < 0:
+            raise InputError(f"no sequence has {length} tokens")
         covered = 0
         if share is not None:
             if not 0 <= share.length <= self.length(share.seq):
@@ -241,10 +243,13 @@ class PagedMemory(LlamaMemory):
         if not self.kind.has_snapshots:
             raise InputError("attention memory has no snapshots: its pages are all of it")
         self._check_whole(seq)
+        length = self.length(seq)
+        if not self._window:
+            return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
         with self._scratch() as scratch:
             # A window's cells name their sequence: saved by way of scratch, equal states are equal bytes.
-            self._context.copy(seq, scratch)
-            return Snapshot(self.length(seq), self._context.get_state(scratch, PARTIAL_ONLY))
+            self._context.copy(seq, scratch, max(0, length - self._window), length)
+            return Snapshot(length, self._context.get_state(scratch, PARTIAL_ONLY))
 
     def rewind(self, seq: int) -> None:
         length = self.length(seq)

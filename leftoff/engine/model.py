@@ -2,6 +2,7 @@
 
 import ctypes as C
 import functools
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -108,8 +109,11 @@ def _check_files(path: Path) -> None:
     for part in model_parts(path):
         if not part.is_file():
             raise ModelError(f"there is no model file at {part}")
-        with part.open("rb") as file:
-            magic = file.read(len(_MAGIC))
+        try:
+            with part.open("rb") as file:
+                magic = file.read(len(_MAGIC))
+        except OSError as error:
+            raise ModelError(f"{part} cannot be read ({error.strerror})") from error
         if magic != _MAGIC:
             raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
 
@@ -127,7 +131,7 @@ def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | No
 
     params.progress_callback = abi.ProgressCallback(report)
     library.log.take_errors()
-    handle: int | None = library.dll.llama_model_load_from_file(str(path).encode(), params)
+    handle: int | None = library.dll.llama_model_load_from_file(os.fsencode(path), params)
     if handle is None:
         raise ModelError(f"llama.cpp cannot load {path}: {library.log.take_errors() or 'no reason given'}")
     return handle

@@ -12,6 +12,7 @@ from leftoff.engine.context import Context
 from leftoff.engine.model import Model
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+_MOST_REMEMBERED = 1 << 20  # llama.cpp allocates room for all of them at once, and dies where it cannot
 
 
 class Sampler:
@@ -65,7 +66,7 @@ class Sampler:
         if sampling.has_penalties:
             yield dll.llama_sampler_init_penalties(
                 self._vocabulary.size,
-                sampling.repeat_last_n,
+                min(sampling.repeat_last_n, _MOST_REMEMBERED),
                 sampling.repeat_penalty,
                 sampling.frequency_penalty,
                 sampling.presence_penalty,
@@ -74,7 +75,7 @@ class Sampler:
             yield dll.llama_sampler_init_greedy()
             return
         if sampling.top_k > 0:
-            yield dll.llama_sampler_init_top_k(sampling.top_k)
+            yield dll.llama_sampler_init_top_k(min(sampling.top_k, self._vocabulary.size))
         if sampling.top_p < 1.0:
             yield dll.llama_sampler_init_top_p(sampling.top_p, 1)
         if sampling.min_p > 0.0:
@@ -83,7 +84,8 @@ class Sampler:
         yield dll.llama_sampler_init_dist(self.seed)
 
     def _logit_bias(self, biases: tuple[tuple[int, float], ...]) -> int:
-        self._vocabulary.check(np.array([token for token, _ in biases], np.int32))
+        for token, _ in biases:
+            self._vocabulary.check_id(token)
         array = (abi.LogitBias * len(biases))(*(abi.LogitBias(token, bias) for token, bias in biases))
         link: int = self._dll.llama_sampler_init_logit_bias(self._vocabulary.size, len(biases), array)
         return link

@@ -61,9 +61,16 @@ class Vocabulary:
 
     def check(self, tokens: Tokens) -> None:
         """llama.cpp throws C++ exceptions at some unknown ids: refuse them all here."""
-        if tokens.size and (int(tokens.min()) < 0 or int(tokens.max()) >= self.size):
-            bad = int(tokens[(tokens < 0) | (tokens >= self.size)][0])
-            raise InputError(f"token {bad} is not in the vocabulary of {self.size} tokens")
+        if tokens.size == 1:
+            inside = 0 <= int(tokens[0]) < self.size
+        else:
+            inside = tokens.size == 0 or (int(tokens.min()) >= 0 and int(tokens.max()) < self.size)
+        if not inside:
+            self.check_id(int(tokens[(tokens < 0) | (tokens >= self.size)][0]))
+
+    def check_id(self, token: int) -> None:
+        if not 0 <= token < self.size:
+            raise InputError(f"token {token} is not in the vocabulary of {self.size} tokens")
 
     def _special(self, name: str) -> int | None:
         token: int = getattr(self._dll, f"llama_vocab_{name}")(self._handle)
@@ -76,7 +83,7 @@ class Vocabulary:
         return count
 
     def _read_piece(self, token: int) -> bytes:
-        self.check(np.array([token], np.int32))
+        self.check_id(token)
         buffer = C.create_string_buffer(_PIECE_BYTES)
         length = self._dll.llama_token_to_piece(self._handle, token, buffer, _PIECE_BYTES, 0, True)
         if length < 0:

@@ -1,0 +1,1 @@
+"""The prompt cache: a tree of snapshots and shared pages with byte budgets. Knows no model, no llama.cpp, no HTTP."""

@@ -1,0 +1,54 @@
+"""What the tree keeps: resume points and pages, and what is known of their use."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from leftoff.core import Logits
+from leftoff.engine.base import Page, PagePart, Snapshot
+
+if TYPE_CHECKING:
+    from leftoff.cache.trie import Node
+
+
+@dataclass(eq=False, slots=True)
+class StoredPage:
+    """A page, and the number of stretches of the tree that refer to it: it goes with the last one."""
+
+    page: Page
+    references: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.page.nbytes
+
+
+@dataclass(eq=False, slots=True)
+class Stretch:
+    """Positions [start, end) of a stored page, as one node of the tree refers to them."""
+
+    stored: StoredPage
+    start: int
+    end: int
+
+    def part(self, start: int, end: int) -> PagePart:
+        return self.stored.page.part(max(start, self.start), min(end, self.end))
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A position from which a prompt can be resumed, and the unit of eviction.
+
+    It holds the snapshot there. Attention needs none: there an entry holds nothing and only marks the end of a page.
+    `logits` are those after the last token: with them an identical prompt computes nothing.
+    """
+
+    node: "Node"
+    position: int
+    snapshot: Snapshot | None = None
+    logits: Logits | None = None
+    row: int = field(default=-1, repr=False)  # its place in the ranking
+
+    @property
+    def nbytes(self) -> int:
+        snapshot = self.snapshot.nbytes if self.snapshot else 0
+        return snapshot + (self.logits.nbytes if self.logits is not None else 0)

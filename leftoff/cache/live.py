@@ -1,0 +1,93 @@
+"""The sequences that live in the engine: the slots that serve requests, and the spare ones where states are parked."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from leftoff.cache.trie import common_prefix
+from leftoff.core import Tokens
+from leftoff.engine.base import Memory
+
+_FIRST_CAPACITY = 1024
+
+
+@dataclass(eq=False)
+class Live:
+    """One sequence and the tokens it holds. `saved` tells that the tree has all of it."""
+
+    seq: int
+    is_slot: bool
+    namespace: str = ""
+    is_busy: bool = False
+    is_saved: bool = True
+    last_used: float = 0.0
+    length: int = 0
+    _tokens: Tokens = field(default_factory=lambda: np.empty(_FIRST_CAPACITY, np.int32), repr=False)
+
+    @property
+    def tokens(self) -> Tokens:
+        return self._tokens[: self.length]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.length == 0
+
+    def append(self, tokens: Tokens) -> None:
+        end = self.length + tokens.size
+        if end > self._tokens.size:
+            self._tokens = np.resize(self._tokens, 2 * end)
+        self._tokens[self.length : end] = tokens
+        self.length = int(end)
+
+    def replace(self, tokens: Tokens, namespace: str) -> None:
+        self.length = 0
+        self.append(tokens)
+        self.namespace = namespace
+
+    def shared_with(self, tokens: Tokens) -> int:
+        """How many tokens it shares with another sequence."""
+        size = min(self.length, tokens.size)
+        return common_prefix(self._tokens[:size].tobytes(), tokens[:size].tobytes())
+
+
+class LiveTable:
+    """Slots first, then spares. Their order in the engine is their number."""
+
+    def __init__(self, memory: Memory, num_slots: int, clock: Callable[[], float]) -> None:
+        num_slots = min(num_slots, memory.num_sequences)
+        self._all = [Live(seq, is_slot=seq < num_slots) for seq in range(memory.num_sequences)]
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Live]:
+        return iter(self._all)
+
+    def __getitem__(self, seq: int) -> Live:
+        return self._all[seq]
+
+    @property
+    def slots(self) -> list[Live]:
+        return [live for live in self._all if live.is_slot]
+
+    @property
+    def spares(self) -> list[Live]:
+        return [live for live in self._all if not live.is_slot]
+
+    def in_namespace(self, namespace: str) -> list[Live]:
+        return [live for live in self._all if not live.is_empty and live.namespace == namespace]
+
+    def idle_slot(self) -> Live | None:
+        """The slot whose content is missed least: an empty one, or the one used longest ago."""
+        idle = [live for live in self.slots if not live.is_busy]
+        return min(idle, key=lambda live: (not live.is_empty, live.last_used), default=None)
+
+    def spare_to_use(self) -> Live | None:
+        return min(self.spares, key=lambda live: (not live.is_empty, live.last_used), default=None)
+
+    def droppable(self, kept: Sequence[Live | None] = ()) -> Live | None:
+        """What goes first when cells run out: parked states, then idle slots."""
+        idle = [live for live in self._all if not live.is_busy and not live.is_empty and live not in kept]
+        return min(idle, key=lambda live: (live.is_slot, live.last_used), default=None)
+
+    def use(self, live: Live) -> None:
+        live.last_used = self._clock()

@@ -1,0 +1,65 @@
+"""Where snapshots are taken. A snapshot costs a copy, a cut in the prefill, and bytes; it earns replay time.
+
+Some positions are known to be shared or resumed from:
+
+    [ header )[ ··· )[ user )[ assistant )[ last user )[ generation prompt )
+             ^                            ^           ^                    ^
+             every conversation           an edit     the next turn, if    regenerate
+                                                      the reply changes
+
+and the place where a prompt leaves a known path, which is proven to be shared. Between them snapshots stand as close
+as costs little: a change in the middle of a long text then replays a short stretch. What turns out to be of no use is
+the first that the eviction takes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from leftoff.cache.costs import Costs
+from leftoff.core import Prompt
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How dense. The defaults spend at most 2 % of the prefill on copies, and bound a replay to two seconds."""
+
+    overhead: float = 0.02
+    smallest_gap: int = 64
+    longest_replay_ms: float = 2000.0
+    slack: int = 16  # a position this close behind the resume point is not worth a cut of its own
+
+    def gap(self, snapshot_bytes: int, costs: Costs) -> int:
+        """Tokens between snapshots inside a long stretch."""
+        cheap = costs.save_ms(snapshot_bytes) * costs.prefill_tokens_per_ms / self.overhead
+        bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
+        return max(self.smallest_gap, int(min(cheap, bounded)))
+
+    def stops(self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int) -> tuple[int, ...]:
+        """The positions, rising, at which a snapshot is taken: the resume point itself, or where the prefill pauses.
+
+        The last is the prompt's end.
+        """
+        soft = {self._near(mark, resume) for mark in (prompt.header_end, prompt.last_user_start, *shared)}
+        wanted = sorted(
+            mark for mark in soft | {prompt.messages_end, prompt.length} if mark is not None and resume <= mark
+        )
+        stops: list[int] = []
+        last = resume
+        for mark in wanted:
+            stops += self._between(prompt, last, mark, gap)
+            stops.append(mark)
+            last = mark
+        return tuple(stops)
+
+    def _near(self, mark: int | None, resume: int) -> int | None:
+        return resume if mark is not None and resume < mark <= resume + self.slack else mark
+
+    def _between(self, prompt: Prompt, start: int, end: int, gap: int) -> list[int]:
+        """Positions in a stretch, at least half a gap apart from its ends; at a message's end where one is near."""
+        ends = [message.end for message in prompt.messages if start < message.end < end]
+        stops = []
+        while end - start >= gap + gap // 2:
+            near = [position for position in ends if start + gap // 2 <= position <= start + gap]
+            start = near[-1] if near else start + gap
+            stops.append(start)
+        return stops

@@ -1,0 +1,126 @@
+"""Chooses where a prompt is resumed: the cheapest of all ways, in estimated milliseconds.
+
+A way takes attention from a live sequence, pages from the tree, and a snapshot at the resume point:
+
+    [0 ···· shared with a live sequence ···· s)[s ···· pages ···· r)[r ···· to be computed ···· n)
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from leftoff.cache.costs import Costs
+from leftoff.cache.entry import Entry
+from leftoff.cache.live import Live
+from leftoff.cache.trie import Match
+from leftoff.core import Tokens
+from leftoff.engine.base import Memory, PagePart, Share
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to resume. `entry` gives the snapshot; without one the shared sequence stands at `resume` itself."""
+
+    resume: int
+    live: Live | None = None
+    shared: int = 0
+    entry: Entry | None = None
+
+    @property
+    def share(self) -> Share | None:
+        return Share(self.live.seq, self.shared) if self.live is not None and self.shared else None
+
+    @property
+    def goes_on(self) -> bool:
+        """The live sequence stands exactly where the prompt goes on: nothing is moved."""
+        return self.live is not None and self.shared == self.resume == self.live.length
+
+    @property
+    def source(self) -> str:
+        if self.resume == 0:
+            return "nothing"
+        if self.goes_on:
+            return "a live slot" if self.live is not None and self.live.is_slot else "a parked state"
+        if self.entry is None or (self.shared == self.resume and self.entry.snapshot is None):
+            return "a shared slot"
+        return "RAM"
+
+
+class Planner:
+    """Pure: looks at what is there, changes nothing."""
+
+    def __init__(self, memory: Memory, costs: Costs) -> None:
+        self._memory = memory
+        self._costs = costs
+
+    def best(self, tokens: Tokens, match: Match, lives: Sequence[Live]) -> Way:
+        """The cheapest way; the one that resumes latest among equals."""
+        ways = self.ways(tokens, match, lives)
+        return min(ways, key=lambda way: (self.cost_ms(way, int(tokens.size)), -way.resume))
+
+    def ways(self, tokens: Tokens, match: Match, lives: Sequence[Live]) -> Iterator[Way]:
+        length = int(tokens.size)
+        shared = {live: live.shared_with(tokens) for live in lives}
+        entries = [entry for entry in match.entries() if entry.position < length or entry.logits is not None]
+        yield Way(0)
+        for live, common in shared.items():
+            yield from self._from_live(live, common, length, entries)
+        if not self._memory.kind.has_snapshots:
+            entries += self._anywhere(match, length)
+        yield from self._from_tree(entries, match, shared)
+
+    def cost_ms(self, way: Way, length: int) -> float:
+        costs = self._costs
+        snapshot = way.entry.snapshot.nbytes if way.entry is not None and way.entry.snapshot else 0
+        pages = self._memory.page_bytes(way.resume - way.shared) if self._needs_pages(way) else 0
+        return costs.prefill_ms(length - way.resume) + costs.load_ms(snapshot) + costs.load_ms(pages)
+
+    def pages(self, way: Way, match: Match) -> list[PagePart]:
+        if not self._needs_pages(way):
+            return []
+        overlapping = (s for s in match.stretches() if s.end > way.shared and s.start < way.resume)
+        return [stretch.part(way.shared, way.resume) for stretch in overlapping]
+
+    def _needs_pages(self, way: Way) -> bool:
+        return self._memory.kind.has_pages and way.shared < way.resume
+
+    def _from_live(self, live: Live, common: int, length: int, entries: list[Entry]) -> Iterator[Way]:
+        """The live sequence stands, or can be cut to stand, at the resume point."""
+        logits_kept = bool(entries) and entries[-1].position == length
+        for resume in {common, length - 1} if common == length else {common}:
+            usable = resume < length or (logits_kept and common == length)
+            if resume > 0 and usable and self._memory.can_cut(live.seq, resume):
+                yield Way(resume, live, resume, entries[-1] if resume == length else None)
+
+    def _from_tree(self, entries: list[Entry], match: Match, shared: dict[Live, int]) -> Iterator[Way]:
+        """An entry's snapshot, with attention from the live sequence that shares most and pages for the rest."""
+        live = max(shared, key=shared.__getitem__, default=None)
+        common = shared[live] if live is not None and self._memory.kind.has_pages else 0
+        runs = _runs(match) if self._memory.kind.has_pages else []
+        for entry in entries:
+            use = min(common, entry.position)
+            if not self._memory.kind.has_pages or use == entry.position or _covered(runs, use, entry.position):
+                yield Way(entry.position, live if use else None, use, entry)
+
+    def _anywhere(self, match: Match, length: int) -> list[Entry]:
+        """Attention alone can be resumed anywhere: as far as the match goes."""
+        position = min(match.length, length - 1)
+        if position <= 0:
+            return []
+        node = next(node for node in match.path if node.start < position <= node.end)
+        stop = max((end for start, end in _runs(match) if start < position), default=0)
+        return [Entry(node, min(position, stop))] if stop else []
+
+
+def _runs(match: Match) -> list[tuple[int, int]]:
+    """The stretches of the path that are covered without a gap, as [start, end)."""
+    runs: list[tuple[int, int]] = []
+    for stretch in match.stretches():
+        if runs and runs[-1][1] == stretch.start:
+            runs[-1] = (runs[-1][0], stretch.end)
+        else:
+            runs.append((stretch.start, stretch.end))
+    return runs
+
+
+def _covered(runs: list[tuple[int, int]], start: int, end: int) -> bool:
+    return any(first <= start and end <= last for first, last in runs)

@@ -1,0 +1,132 @@
+"""Who goes first when a budget is full. A policy ranks all candidates at once; the lowest goes.
+
+All of them weigh the same facts. They differ in how they guess the chance of reuse:
+
+    saves      tokens that would be read again without the entry
+    nbytes     bytes that its eviction really frees
+    hits       how often it was resumed from
+    last_used  when that was, or when it was made
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What can be evicted now, as columns. `stamp` is what the policy gave the entry when it was last used."""
+
+    position: Column
+    saves: Column
+    nbytes: Column
+    hits: Column
+    last_used: Column
+    stamp: Column
+    now: float
+
+
+class Policy(Protocol):
+    name: str
+
+    def rank(self, candidates: Candidates) -> Column:
+        """The lowest goes first."""
+        ...
+
+    def stamp(self) -> float:
+        """Remembered with an entry at each use."""
+        ...
+
+    def evicted(self, rank: float) -> None: ...
+
+
+class LeastRecentlyUsed:
+    """What was not used for longest goes first, whatever it is worth."""
+
+    name = "lru"
+
+    def rank(self, candidates: Candidates) -> Column:
+        return candidates.last_used
+
+    def stamp(self) -> float:
+        return 0.0
+
+    def evicted(self, rank: float) -> None: ...
+
+
+@dataclass
+class GreedyDual:
+    """GreedyDual-Size-Frequency: worth per byte above a level that rises with every eviction, so the unused age."""
+
+    name: str = "greedy-dual"
+    level: float = 0.0
+
+    def rank(self, candidates: Candidates) -> Column:
+        worth: Column = (candidates.hits + 1) * candidates.saves / candidates.nbytes
+        return candidates.stamp + worth
+
+    def stamp(self) -> float:
+        return self.level
+
+    def evicted(self, rank: float) -> None:
+        self.level = max(self.level, rank)
+
+
+@dataclass
+class FlopUtility:
+    """Recency plus compute saved per byte, each normalised over the candidates (Marconi, MLSys 2025).
+
+    `attention_share` is the part of the compute that grows with the position, as attention's does.
+    """
+
+    name: str = "flop-utility"
+    alpha: float = 1.0
+    attention_share: float = 1e-5
+
+    def rank(self, candidates: Candidates) -> Column:
+        age = np.maximum(candidates.now - candidates.last_used, 1e-6)
+        start = candidates.position - candidates.saves
+        flops = candidates.saves + self.attention_share * (candidates.position**2 - start**2)
+        utility: Column = _normalised(1 / age) + self.alpha * _normalised(flops / candidates.nbytes)
+        return utility
+
+    def stamp(self) -> float:
+        return 0.0
+
+    def evicted(self, rank: float) -> None: ...
+
+
+@dataclass
+class ValuePerByte:
+    """Chance of reuse times tokens saved per byte freed. The chance falls with the time since the last use."""
+
+    name: str = "value"
+    half_life_s: float = 300.0
+
+    def rank(self, candidates: Candidates) -> Column:
+        age = np.maximum(candidates.now - candidates.last_used, 0.0)
+        chance = (candidates.hits + 1) / (1 + age / self.half_life_s)
+        value: Column = chance * candidates.saves / candidates.nbytes
+        return value
+
+    def stamp(self) -> float:
+        return 0.0
+
+    def evicted(self, rank: float) -> None: ...
+
+
+def _normalised(values: Column) -> Column:
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+POLICIES: dict[str, type[Policy]] = {
+    "value": ValuePerByte,
+    "lru": LeastRecentlyUsed,
+    "greedy-dual": GreedyDual,
+    "flop-utility": FlopUtility,
+}

@@ -1,0 +1,91 @@
+"""Says of every request what was reused, and why the rest was read. Holds tokens: this layer knows no words."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from leftoff.core import Tokens
+
+SHOWN_TOKENS = 24  # on each side of a difference
+
+
+class Reason(Enum):
+    """Why tokens were read."""
+
+    NEW = "new"  # nobody had shown them
+    EDITED = "edited"  # something else stood here before
+    EVICTED = "evicted"  # known once, given up for a budget
+    NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
+    OTHER_TENANT = "other tenant"  # known to somebody else only
+
+
+@dataclass(frozen=True)
+class Reread:
+    """Tokens [start, end) were read, for one reason."""
+
+    reason: Reason
+    start: int
+    end: int
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class ReuseReport:
+    """[0 ····· reused ····· r)[r ·· known, but read again ·· known)[known ·· new ·· prompt_tokens)."""
+
+    prompt_tokens: int
+    reused: int
+    known: int
+    source: str
+    rereads: tuple[Reread, ...]
+    before: Tokens  # what stood at `known` when it was seen last
+    after: Tokens  # what stands there now
+
+    @property
+    def computed(self) -> int:
+        return self.prompt_tokens - self.reused
+
+    def line(self) -> str:
+        """For the log: `reused 18,432 of 18,950 from RAM · 18 no snapshot here · 500 new`."""
+        head = f"reused {self.reused:,} of {self.prompt_tokens:,}"
+        if self.reused:
+            head += f" from {self.source}"
+        return " · ".join([head, *(f"{part.num_tokens:,} {part.reason.value}" for part in self.rereads)])
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of a prompt before it is read."""
+
+    known: int
+    known_elsewhere: int
+    lost_until: int
+    goes_on_differently: bool
+    before: Tokens
+
+
+def explain(tokens: Tokens, resume: int, source: str, knowledge: Knowledge) -> ReuseReport:
+    """Every computed token gets exactly one reason."""
+    length = int(tokens.size)
+    known = max(knowledge.known, resume)
+    elsewhere = max(known, knowledge.known_elsewhere)
+    again = Reason.EVICTED if knowledge.lost_until > resume else Reason.NO_SNAPSHOT
+    first_seen = Reason.EDITED if knowledge.goes_on_differently else Reason.NEW
+    parts = (
+        Reread(again, resume, known),
+        Reread(Reason.OTHER_TENANT, known, elsewhere),
+        Reread(first_seen, elsewhere, length),
+    )
+    return ReuseReport(
+        prompt_tokens=length,
+        reused=resume,
+        known=known,
+        source=source,
+        rereads=tuple(part for part in parts if part.num_tokens),
+        before=np.array(knowledge.before[:SHOWN_TOKENS]),
+        after=np.array(tokens[known : known + SHOWN_TOKENS]),
+    )

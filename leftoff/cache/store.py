@@ -1,0 +1,209 @@
+"""Keeps the bytes of the tree within a budget: puts resume points and pages in, and takes the least valuable out.
+
+Entries go one at a time. One in the middle of a branch frees its snapshot only; the last of a branch takes the pages
+behind the entry before it along, since nothing could be resumed from them any more.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import attrgetter
+
+from leftoff.cache.entry import Entry, StoredPage, Stretch
+from leftoff.cache.policy import Policy
+from leftoff.cache.ranking import Ranking
+from leftoff.cache.trie import Match, Node, Trie
+from leftoff.core import Logits
+from leftoff.engine.base import Page, Snapshot
+
+Clock = Callable[[], float]
+
+_by_position = attrgetter("position")
+_by_start = attrgetter("start")
+
+
+class Store:
+    """One byte budget over the trees of all namespaces."""
+
+    def __init__(self, name: str, budget_bytes: int, policy: Policy, clock: Clock) -> None:
+        self.name = name
+        self.budget_bytes = budget_bytes
+        self.used_bytes = 0
+        self.num_evictions = 0
+        self._ranking = Ranking(policy)
+        self._clock = clock
+        self._trees: dict[Entry, Trie] = {}
+
+    @property
+    def free_bytes(self) -> int:
+        return self.budget_bytes - self.used_bytes
+
+    @property
+    def num_entries(self) -> int:
+        return len(self._ranking)
+
+    # --- putting in: the caller makes room first
+
+    def add_entry(
+        self, tree: Trie, match: Match, position: int, snapshot: Snapshot | None, logits: Logits | None = None
+    ) -> Entry:
+        """A resume point on the path of `match`. One that is there already only gains what it lacks."""
+        node = _node_at(match, position)
+        entry = next((entry for entry in node.entries if entry.position == position), None)
+        if entry is None:
+            entry = Entry(node, position)
+            insort(node.entries, entry, key=_by_position)
+            self._ranking.add(entry, self._clock())
+            self._trees[entry] = tree
+        before = entry.nbytes
+        entry.snapshot = entry.snapshot or snapshot
+        entry.logits = entry.logits if entry.logits is not None else logits
+        self.used_bytes += entry.nbytes - before
+        tree.update_liveness(node)
+        self._describe_around(entry)
+        return entry
+
+    def add_page(self, tree: Trie, match: Match, page: Page) -> None:
+        """Covers the positions of `page` that are not covered yet."""
+        stored = StoredPage(page)
+        for node in match.path:
+            for start, end in _gaps(node, max(page.start, node.start), min(page.end, node.end)):
+                insort(node.stretches, Stretch(stored, start, end), key=_by_start)
+                stored.references += 1
+            tree.update_liveness(node)
+        if stored.references:
+            self.used_bytes += stored.nbytes
+        if match.path and match.path[-1].entries:
+            self._describe(match.path[-1].entries[-1])
+
+    # --- using
+
+    def hit(self, entry: Entry) -> None:
+        self._ranking.hit(entry, self._clock())
+
+    def hits(self, entry: Entry) -> int:
+        return self._ranking.hits(entry)
+
+    def last_used(self, entry: Entry) -> float:
+        return self._ranking.last_used(entry)
+
+    # --- taking out
+
+    def make_room(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
+        """Evicts until `nbytes` fit. False, with all that could go gone, if they cannot."""
+        while self.used_bytes + nbytes > self.budget_bytes:
+            entry = self._ranking.lowest(self._clock(), spared) if nbytes <= self.budget_bytes else None
+            if entry is None:
+                return False
+            entry.node.lost_until = max(entry.node.lost_until, entry.position)
+            self.num_evictions += 1
+            self.drop(entry)
+        return True
+
+    def drop(self, entry: Entry) -> None:
+        node, tree = entry.node, self._trees.pop(entry)
+        index = _index(entry)
+        affected = [*_following(node, index), *([before] if (before := _before(entry)) else [])]
+        del node.entries[index]
+        self._ranking.remove(entry)
+        self.used_bytes -= entry.nbytes
+        self._drop_useless_pages(tree, node)
+        for other in affected:
+            self._describe(other)
+
+    def _drop_useless_pages(self, tree: Trie, node: Node) -> None:
+        """Pages at the end of a branch, behind its last entry, lead nowhere."""
+        at: Node | None = node
+        while at is not None and at.parent is not None and at.num_live_children == 0:
+            last = at.entries[-1].position if at.entries else at.start
+            while at.stretches and at.stretches[-1].start >= last:
+                self._release(at.stretches.pop().stored)
+            tree.update_liveness(at)
+            if at.is_live:
+                if at.entries:
+                    self._describe(at.entries[-1])
+                return
+            at = at.parent
+        if at is not None and at.entries:
+            self._describe(at.entries[-1])
+
+    def _release(self, stored: StoredPage) -> None:
+        stored.references -= 1
+        if stored.references == 0:
+            self.used_bytes -= stored.nbytes
+
+    # --- what an entry is worth
+
+    def _describe_around(self, entry: Entry) -> None:
+        before = _before(entry)
+        index = _index(entry)
+        for other in (entry, *([before] if before else []), *_following(entry.node, index)):
+            self._describe(other)
+
+    def _describe(self, entry: Entry) -> None:
+        before = _before(entry)
+        start = before.position if before else 0
+        nbytes = entry.nbytes
+        node = entry.node
+        if node.num_live_children == 0 and node.entries[-1] is entry:
+            nbytes += sum(_freed_bytes(node.stretches, max(start, node.start)))
+        self._ranking.describe(entry, entry.position - start, nbytes)
+
+    def check_integrity(self, trees: Sequence[Trie]) -> None:
+        """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""
+        entries = [entry for tree in trees for node in tree.nodes() for entry in node.entries]
+        pages = {stretch.stored for tree in trees for node in tree.nodes() for stretch in node.stretches}
+        held = sum(entry.nbytes for entry in entries) + sum(stored.nbytes for stored in pages)
+        assert held == self.used_bytes, f"{held} bytes held, {self.used_bytes} counted"
+        assert self.used_bytes <= self.budget_bytes
+        assert set(entries) == set(self._trees)
+
+
+def _index(entry: Entry) -> int:
+    return bisect_left(entry.node.entries, entry.position, key=_by_position)
+
+
+def _node_at(match: Match, position: int) -> Node:
+    return next(node for node in match.path if node.start < position <= node.end)
+
+
+def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that no stretch of the node covers."""
+    for stretch in list(node.stretches):
+        if start < min(stretch.start, end):
+            yield start, min(stretch.start, end)
+        start = max(start, stretch.end)
+    if start < end:
+        yield start, end
+
+
+def _before(entry: Entry) -> Entry | None:
+    """The entry before it on its path."""
+    index = _index(entry)
+    if index:
+        return entry.node.entries[index - 1]
+    at = entry.node.parent
+    while at is not None and not at.entries:
+        at = at.parent
+    return at.entries[-1] if at is not None else None
+
+
+def _following(node: Node, index: int) -> Iterator[Entry]:
+    """The next entries after `index`, one on each branch."""
+    if index + 1 < len(node.entries):
+        yield node.entries[index + 1]
+        return
+    waiting = list(node.children.values())
+    while waiting:
+        child = waiting.pop()
+        if child.entries:
+            yield child.entries[0]
+        elif child.is_live:
+            waiting.extend(child.children.values())
+
+
+def _freed_bytes(stretches: list[Stretch], start: int) -> Iterator[int]:
+    for stretch in reversed(stretches):
+        if stretch.start < start:
+            return
+        if stretch.stored.references == 1:
+            yield stretch.stored.nbytes

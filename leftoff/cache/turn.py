@@ -1,0 +1,36 @@
+"""One request's stay in a slot."""
+
+from dataclasses import dataclass, field
+
+from leftoff.cache.live import Live
+from leftoff.cache.report import ReuseReport
+from leftoff.core import Logits, Prompt
+
+
+@dataclass(eq=False)
+class Turn:
+    """What the driver of the engine must know. `logits` are there when the prompt needs no compute at all."""
+
+    prompt: Prompt
+    live: Live = field(repr=False)
+    report: ReuseReport
+    stops: tuple[int, ...]
+    logits: Logits | None = None
+
+    @property
+    def seq(self) -> int:
+        return self.live.seq
+
+    @property
+    def position(self) -> int:
+        return self.live.length
+
+    @property
+    def is_reading(self) -> bool:
+        """Part of the prompt is still to be computed."""
+        return self.position < self.prompt.length
+
+    @property
+    def next_stop(self) -> int:
+        """Where the next piece of the prompt must end at the latest."""
+        return next((stop for stop in self.stops if stop > self.position), self.prompt.length)

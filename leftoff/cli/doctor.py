@@ -1,0 +1,78 @@
+"""`leftoff doctor` shows whether the library is usable, and what this machine and a model can do."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+
+from leftoff.cli.report import ModelReport, describe, describe_model, report_keys
+from leftoff.cli.stages import Stages, show_stages
+from leftoff.cli.view import show_report
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.library import load_library
+from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.model import Model
+
+_ALL_LAYERS = -1
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        help="look at the library, this machine and a model, and measure them",
+        description="Shows the llama.cpp library and this machine; with a MODEL also its memory and its speed.",
+        epilog="keys of --json: " + ", ".join(report_keys()) + ". On failure only: error.",
+    )
+    parser.add_argument("model", metavar="MODEL", nargs="?", type=Path, help="a GGUF file")
+    parser.add_argument(
+        "--ctx", metavar="TOKENS", type=_positive, help="context to open the model with (default: 8192)"
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=_positive, help="compute threads (default: one per physical core)"
+    )
+    parser.add_argument(
+        "--gpu-layers", metavar="N", type=int, default=_ALL_LAYERS, help="layers to put on a GPU (default: all)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    console = Console(markup=False, highlight=False)
+    library = load_library()
+    model = None
+    if args.model is not None:
+        with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
+            model = _examine(args.model, _settings(args), args.gpu_layers, stages)
+    report = describe(library, model)
+    if args.json:
+        print(json.dumps(dataclasses.asdict(report)))
+    else:
+        show_report(console, report)
+    return 0
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _settings(args: argparse.Namespace) -> ContextSettings:
+    """What was not asked for stays as the engine has it."""
+    asked = {"num_cells": args.ctx, "threads": args.threads}
+    return ContextSettings(**{name: value for name, value in asked.items() if value is not None})
+
+
+def _examine(path: Path, settings: ContextSettings, gpu_layers: int, stages: Stages) -> ModelReport:
+    loading = stages.begin(f"loading {path.name}")
+    with closing(Model(path, gpu_layers=gpu_layers, progress=loading)) as model:
+        stages.begin("hashing the file")
+        _ = model.fingerprint  # asked for here, so that the bar says what takes so long the first time
+        stages.begin("trying its memory")
+        with LlamaEngine(model, settings) as engine:
+            return describe_model(engine, stages.begin("measuring"))

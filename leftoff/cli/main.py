@@ -1,0 +1,48 @@
+"""The `leftoff` command. Each subcommand is a file that has `add_parser` and `run`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from leftoff import __version__
+from leftoff.cli import doctor
+from leftoff.engine.errors import EngineError
+
+_COMMANDS = (doctor,)
+_FAILED, _INTERRUPTED = 1, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(args.run(args))
+    except (EngineError, OSError) as error:
+        return _fail(error, as_json=getattr(args, "json", False))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="leftoff", description="An LLM server that picks up every prompt where it left off."
+    )
+    parser.add_argument("--version", action="version", version=f"leftoff {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in _COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def _fail(error: Exception, *, as_json: bool) -> int:
+    message = "; ".join(str(error).splitlines())
+    if as_json:
+        print(json.dumps({"error": message}))
+    else:
+        print(f"leftoff: {message}", file=sys.stderr)
+    return _FAILED

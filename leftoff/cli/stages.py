@@ -1,0 +1,35 @@
+"""A progress bar over named stages, for people at a terminal; silent for everybody else."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from leftoff.engine.model import Progress as Report
+
+
+class Stages:
+    """One line on the screen, which says what is being done and how far it is."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def begin(self, title: str) -> Report:
+        """Names what happens now. What is returned takes the part that is done, from 0 to 1."""
+        self._progress.reset(self._task, description=title)
+        self._progress.refresh()
+        return self._advance
+
+    def _advance(self, fraction: float) -> None:
+        self._progress.update(self._task, completed=fraction)
+        self._progress.refresh()
+
+
+@contextmanager
+def show_stages(console: Console, *, visible: bool) -> Iterator[Stages]:
+    # Drawn only when something was reported: a thread that redraws would take time from what is measured.
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not visible) as progress:
+        yield Stages(progress, progress.add_task("", total=1.0))

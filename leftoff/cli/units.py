@@ -1,0 +1,30 @@
+"""Numbers as people read them."""
+
+_DECIMAL = ("", "k", "M", "G", "T")
+
+
+def show_bytes(nbytes: float) -> str:
+    """`21.5 MB`: decimal units, as disks and networks count."""
+    return f"{_scaled(nbytes)}B"
+
+
+def show_bandwidth(bytes_per_s: float) -> str:
+    return f"{show_bytes(bytes_per_s)}/s"
+
+
+def show_rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s >= 100 else f"{tokens_per_s:.1f} tokens/s"
+
+
+def show_count(count: float) -> str:
+    """`7.6 B`, as models are sized."""
+    return _scaled(count).replace("G", "B").rstrip()
+
+
+def _scaled(value: float) -> str:
+    power = 0
+    while abs(value) >= 999.5 and power < len(_DECIMAL) - 1:
+        value /= 1000
+        power += 1
+    digits = 0 if power == 0 or value >= 99.95 else 1
+    return f"{value:.{digits}f} {_DECIMAL[power]}"

@@ -1,0 +1,107 @@
+"""Measurements are of the right order, in time, and leave nothing behind."""
+
+import time
+
+import numpy as np
+import pytest
+
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.errors import InputError
+from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.measure import (
+    Bandwidth,
+    measure,
+    measure_decode,
+    measure_pages,
+    measure_prefill,
+    measure_snapshots,
+    median_seconds,
+    some_tokens,
+)
+from tests.factory import model_path
+
+KINDS = ("llama", "qwen35", "mamba2", "gemma3", "deepseek32")
+LIMIT_S = 0.2
+
+
+def is_empty(engine: LlamaEngine) -> bool:
+    memory = engine.memory
+    lengths = [memory.length(seq) for seq in range(memory.num_sequences)]
+    return not any(lengths) and memory.free_cells == memory.num_cells
+
+
+def first_logits(engine: LlamaEngine) -> bytes:
+    """What the model says after a few tokens: moves if anything of what came before is left in the memory."""
+    (row,) = engine.decode([Work(0, some_tokens(engine, 24))])
+    logits = engine.logits(row).tobytes()
+    engine.memory.drop(0)
+    return logits
+
+
+def is_plausible(bandwidth: Bandwidth) -> bool:
+    """Between a slow disk and the fastest memory there is."""
+    return all(1e5 < rate < 1e13 for rate in (bandwidth.save_bytes_per_s, bandwidth.load_bytes_per_s))
+
+
+@pytest.mark.parametrize("engine", KINDS, indirect=True)
+def test_every_kind_has_plausible_rates_and_leaves_the_engine_as_it_was(engine: LlamaEngine) -> None:
+    before = first_logits(engine)
+    measured = measure(engine, LIMIT_S)
+    assert is_empty(engine)
+    assert first_logits(engine) == before
+    assert 16 <= measured.prefill.num_tokens <= 512
+    assert 10 < measured.prefill.tokens_per_s < 1e8
+    assert 1 < measured.decode_tokens_per_s < 1e6
+    assert 1e8 < measured.memcpy_bytes_per_s < 1e13
+    kind = engine.memory.kind
+    assert (measured.page is not None) == kind.has_pages
+    assert (measured.snapshot is not None) == kind.has_snapshots
+    assert all(map(is_plausible, filter(None, (measured.page, measured.snapshot))))
+
+
+@pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
+def test_bandwidths_name_the_bytes_that_were_moved(engine: LlamaEngine) -> None:
+    page, snapshot = measure_pages(engine, 100, LIMIT_S), measure_snapshots(engine, 100, LIMIT_S)
+    assert page is not None
+    assert snapshot is not None
+    assert page.nbytes == engine.memory.page_bytes(100)
+    assert snapshot.nbytes == engine.memory.snapshot_bytes(100)
+
+
+@pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
+def test_progress_rises_to_one(engine: LlamaEngine) -> None:
+    seen: list[float] = []
+    measure(engine, LIMIT_S, seen.append)
+    assert len(seen) == 5
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+@pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
+def test_an_engine_in_use_is_refused_and_not_disturbed(engine: LlamaEngine) -> None:
+    engine.decode([Work(3, some_tokens(engine, 7))])
+    for measurement in (measure_prefill, measure_decode, measure_pages, measure_snapshots):
+        with pytest.raises(InputError, match="sequence 3 holds 7 tokens"):
+            measurement(engine)
+    assert engine.memory.length(3) == 7
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_a_small_context_and_batch_are_never_exceeded(architecture: str) -> None:
+    settings = ContextSettings(num_cells=100, num_sequences=1, batch_tokens=32, threads=1)
+    with LlamaEngine.open(model_path(architecture), settings) as engine:
+        measured = measure(engine, LIMIT_S)
+        assert measured.prefill.num_tokens == 32
+        assert is_empty(engine)
+
+
+def test_the_median_leaves_out_the_first_run_unless_it_is_the_only_one() -> None:
+    durations = iter([0.05, 0.001, 0.001, 0.001])
+
+    def spin() -> None:
+        end = time.perf_counter() + next(durations)
+        while time.perf_counter() < end:
+            pass
+
+    assert median_seconds(spin, limit_s=1.0, most_runs=4) < 0.05
+    assert median_seconds(lambda: np.ones(1 << 20), limit_s=0.0) > 0
