@@ -52,7 +52,9 @@ class Placement:
         return tuple(stops)
 
     def _near(self, mark: int | None, resume: int) -> int | None:
-        return resume if mark is not None and resume < mark <= resume + self.slack else mark
+        if mark is None or not resume < mark <= resume + self.slack:
+            return mark
+        return resume or None
 
     def _between(self, prompt: Prompt, start: int, end: int, gap: int) -> list[int]:
         """Positions in a stretch, at least half a gap apart from its ends; at a message's end where one is near."""

@@ -219,9 +219,7 @@ class PagedMemory(LlamaMemory):
             return False
         if length == current:
             return True
-        # llama.cpp lets a window be cut back even when it has forgotten what the token at `length` would look at
-        in_window = self._context.first_position(seq) <= max(0, length - self._window)
-        return self.kind is MemoryKind.WINDOW and in_window
+        return self.kind is MemoryKind.WINDOW and self._remembers(seq, length)
 
     def page_bytes(self, num_tokens: int) -> int:
         return self._layout.section_end(num_tokens)
@@ -255,8 +253,8 @@ class PagedMemory(LlamaMemory):
         length = self.length(seq)
         self._forget_rest(seq)
         self._context.remove(seq, length)
-        forgotten = self._context.first_position(seq) > max(0, length - self._window)
-        if length and (self.kind is MemoryKind.HYBRID or (self._window and forgotten)):
+        is_lost = self.kind is MemoryKind.WINDOW and not self._remembers(seq, length)
+        if length and (self.kind is MemoryKind.HYBRID or is_lost):
             self._spoiled.add(seq)
 
     def _restore(
@@ -314,6 +312,11 @@ class PagedMemory(LlamaMemory):
 
     def _extend(self, seq: int, num_tokens: int) -> None:
         self._cells.extend(seq, num_tokens)
+
+    def _remembers(self, seq: int, length: int) -> bool:
+        """Whether the window still holds all that the token at `length` would look at. llama.cpp does not ask: it lets
+        a window be cut back to what it has forgotten, or to nothing (-1)."""
+        return 0 <= self._context.first_position(seq) <= max(0, length - self._window)
 
     def _forget_rest(self, seq: int) -> None:
         if self.kind is MemoryKind.HYBRID:

@@ -1,0 +1,185 @@
+"""An engine's memory whose state is a hash chain of its tokens: a restore that is wrong by anything is caught, always.
+
+Attention cell i holds the hash of tokens [0, i]; the rest holds the hash of all tokens. Both can be computed from the
+tokens alone, so every sequence can be held against what it ought to be.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from leftoff.core import Tokens
+from leftoff.engine.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.errors import NoRoomError
+
+BYTES_PER_TOKEN = 16
+SNAPSHOT_BYTES = 400
+WINDOW = 24  # positions that a window can be cut back by
+
+
+@dataclass(frozen=True)
+class ChainBytes:
+    nbytes: int
+    content: tuple[int, ...]
+
+
+@dataclass
+class ChainSequence:
+    tokens: list[int] = field(default_factory=list)  # what was decoded: used only to go on, never to check
+    cells: list[int] = field(default_factory=list)
+    rest: int = 0
+    whole: bool = True
+
+
+def chain(tokens: Sequence[int] | Tokens) -> list[int]:
+    """The hash of every prefix, the empty one first."""
+    hashes = [0]
+    for token in tokens:
+        hashes.append(hash((hashes[-1], int(token))))
+    return hashes
+
+
+class ChainMemory:
+    """Implements `engine.base.Memory`, and the decoding that goes with it."""
+
+    fingerprint = "chain"
+
+    def __init__(self, kind: MemoryKind, num_sequences: int = 4, num_cells: int = 4096) -> None:
+        self.kind = kind
+        self.num_sequences = num_sequences
+        self.num_cells = num_cells
+        self.sequences = [ChainSequence() for _ in range(num_sequences)]
+        self.decoded_tokens = 0
+
+    # --- decoding
+
+    def decode(self, seq: int, tokens: Tokens) -> None:
+        assert self.is_whole(seq), "decoded on a spoiled sequence"
+        if tokens.size > self.free_cells:
+            raise NoRoomError("full")
+        sequence = self.sequences[seq]
+        for token in tokens.tolist():
+            # the next state depends on all of the present one, as in a model
+            present = sequence.cells[-1] if sequence.cells else sequence.rest
+            sequence.rest = hash((present if self.kind is MemoryKind.ATTENTION else sequence.rest, token))
+            sequence.tokens.append(token)
+            if self.kind.has_pages:
+                sequence.cells.append(hash((present, token)))
+        self.decoded_tokens += int(tokens.size)
+
+    def spoil(self, seq: int) -> None:
+        """What a decode cancelled halfway leaves behind."""
+        if self.kind in (MemoryKind.RECURRENT, MemoryKind.OPAQUE):
+            self.drop(seq)
+        elif self.kind is not MemoryKind.ATTENTION and self.sequences[seq].cells:
+            self.sequences[seq].rest = -1
+            self.sequences[seq].whole = False
+
+    def assert_holds(self, seq: int, tokens: Tokens) -> None:
+        """The proof: cells and rest are exactly those of `tokens`."""
+        hashes = chain(tokens)
+        sequence = self.sequences[seq]
+        assert self.length(seq) == tokens.size
+        if self.kind.has_pages:
+            assert sequence.cells == hashes[1:], "a cell of attention is wrong"
+        if self.kind.has_snapshots:
+            assert sequence.rest == hashes[-1], "the state is wrong"
+
+    # --- base.Memory
+
+    @property
+    def free_cells(self) -> int:
+        if self.kind is MemoryKind.RECURRENT:
+            return self.num_cells
+        if self.kind is MemoryKind.OPAQUE:
+            return self.num_cells - sum(len(sequence.tokens) for sequence in self.sequences)
+        # cells are told apart by what they hold: the same prefix is shared, as after a fork; dearer than that is unfair
+        return self.num_cells - len({cell for sequence in self.sequences for cell in sequence.cells})
+
+    def length(self, seq: int) -> int:
+        return len(self.sequences[seq].tokens)
+
+    def is_whole(self, seq: int) -> bool:
+        return self.sequences[seq].whole
+
+    def page_bytes(self, num_tokens: int) -> int:
+        return BYTES_PER_TOKEN * num_tokens if self.kind.has_pages else 0
+
+    def snapshot_bytes(self, position: int) -> int:
+        if not self.kind.has_snapshots:
+            return 0
+        return SNAPSHOT_BYTES + (BYTES_PER_TOKEN * position if self.kind is MemoryKind.OPAQUE else 0)
+
+    def save_page(self, seq: int, start: int, end: int) -> Page:
+        assert self.kind.has_pages
+        assert 0 <= start < end <= self.length(seq)
+        cells = tuple(self.sequences[seq].cells[start:end])
+        return Page(start, end, ChainBytes(self.page_bytes(end - start), cells))
+
+    def save_snapshot(self, seq: int) -> Snapshot:
+        assert self.kind.has_snapshots
+        assert self.is_whole(seq)
+        sequence = self.sequences[seq]
+        data = ChainBytes(self.snapshot_bytes(len(sequence.tokens)), (sequence.rest, *sequence.tokens))
+        return Snapshot(len(sequence.tokens), data)
+
+    def restore(
+        self,
+        seq: int,
+        length: int,
+        *,
+        share: Share | None = None,
+        pages: Sequence[PagePart] = (),
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        brings_rest = share is not None and share.length == length and self.can_cut(share.seq, length)
+        assert length == 0 or snapshot is not None or brings_rest or not self.kind.has_snapshots
+        restored = self._shared(share, length) if share is not None else ChainSequence()
+        for part in pages:
+            assert self.kind.has_pages
+            assert part.start == len(restored.cells), "a gap between pages"
+            content = part.page.data.content  # type: ignore[attr-defined]
+            restored.cells += content[part.start - part.page.start : part.end - part.page.start]
+        if snapshot is not None and not brings_rest:
+            assert snapshot.position == length
+            restored.rest, *restored.tokens = snapshot.data.content  # type: ignore[attr-defined]
+        if self.kind is MemoryKind.ATTENTION:
+            restored.tokens = [0] * len(restored.cells)
+        assert not self.kind.has_pages or len(restored.cells) == length, "not every position is covered"
+        self.sequences[seq] = ChainSequence()
+        if sum(part.num_tokens for part in pages) > self.free_cells:
+            raise NoRoomError("full")
+        self.sequences[seq] = restored
+
+    def can_cut(self, seq: int, length: int) -> bool:
+        current = self.length(seq)
+        if length in (0, current):
+            return length == 0 or self.kind is MemoryKind.ATTENTION or self.is_whole(seq)
+        remembered = self.kind is MemoryKind.WINDOW and self.is_whole(seq) and length >= current - WINDOW
+        return 0 < length < current and (self.kind is MemoryKind.ATTENTION or remembered)
+
+    def cut(self, seq: int, length: int) -> None:
+        self.restore(seq, length, share=Share(seq, length))
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        self.restore(target, length, share=Share(source, length))
+
+    def park(self, seq: int, spare: int) -> None:
+        self.fork(seq, spare, self.length(seq))
+
+    def drop(self, seq: int) -> None:
+        self.sequences[seq] = ChainSequence()
+
+    def _shared(self, share: Share, length: int) -> ChainSequence:
+        source = self.sequences[share.seq]
+        assert share.length <= len(source.tokens)
+        shared = ChainSequence(source.tokens[: share.length], source.cells[: share.length])
+        if share.length == length and self.can_cut(share.seq, length):
+            cut_back = length < len(source.tokens)
+            shared.rest = chain(shared.tokens)[-1] if cut_back and self.kind.has_snapshots else source.rest
+        return shared
+
+
+def tokens_of(*values: int) -> Tokens:
+    return np.array(values, np.int32)

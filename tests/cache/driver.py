@@ -1,0 +1,60 @@
+"""Drives a cache over the hash-chain memory, as a scheduler would, and checks every state it is given."""
+
+import numpy as np
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.turn import Turn
+from leftoff.core import Logits, Prompt, Tokens
+from tests.cache.chain import ChainMemory, chain
+
+
+def logits_of(tokens: Tokens) -> Logits:
+    """Stands for the model's answer: known from the tokens alone."""
+    return np.array([chain(tokens)[-1] % 1000003], np.float32)
+
+
+class Driver:
+    """One request after the other, or several at once."""
+
+    def __init__(self, cache: Cache, memory: ChainMemory, chunk: int = 64) -> None:
+        self.cache = cache
+        self.memory = memory
+        self.chunk = chunk
+
+    def begin(self, prompt: Prompt, namespace: str = "") -> Turn | None:
+        turn = self.cache.begin(prompt, namespace)
+        if turn is not None:
+            self.memory.assert_holds(turn.seq, prompt.tokens[: turn.report.reused])
+            assert turn.report.reused + turn.report.computed == prompt.length
+            assert sum(part.num_tokens for part in turn.report.rereads) == turn.report.computed
+        return turn
+
+    def read(self, turn: Turn, num_tokens: int | None = None) -> None:
+        """Reads the prompt to its end, or only some more of it."""
+        limit = turn.prompt.length if num_tokens is None else min(turn.prompt.length, turn.position + num_tokens)
+        while turn.position < limit:
+            end = min(turn.next_stop, turn.position + self.chunk, limit)
+            piece = turn.prompt.tokens[turn.position : end]
+            self.cache.make_cells(piece.size)
+            self.memory.decode(turn.seq, piece)
+            at_end = end == turn.prompt.length
+            self.cache.advance(turn, piece, logits_of(turn.prompt.tokens) if at_end else None)
+        if turn.logits is not None:
+            assert turn.logits == logits_of(turn.prompt.tokens), "logits kept for another prompt"
+
+    def reply(self, turn: Turn, tokens: Tokens) -> None:
+        for token in tokens:
+            self.cache.make_cells(1)
+            self.memory.decode(turn.seq, np.array([token], np.int32))
+            self.cache.advance(turn, np.array([token], np.int32))
+
+    def request(self, prompt: Prompt, reply: Tokens | None = None, namespace: str = "") -> Turn:
+        """A whole turn."""
+        turn = self.begin(prompt, namespace)
+        assert turn is not None
+        self.read(turn)
+        if reply is not None:
+            self.reply(turn, reply)
+            self.memory.assert_holds(turn.seq, np.concatenate([prompt.tokens, reply]))
+        self.cache.finish(turn)
+        return turn
