@@ -1,0 +1,79 @@
+"""A request in a slot: reading its prompt, then writing its reply."""
+
+import time
+
+import numpy as np
+
+from leftoff.cache.turn import Turn
+from leftoff.core import Logits, Tokens
+from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.sampler import Sampler
+from leftoff.scheduler.request import Finish, Request
+
+
+class Run:
+    """Knows what comes next in its sequence. Decodes nothing itself."""
+
+    def __init__(self, request: Request, turn: Turn, engine: LlamaEngine) -> None:
+        self.request = request
+        self.turn = turn
+        self.finish: Finish | None = None
+        self.last_served = 0
+        self._engine = engine
+        self._sampler: Sampler = engine.sampler(request.sampling)
+        self._next = np.empty(1, np.int32)
+        if request.sampling.has_penalties:
+            self._sampler.accept(request.prompt.tokens)
+
+    @property
+    def is_reading(self) -> bool:
+        return self.turn.is_reading
+
+    def piece(self, limit: int) -> Tokens:
+        """What to decode next: a piece of the prompt up to the next stop, or the token just chosen."""
+        if not self.is_reading:
+            return self._next
+        start = self.turn.position
+        return self.turn.prompt.tokens[start : min(self.turn.next_stop, start + limit)]
+
+    def work(self, limit: int) -> Work:
+        piece = self.piece(limit)
+        at_end = not self.is_reading or self.turn.position + piece.size == self.turn.prompt.length
+        return Work(self.turn.seq, piece, logits=at_end)
+
+    def choose_from_kept(self, logits: Logits) -> None:
+        """The prompt is known to its end, and so are the logits there: no compute at all."""
+        self._take(self._sampler.sample_from(self._masked(logits.copy())), logits)
+
+    def choose(self, row: int) -> None:
+        """Samples the next token from the last batch and hands it out."""
+        wants_view = self.request.constraint is not None or self.request.wants_logits
+        logits = self._engine.logits(row) if wants_view else None
+        kept = logits.copy() if logits is not None and self.request.wants_logits else None
+        if logits is not None:
+            self._masked(logits)
+        self._take(self._sampler.sample(self._engine.context, row), kept)
+
+    def close(self) -> None:
+        self._sampler.close()
+
+    def _masked(self, logits: Logits) -> Logits:
+        if self.request.constraint is not None:
+            self.request.constraint.mask(logits)
+        return logits
+
+    def _take(self, token: int, logits: Logits | None) -> None:
+        request, timings = self.request, self.request.timings
+        if timings.num_generated == 0:
+            timings.first_token = time.perf_counter()
+        if token in self._engine.model.vocabulary.end_tokens and not request.ignore_end:
+            self.finish = Finish.END
+            return
+        timings.num_generated += 1
+        self._next[0] = token
+        if request.constraint is not None:
+            request.constraint.accept(token)
+        if not request.sink.token(token, logits):
+            self.finish = Finish.STOPPED
+        elif request.max_tokens is not None and timings.num_generated >= request.max_tokens:
+            self.finish = Finish.LENGTH

@@ -1,0 +1,225 @@
+"""Continuous batching: many requests over few slots, one batch per step.
+
+A step decodes one token of every reply and a piece of one prompt, so that replies keep streaming while prompts are
+read. Pieces end where the cache wants a snapshot. Requests that begin alike and start together wait until the first of
+them has read what they share. All methods but `submit`, `cancel` and `wait` belong to the engine's thread.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.trie import common_prefix
+from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
+from leftoff.engine.llama import LlamaEngine
+from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.run import Run
+
+logger = logging.getLogger(__name__)
+
+
+class QueueFullError(EngineError):
+    """More requests are waiting than the server is willing to hold."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a step may do, and how much may wait."""
+
+    piece_tokens: int = 512
+    piece_ms: float = 150.0  # of a piece of prompt while others are waiting for their next token
+    smallest_piece: int = 64
+    worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
+    queue: int = 512
+
+
+class Scheduler:
+    """Drives one engine through its cache."""
+
+    def __init__(self, engine: LlamaEngine, cache: Cache, limits: Limits | None = None) -> None:
+        self.engine = engine
+        self.cache = cache
+        self.limits = limits or Limits()
+        self.runs: list[Run] = []
+        self._waiting: deque[Request] = deque()
+        self._cancelled: set[Request] = set()
+        self._changed = threading.Condition()
+        self._step = 0
+
+    # --- from any thread
+
+    def submit(self, request: Request) -> None:
+        if request.prompt.length == 0:
+            raise InputError("the prompt is empty")
+        if request.prompt.length >= self.engine.memory.num_cells:
+            cells = self.engine.memory.num_cells
+            raise NoRoomError(f"the prompt has {request.prompt.length} tokens; the context holds {cells}")
+        with self._changed:
+            if len(self._waiting) >= self.limits.queue:
+                raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
+            self._waiting.append(request)
+            self._changed.notify()
+
+    def cancel(self, request: Request) -> None:
+        """Ends a request wherever it is, within one step."""
+        with self._changed:
+            self._cancelled.add(request)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps until there is something to do."""
+        with self._changed:
+            if not self._waiting and not self._cancelled and not self.runs:
+                self._changed.wait(seconds)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    # --- on the engine's thread
+
+    def step(self) -> bool:
+        """Does one batch of work. False if there was none."""
+        self._step += 1
+        self._sweep()
+        self._admit()
+        if self.runs:
+            self._decode()
+            self._sweep()
+            return True
+        return False
+
+    def _admit(self) -> None:
+        """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
+        for _ in range(len(self._waiting)):
+            if self.cache.lives.idle_slot() is None:
+                return
+            request = self._waiting.popleft()
+            if self._is_worth_waiting(request):
+                self._waiting.append(request)
+            else:
+                self._start(request)
+        # what was held back keeps its order: a full round has brought it back to where it was
+
+    def _is_worth_waiting(self, request: Request) -> bool:
+        """Somebody is reading what this prompt begins with: let him, and fork."""
+        for run in self.runs:
+            if not run.is_reading or run.request.namespace != request.namespace:
+                continue
+            common = common_prefix(run.turn.prompt.tokens.tobytes(), request.prompt.tokens.tobytes())
+            ahead = common - max(run.turn.position, self._resume(request))
+            if ahead >= self.limits.worth_waiting_tokens:
+                run.turn.add_stop(common)
+                return True
+        return False
+
+    def _resume(self, request: Request) -> int:
+        return self.cache.preview(request.prompt, request.namespace)
+
+    def _start(self, request: Request) -> None:
+        request.timings.started = time.perf_counter()
+        turn = self.cache.begin(request.prompt, request.namespace)
+        assert turn is not None
+        run = Run(request, turn, self.engine)
+        run.last_served = self._step
+        self.runs.append(run)
+        request.sink.started(turn.report)
+        if turn.logits is not None:
+            run.choose_from_kept(turn.logits)
+
+    def _decode(self) -> None:
+        runs = self._batch()
+        if not runs:
+            return
+        limit = self._piece_limit(runs)
+        works = [run.work(limit) for run in runs]
+        try:
+            self.cache.make_cells(sum(work.tokens.size for work in works))
+            began = time.perf_counter()
+            rows = self.engine.decode(works)
+        except NoRoomError as error:
+            self._end_one_for_room(runs, error)
+            return
+        except CancelledError:
+            return
+        except EngineError as error:
+            self._fail(runs, error)
+            return
+        elapsed_ms = 1000 * (time.perf_counter() - began)
+        self.cache.costs.saw_prefill(sum(work.tokens.size for work in works), elapsed_ms)
+        for run, work, row in zip(runs, works, rows, strict=True):
+            self._advance(run, work.tokens.size, row, work.logits)
+        # a second pass: sampling may end a reply, which must not disturb the rows of the others
+        for run, work, row in zip(runs, works, rows, strict=True):
+            if work.logits:
+                run.choose(row)
+
+    def _batch(self) -> list[Run]:
+        """All replies, and the prompt that was served longest ago."""
+        writing = [run for run in self.runs if not run.is_reading and run.finish is None]
+        reading = [run for run in self.runs if run.is_reading and run.finish is None]
+        if not reading:
+            return writing
+        next_reader = min(reading, key=lambda run: run.last_served)
+        next_reader.last_served = self._step
+        return [*writing, next_reader]
+
+    def _piece_limit(self, runs: list[Run]) -> int:
+        room = self.engine.batch_tokens - len(runs)
+        if len(runs) == 1:
+            return min(room, self.limits.piece_tokens)
+        quick = int(self.limits.piece_ms * self.cache.costs.prefill_tokens_per_ms)
+        return min(room, self.limits.piece_tokens, max(self.limits.smallest_piece, quick))
+
+    def _advance(self, run: Run, num_tokens: int, row: int, has_logits: bool) -> None:
+        was_reading = run.is_reading
+        tokens = run.piece(num_tokens)
+        logits = self.engine.logits(row) if was_reading and has_logits else None
+        self.cache.advance(run.turn, tokens, logits)
+        if was_reading:
+            run.request.sink.progress(run.turn.position)
+
+    def _end_one_for_room(self, runs: list[Run], error: NoRoomError) -> None:
+        """The context is full of running replies: the longest one ends here, as if it had reached its limit."""
+        longest = max(runs, key=lambda run: run.turn.position)
+        if longest.is_reading:
+            self._close(longest, Finish.FAILED, error)
+        else:
+            longest.finish = Finish.LENGTH
+
+    def _fail(self, runs: list[Run], error: EngineError) -> None:
+        logger.error("a batch failed: %s", error)
+        for run in runs:
+            self._close(run, Finish.FAILED, error)
+
+    def _sweep(self) -> None:
+        """Closes what has ended or was cancelled."""
+        with self._changed:
+            cancelled, self._cancelled = self._cancelled, set()
+            dropped = [request for request in self._waiting if request in cancelled]
+            for request in dropped:
+                self._waiting.remove(request)
+        for request in dropped:
+            self._report_end(request, Finish.CANCELLED, None)
+        for run in list(self.runs):
+            if run.request in cancelled:
+                self._close(run, Finish.CANCELLED)
+            elif run.finish is not None:
+                self._close(run, run.finish)
+
+    def _close(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
+        self.runs.remove(run)
+        self.cache.finish(run.turn)
+        run.close()
+        self._report_end(run.request, finish, error)
+
+    def _report_end(self, request: Request, finish: Finish, error: Exception | None) -> None:
+        request.timings.finished = time.perf_counter()
+        request.sink.finished(finish, request.timings, error)

@@ -1,0 +1,237 @@
+"""A cancelled decode stops early, and every sequence it was reading either goes on exactly or says that it cannot."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pytest
+
+from leftoff.core import Tokens
+from leftoff.engine.arena import view_of
+from leftoff.engine.base import MemoryKind, Share
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.errors import CancelledError, InputError
+from leftoff.engine.llama import LlamaEngine, Work
+from tests.engine.scenario import cold, load, prompt, read, save
+from tests.factory import Scale, model_path
+
+# Larger than the other tests' models, and read in many small steps: a decode that takes long enough to be stopped.
+SCALE = Scale(width=2, depth=2)
+SETTINGS = ContextSettings(num_cells=2048, num_sequences=4, batch_tokens=2048, micro_batch_tokens=64, threads=1)
+LENGTH, TAIL, LONG = 128, 20, 640
+
+with_any_memory = pytest.mark.parametrize("engine", ["llama", "qwen35", "gemma3", "mamba2", "deepseek4"], indirect=True)
+attention = pytest.mark.parametrize("engine", ["llama"], indirect=True)
+hybrid = pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
+window = pytest.mark.parametrize("engine", ["gemma3"], indirect=True)
+whole = pytest.mark.parametrize("engine", ["mamba2", "deepseek4"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
+    with LlamaEngine.open(model_path(request.param, SCALE), SETTINGS) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def cost_s(engine: LlamaEngine) -> float:
+    """Computing time of the long decode, when nobody cancels it."""
+    engine.memory.drop(0)
+    start = time.thread_time()
+    engine.decode([Work(0, prompt(engine, LONG))])
+    return time.thread_time() - start
+
+
+def decode_and_cancel(engine: LlamaEngine, works: list[Work], cost_s: float) -> float:
+    """Cancels from another thread when this one has computed for a third of the time. Returns how long it took."""
+    clock = time.pthread_getcpuclockid(threading.get_ident())
+    start = time.clock_gettime(clock)
+    ended = threading.Event()
+
+    def cancel_on_the_way() -> None:
+        while time.clock_gettime(clock) - start < cost_s / 3:
+            if ended.is_set():
+                return
+            os.sched_yield()
+        engine.cancel()
+
+    thread = threading.Thread(target=cancel_on_the_way)
+    thread.start()
+    try:
+        with pytest.raises(CancelledError, match="cancelled"):
+            engine.decode(works)
+    finally:
+        ended.set()
+        thread.join()
+    return time.clock_gettime(clock) - start
+
+
+def long_work(engine: LlamaEngine, seq: int = 0, num_tokens: int = LONG) -> Work:
+    return Work(seq, prompt(engine, num_tokens, seed=5))
+
+
+def assert_goes_on_exactly(engine: LlamaEngine, seq: int, tokens: Tokens) -> None:
+    """What follows on the first LENGTH tokens is what an engine would say that was never cancelled."""
+    assert engine.memory.length(seq) == LENGTH
+    found = read(engine, seq, tokens[LENGTH:])
+    expected, _, _ = cold(engine, tokens)
+    wrong, _, _ = cold(engine, np.concatenate([tokens[1:LENGTH], tokens[LENGTH - 1 :]]))
+    if engine.memory.kind is MemoryKind.WINDOW:  # its cells may lie elsewhere now, which moves the rounding
+        np.testing.assert_allclose(found, expected, atol=0.02)
+    else:
+        np.testing.assert_array_equal(found, expected)
+    assert np.abs(wrong - expected).max() > 0.1, "another past must show"
+
+
+@with_any_memory
+def test_a_decode_stops_long_before_its_end(engine: LlamaEngine, cost_s: float) -> None:
+    assert decode_and_cancel(engine, [long_work(engine)], cost_s) < 0.7 * cost_s
+    engine.memory.drop(0)
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@with_any_memory
+def test_a_cancelled_first_decode_leaves_an_empty_sequence(engine: LlamaEngine, cost_s: float) -> None:
+    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    memory = engine.memory
+    assert (memory.length(0), memory.is_whole(0), memory.free_cells) == (0, True, memory.num_cells)
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@attention
+def test_attention_goes_on_where_it_stood(engine: LlamaEngine, cost_s: float) -> None:
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    before = save(engine, 0).content
+    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    assert engine.memory.is_whole(0)
+    assert engine.memory.free_cells == engine.memory.num_cells - LENGTH
+    assert save(engine, 0).content == before
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@window
+def test_a_window_that_remembers_goes_on_where_it_stood(engine: LlamaEngine) -> None:
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    before = save(engine, 0).content
+    engine.cancel()
+    with pytest.raises(CancelledError):
+        engine.decode([long_work(engine, num_tokens=8)])
+    assert engine.memory.is_whole(0)
+    assert save(engine, 0).content == before
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@window
+def test_a_window_that_forgot_says_so_until_it_is_restored(engine: LlamaEngine, cost_s: float) -> None:
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    saved = save(engine, 0)
+    # three times as long: the third that is read fills every cell of the window anew
+    decode_and_cancel(engine, [long_work(engine, num_tokens=3 * LONG - LENGTH)], 3 * cost_s)
+    assert_not_whole(engine, 0)
+    engine.memory.restore(0, LENGTH, share=Share(0, LENGTH), snapshot=saved.snapshot)
+    assert save(engine, 0).content == saved.content
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@hybrid
+def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, cost_s: float) -> None:
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    saved = save(engine, 0)
+    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    assert_not_whole(engine, 0)
+    for page in saved.pages:  # its attention stands
+        again = engine.memory.save_page(0, page.start, page.end)
+        np.testing.assert_array_equal(view_of(again.data), view_of(page.data))
+    engine.memory.restore(0, LENGTH, share=Share(0, LENGTH), snapshot=saved.snapshot)
+    assert engine.memory.is_whole(0)
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@hybrid
+def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
+    engine: LlamaEngine, cost_s: float
+) -> None:
+    memory = engine.memory
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    saved = save(engine, 0)
+    ways_out = (partial(memory.drop, 0), partial(memory.cut, 0, 0), partial(load, engine, 0, saved))
+    for way_out in ways_out:
+        load(engine, 0, saved)
+        decode_and_cancel(engine, [long_work(engine)], cost_s)
+        assert not memory.is_whole(0)
+        way_out()
+        assert memory.is_whole(0)
+        load(engine, 0, saved)
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@whole
+def test_memory_in_one_lump_is_emptied(engine: LlamaEngine, cost_s: float) -> None:
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, tokens[:LENGTH])
+    saved = save(engine, 0)
+    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    assert engine.memory.length(0) == 0
+    assert engine.memory.is_whole(0)
+    load(engine, 0, saved)
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
+@pytest.mark.parametrize("engine", ["llama", "qwen35", "mamba2"], indirect=True)
+def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, cost_s: float) -> None:
+    memory = engine.memory
+    prompts = [prompt(engine, LENGTH + TAIL, seed=seq) for seq in range(3)]
+    for seq, tokens in enumerate(prompts):
+        read(engine, seq, tokens[:LENGTH])
+    saved = [save(engine, seq) for seq in range(3)]
+    works = [long_work(engine, seq, LONG // 2) for seq in (0, 1)]
+    decode_and_cancel(engine, works, cost_s)
+    emptied = memory.kind is MemoryKind.RECURRENT
+    assert [memory.length(seq) for seq in range(4)] == [0 if emptied else LENGTH] * 2 + [LENGTH, 0]
+    assert [memory.is_whole(seq) for seq in range(3)] == [memory.kind is not MemoryKind.HYBRID] * 2 + [True]
+    assert save(engine, 2).content == saved[2].content
+    for seq in (0, 1):
+        load(engine, seq, saved[seq])
+        assert save(engine, seq).content == saved[seq].content
+    memory.drop(1)
+    memory.drop(2)
+    assert_goes_on_exactly(engine, 0, prompts[0])
+
+
+@with_any_memory
+def test_a_cancel_stops_one_decode_and_can_be_forgotten(engine: LlamaEngine) -> None:
+    tokens = prompt(engine, 5)
+    engine.cancel()
+    with pytest.raises(CancelledError):
+        engine.decode([Work(0, tokens)])
+    engine.decode([Work(0, tokens)])
+    engine.cancel()
+    engine.context.forget_cancel()
+    engine.decode([Work(0, tokens)])
+    assert engine.memory.length(0) == 10
+
+
+def assert_not_whole(engine: LlamaEngine, seq: int) -> None:
+    memory = engine.memory
+    assert memory.length(seq) == LENGTH
+    assert not memory.is_whole(seq)
+    with pytest.raises(InputError, match="cancelled halfway: restore or drop it first"):
+        engine.decode([Work(seq, prompt(engine, 1))])
+    with pytest.raises(InputError, match="cancelled halfway: restore or drop it first"):
+        memory.save_snapshot(seq)
+    assert not memory.can_cut(seq, LENGTH)
+    with pytest.raises(InputError, match="needs a snapshot"):
+        memory.fork(seq, 3, LENGTH)
+    assert memory.length(3) == 0

@@ -1,0 +1,171 @@
+"""The code stands in layers: a folder imports only what stands below it, nothing goes round, and no file is two."""
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "leftoff"
+
+# From the top down.
+ORDER = ("__main__", "cli", "bench", "api", "chat", "scheduler", "cache", "engine", "config", "core")
+# The cache knows an engine's memory as a protocol and no engine: any other would do.
+CACHE_KNOWS = {"leftoff.engine.base", "leftoff.engine.errors"}
+MAX_LINES = 400
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file: its dotted name, what it imports of the package, also if only for its types, and how long it is."""
+
+    name: str
+    imports: frozenset[str]
+    type_imports: frozenset[str]
+    num_lines: int
+
+    @property
+    def layer(self) -> str:
+        return layer_of(self.name)
+
+
+def layer_of(name: str) -> str:
+    """The folder or file right below the package; the package itself holds nothing and stands at the bottom."""
+    return name.split(".")[1] if "." in name else ""
+
+
+def read_package(package: Path) -> dict[str, Module]:
+    paths = {dotted(path, package): path for path in sorted(package.rglob("*.py"))}
+    return {name: read_module(name, path, paths.keys()) for name, path in paths.items()}
+
+
+def dotted(path: Path, package: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def read_module(name: str, path: Path, known: Collection[str]) -> Module:
+    text = path.read_text()
+    folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    package = name.partition(".")[0]
+
+    def imported(nodes: Iterator[ast.AST]) -> frozenset[str]:
+        found = (target for node in nodes for target in targets(node, folder))
+        modules = (target if target in known else target.rpartition(".")[0] for target in found)
+        return frozenset(module for module in modules if module.partition(".")[0] == package and module != name)
+
+    tree = ast.parse(text)
+    for_types = imported(node for branch in ast.walk(tree) if is_for_types(branch) for node in ast.walk(branch))
+    return Module(name, imported(ast.walk(tree)), for_types, len(text.splitlines()))
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def targets(node: ast.AST, folder: str) -> Iterator[str]:
+    """What an import statement names: perhaps a module, perhaps something inside one."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        parts = folder.split(".")
+        base = parts[: len(parts) + 1 - node.level] if node.level else []
+        module = ".".join([*base, *([node.module] if node.module else [])])
+        yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def wrong_imports(modules: dict[str, Module]) -> list[str]:
+    return [
+        f"{module.name} imports {target}"
+        for module in modules.values()
+        for target in sorted(module.imports)
+        if not may_import(module, target)
+    ]
+
+
+def may_import(module: Module, target: str) -> bool:
+    upper, lower = module.layer, layer_of(target)
+    if lower in ("", upper):
+        return True
+    if upper == "cache" and lower == "engine":
+        return target in CACHE_KNOWS
+    return upper in ORDER and lower in ORDER and ORDER.index(upper) < ORDER.index(lower)
+
+
+def cycle(modules: dict[str, Module]) -> list[str]:
+    """Modules that import each other in a circle when they run; empty when there is none."""
+    graph = {name: (module.imports - module.type_imports) & modules.keys() for name, module in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [*error.args[1]]
+    return []
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    return read_package(PACKAGE)
+
+
+def test_every_folder_has_its_place_in_the_order(modules: dict[str, Module]) -> None:
+    assert {module.layer for module in modules.values()} - {""} <= {*ORDER}
+
+
+def test_a_folder_imports_only_what_stands_below_it(modules: dict[str, Module]) -> None:
+    assert wrong_imports(modules) == []
+
+
+def test_no_modules_import_each_other_in_a_circle(modules: dict[str, Module]) -> None:
+    assert cycle(modules) == []
+
+
+def test_no_file_is_two_files(modules: dict[str, Module]) -> None:
+    assert [f"{m.name}: {m.num_lines} lines" for m in modules.values() if m.num_lines > MAX_LINES] == []
+
+
+def test_the_imports_of_the_package_are_seen(modules: dict[str, Module]) -> None:
+    assert {"leftoff.core", "leftoff.engine.abi", "leftoff.engine.model"} <= modules["leftoff.engine.sampler"].imports
+    assert modules["leftoff.core"].imports == frozenset()
+
+
+def package_of(folder: Path, files: dict[str, str]) -> dict[str, Module]:
+    for name, text in files.items():
+        path = folder / "leftoff" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return read_package(folder / "leftoff")
+
+
+def test_a_wrong_import_is_found_however_it_is_written(tmp_path: Path) -> None:
+    modules = package_of(
+        tmp_path,
+        {
+            "__init__.py": "",
+            "core.py": "def late() -> None:\n    import leftoff.engine.base\n",
+            "config.py": "if TYPE_CHECKING:\n    from leftoff.engine.base import Page\n",
+            "engine/__init__.py": "",
+            "engine/base.py": "from leftoff import core\nfrom ..cache import tree\n",
+            "engine/llama.py": "from . import base\nfrom .base import Page\n",
+            "cache/tree.py": "from leftoff.engine.base import Page\nfrom leftoff.engine import llama\nimport json\n",
+            "api/server.py": "from leftoff.cache.tree import Tree\nfrom leftoff.cli.main import main\n",
+            "cli/main.py": "from leftoff.api import server\nfrom leftoff.core import late\n",
+        },
+    )
+    assert wrong_imports(modules) == [
+        "leftoff.api.server imports leftoff.cli.main",
+        "leftoff.cache.tree imports leftoff.engine.llama",
+        "leftoff.config imports leftoff.engine.base",
+        "leftoff.core imports leftoff.engine.base",
+        "leftoff.engine.base imports leftoff.cache.tree",
+    ]
+
+
+def test_a_circle_inside_a_folder_is_found(tmp_path: Path) -> None:
+    straight = {"__init__.py": "", "engine/a.py": "from .b import x\n", "engine/b.py": "from .c import x\n"}
+    assert cycle(package_of(tmp_path / "straight", straight | {"engine/c.py": ""})) == []
+    found = cycle(package_of(tmp_path / "round", straight | {"engine/c.py": "from leftoff.engine.a import x\n"}))
+    assert {*found} == {f"leftoff.engine.{name}" for name in "abc"}
+    for_types = "if TYPE_CHECKING:\n    from leftoff.engine.a import x\n"
+    assert cycle(package_of(tmp_path / "types", straight | {"engine/c.py": for_types})) == []
