@@ -75,6 +75,11 @@ class Cache:
             self._snapshot(live)
         return turn
 
+    def preview(self, prompt: Prompt, namespace: str = "") -> int:
+        """Where the prompt would resume if it began now. Changes nothing."""
+        match = self._tree(namespace).match(prompt.tokens)
+        return self._planner.best(prompt.tokens, match, self.lives.in_namespace(namespace)).resume
+
     def advance(self, turn: Turn, tokens: Tokens, logits: Logits | None = None) -> None:
         """After a decode of `tokens`. The logits of the prompt's last token are kept with its snapshot."""
         turn.live.append(tokens)
@@ -145,7 +150,7 @@ class Cache:
         target = self._target(way)
         target.is_busy = True
         if way.live is None or way.live is not target or not way.goes_on:
-            self._set_aside(target)
+            self._set_aside(target, way.live)
             self._restore(target, way, pages)
         target.replace(prompt.tokens[: way.resume], namespace)
         return target
@@ -157,17 +162,17 @@ class Cache:
         assert idle is not None
         return idle
 
-    def _set_aside(self, live: Live) -> None:
-        """Saves what is about to be overwritten, and parks it if a sequence is spare."""
+    def _set_aside(self, live: Live, source: Live | None) -> None:
+        """Saves what is about to be overwritten, and parks it if a sequence is spare that is not needed right now."""
         self.save(live)
-        spare = self.lives.spare_to_use()
+        spare = self.lives.spare_to_use(besides=source)
         if spare is not None and not live.is_empty and self.memory.is_whole(live.seq):
             self.memory.park(live.seq, spare.seq)
             spare.replace(live.tokens, live.namespace)
             spare.last_used = live.last_used
 
     def _restore(self, target: Live, way: Way, pages: Sequence[PagePart]) -> None:
-        snapshot = way.entry.snapshot if way.entry is not None else None
+        snapshot = way.snapshot
         nbytes = sum(part.page.nbytes for part in pages) + (snapshot.nbytes if snapshot else 0)
         began = time.perf_counter()
         while True:
@@ -224,5 +229,5 @@ class Cache:
         for tree in self.trees.values():
             ghosts = [node for node in tree.nodes() if node.is_leaf and not node.is_live]
             for node in sorted(ghosts, key=lambda node: node.last_used)[: len(ghosts) // 2 + 1]:
-                if node.parent is not None and node.is_leaf:
+                if node.parent is not None and node.is_leaf and not node.is_live:  # it may have grown by a merge
                     tree.forget(node)

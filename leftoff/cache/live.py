@@ -81,8 +81,9 @@ class LiveTable:
         idle = [live for live in self.slots if not live.is_busy]
         return min(idle, key=lambda live: (not live.is_empty, live.last_used), default=None)
 
-    def spare_to_use(self) -> Live | None:
-        return min(self.spares, key=lambda live: (not live.is_empty, live.last_used), default=None)
+    def spare_to_use(self, besides: Live | None) -> Live | None:
+        spares = [live for live in self.spares if live is not besides]
+        return min(spares, key=lambda live: (not live.is_empty, live.last_used), default=None)
 
     def droppable(self, kept: Sequence[Live | None] = ()) -> Live | None:
         """What goes first when cells run out: parked states, then idle slots."""

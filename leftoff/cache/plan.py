@@ -13,26 +13,31 @@ from leftoff.cache.entry import Entry
 from leftoff.cache.live import Live
 from leftoff.cache.trie import Match
 from leftoff.core import Tokens
-from leftoff.engine.base import Memory, PagePart, Share
+from leftoff.engine.base import Memory, PagePart, Share, Snapshot
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to resume. `entry` gives the snapshot; without one the shared sequence stands at `resume` itself."""
+    """One way to resume. `entry` gives the snapshot, unless the live sequence stands, or can be cut to stand, there."""
 
     resume: int
     live: Live | None = None
     shared: int = 0
     entry: Entry | None = None
+    live_stands_there: bool = False
 
     @property
     def share(self) -> Share | None:
         return Share(self.live.seq, self.shared) if self.live is not None and self.shared else None
 
     @property
+    def snapshot(self) -> Snapshot | None:
+        return self.entry.snapshot if self.entry is not None and not self.live_stands_there else None
+
+    @property
     def goes_on(self) -> bool:
         """The live sequence stands exactly where the prompt goes on: nothing is moved."""
-        return self.live is not None and self.shared == self.resume == self.live.length
+        return self.live is not None and self.live_stands_there and self.resume == self.live.length
 
     @property
     def source(self) -> str:
@@ -40,7 +45,7 @@ class Way:
             return "nothing"
         if self.goes_on:
             return "a live slot" if self.live is not None and self.live.is_slot else "a parked state"
-        if self.entry is None or (self.shared == self.resume and self.entry.snapshot is None):
+        if self.live_stands_there:
             return "a shared slot"
         return "RAM"
 
@@ -70,7 +75,7 @@ class Planner:
 
     def cost_ms(self, way: Way, length: int) -> float:
         costs = self._costs
-        snapshot = way.entry.snapshot.nbytes if way.entry is not None and way.entry.snapshot else 0
+        snapshot = way.snapshot.nbytes if way.snapshot is not None else 0
         pages = self._memory.page_bytes(way.resume - way.shared) if self._needs_pages(way) else 0
         return costs.prefill_ms(length - way.resume) + costs.load_ms(snapshot) + costs.load_ms(pages)
 
@@ -89,7 +94,7 @@ class Planner:
         for resume in {common, length - 1} if common == length else {common}:
             usable = resume < length or (logits_kept and common == length)
             if resume > 0 and usable and self._memory.can_cut(live.seq, resume):
-                yield Way(resume, live, resume, entries[-1] if resume == length else None)
+                yield Way(resume, live, resume, entries[-1] if resume == length else None, live_stands_there=True)
 
     def _from_tree(self, entries: list[Entry], match: Match, shared: dict[Live, int]) -> Iterator[Way]:
         """An entry's snapshot, with attention from the live sequence that shares most and pages for the rest."""

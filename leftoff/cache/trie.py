@@ -205,9 +205,10 @@ class Trie:
         return upper
 
     def _split_stretch(self, stretch: Stretch, lower: Node, position: int) -> None:
-        lower.stretches.insert(0, Stretch(stretch.stored, position, stretch.end))
+        if lower.entries or lower.num_live_children:  # else it led nowhere beyond `position`
+            lower.stretches.insert(0, Stretch(stretch.stored, position, stretch.end))
+            stretch.stored.references += 1
         stretch.end = position
-        stretch.stored.references += 1
 
     def _merge(self, node: Node) -> None:
         """Joins a node with its only child, which takes its place."""

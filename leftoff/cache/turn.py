@@ -30,6 +30,11 @@ class Turn:
         """Part of the prompt is still to be computed."""
         return self.position < self.prompt.length
 
+    def add_stop(self, position: int) -> None:
+        """Somebody else will want to resume here."""
+        if self.position < position < self.prompt.length and position not in self.stops:
+            self.stops = tuple(sorted({*self.stops, position}))
+
     @property
     def next_stop(self) -> int:
         """Where the next piece of the prompt must end at the latest."""

@@ -11,6 +11,7 @@ from leftoff.engine.library import Library
 
 _NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
 _PIECE_BYTES = 64
+_STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP, LLAMA_TOKEN_ATTR_RSTRIP
 
 
 class Vocabulary:
@@ -35,6 +36,17 @@ class Vocabulary:
     def end_tokens(self) -> frozenset[int]:
         """Tokens that end a reply."""
         return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_eog(self._handle, t))
+
+    @cached_property
+    def control_tokens(self) -> frozenset[int]:
+        """Tokens that steer, and are no part of the text."""
+        return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_control(self._handle, t))
+
+    @cached_property
+    def separators(self) -> frozenset[int]:
+        """Control tokens before and after which text is tokenised by itself: those that swallow no white space."""
+        attributes = self._dll.llama_vocab_get_attr
+        return frozenset(t for t in self.control_tokens if not attributes(self._handle, t) & _STRIPS)
 
     def tokenize(self, text: str | bytes, *, add_special: bool = False, parse_special: bool = True) -> Tokens:
         """The tokens of `text`. `add_special` adds what the model wants at both ends; `parse_special` reads

@@ -1,0 +1,54 @@
+"""Tokens to text, as they come: characters that span tokens, and stop strings that do."""
+
+import codecs
+
+from leftoff.engine.vocabulary import Vocabulary
+
+
+class TextStream:
+    """A pure function of the tokens pushed: whatever the pace, the text is the same."""
+
+    def __init__(self, vocabulary: Vocabulary, stops: tuple[str, ...] = (), *, show_control: bool = False) -> None:
+        self._vocabulary = vocabulary
+        self._stops = tuple(stop for stop in stops if stop)
+        self._show_control = show_control
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self.stop: str | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stop is not None
+
+    def push(self, token: int) -> str:
+        """The text that is certain now. A beginning of a stop string is held back until it is known not to be one."""
+        if not self._show_control and token in self._vocabulary.control_tokens:
+            return ""
+        return self._release(self._decoder.decode(self._vocabulary.piece(token)))
+
+    def close(self) -> str:
+        """What was held back, at the end of the reply."""
+        if self.is_stopped:
+            return ""
+        rest = self._release(self._decoder.decode(b"", final=True))
+        held, self._held = self._held, ""
+        return rest if self.is_stopped else rest + held
+
+    def _release(self, text: str) -> str:
+        if self.is_stopped:
+            return ""
+        text = self._held + text
+        found = [(position, stop) for stop in self._stops if (position := text.find(stop)) >= 0]
+        if found:
+            position, self.stop = min(found, key=lambda item: item[0])
+            self._held = ""
+            return text[:position]
+        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of `text` may be the beginning of `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,0 +1,151 @@
+"""leftoff without a server: a model, its cache and a scheduler in this process, for programs that embed it.
+
+    with Session("model.gguf") as session:
+        reply = session.generate([{"role": "user", "content": "Hello!"}])
+        print(reply.text, reply.report.line())
+
+A session belongs to the thread that uses it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.report import ReuseReport
+from leftoff.chat.prompts import MessageDict, PromptMaker
+from leftoff.chat.text import TextStream
+from leftoff.core import Logits, Prompt, Sampling, Tokens
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.model import Progress
+from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.scheduler import Scheduler
+
+PromptLike = str | Sequence[int] | Tokens | Sequence[MessageDict]
+
+
+@dataclass
+class Reply:
+    """What came back, whole."""
+
+    text: str
+    tokens: list[int]
+    finish: Finish
+    report: ReuseReport
+    timings: Timings
+
+
+@dataclass
+class _Collector:
+    """A sink that keeps everything."""
+
+    stream: TextStream
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    report: ReuseReport | None = None
+    finish: Finish | None = None
+    timings: Timings | None = None
+    error: Exception | None = None
+
+    def started(self, report: ReuseReport) -> None:
+        self.report = report
+
+    def progress(self, num_read: int) -> None: ...
+
+    def token(self, token: int, logits: Logits | None) -> bool:  # noqa: ARG002
+        self.tokens.append(token)
+        self.pieces.append(self.stream.push(token))
+        return not self.stream.is_stopped
+
+    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        self.pieces.append(self.stream.close())
+        self.finish, self.timings, self.error = finish, timings, error
+
+
+class Session:
+    """Generates text, reusing everything it has read before."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        context: ContextSettings | None = None,
+        ram_bytes: int = 2 << 30,
+        gpu_layers: int = -1,
+        progress: Progress | None = None,
+    ) -> None:
+        self.engine = LlamaEngine.open(model, context, gpu_layers=gpu_layers, progress=progress)
+        self.cache = Cache(self.engine.memory, num_slots=self.engine.memory.num_sequences, budget_bytes=ram_bytes)
+        self._scheduler = Scheduler(self.engine, self.cache)
+        self._prompts = PromptMaker(self.engine.model)
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def generate(
+        self,
+        prompt: PromptLike,
+        *,
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        namespace: str = "",
+    ) -> Reply:
+        """Goes on from text, token ids or chat messages, and returns when the reply has ended."""
+        collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
+        for _ in self._run(self._request(prompt, collector, max_tokens, sampling, namespace), collector):
+            pass
+        assert collector.report is not None
+        assert collector.finish is not None
+        assert collector.timings is not None
+        return Reply("".join(collector.pieces), collector.tokens, collector.finish, collector.report, collector.timings)
+
+    def stream(
+        self,
+        prompt: PromptLike,
+        *,
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        namespace: str = "",
+    ) -> Iterator[str]:
+        """The same, piece by piece. Leaving the loop early cancels the rest."""
+        collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
+        yield from self._run(self._request(prompt, collector, max_tokens, sampling, namespace), collector)
+
+    def _request(
+        self, prompt: PromptLike, sink: _Collector, max_tokens: int | None, sampling: Sampling | None, namespace: str
+    ) -> Request:
+        return Request(self._prompt(prompt), sink, sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
+
+    def _run(self, request: Request, collector: _Collector) -> Iterator[str]:
+        self._scheduler.submit(request)
+        shown = 0
+        try:
+            while collector.finish is None:
+                self._scheduler.step()
+                yield from filter(None, collector.pieces[shown:])
+                shown = len(collector.pieces)
+        finally:
+            if collector.finish is None:
+                self._scheduler.cancel(request)
+                self._scheduler.step()
+        if collector.error is not None:
+            raise collector.error
+
+    def _prompt(self, prompt: PromptLike) -> Prompt:
+        if isinstance(prompt, str):
+            return self._prompts.from_text(prompt)
+        if isinstance(prompt, np.ndarray) or (prompt and isinstance(prompt[0], int)):
+            return Prompt(np.asarray(prompt, np.int32))
+        return self._prompts.from_messages(prompt)  # type: ignore[arg-type]
