@@ -48,6 +48,7 @@ class Scheduler:
         self._cancelled: set[Request] = set()
         self._changed = threading.Condition()
         self._step = 0
+        self._woken = False
 
     # --- from any thread
 
@@ -71,13 +72,15 @@ class Scheduler:
 
     def wake(self) -> None:
         with self._changed:
+            self._woken = True
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
-        """Sleeps until there is something to do."""
+        """Sleeps until there is something to do, or somebody calls `wake`."""
         with self._changed:
-            if not self._waiting and not self._cancelled and not self.runs:
+            if not self._woken and not self._waiting and not self._cancelled:
                 self._changed.wait(seconds)
+            self._woken = False
 
     @property
     def num_waiting(self) -> int:
@@ -95,6 +98,11 @@ class Scheduler:
             self._sweep()
             return True
         return False
+
+    def cancel_all(self) -> None:
+        with self._changed:
+            self._cancelled.update(self._waiting, (run.request for run in self.runs))
+        self._sweep()
 
     def _admit(self) -> None:
         """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""

@@ -1,0 +1,137 @@
+"""What every dialect talks to: a loaded model, its cache, the engine's thread, and the journal."""
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from leftoff.api.journal import Journal
+from leftoff.api.reply import ReplyStream
+from leftoff.cache.cache import Cache
+from leftoff.cache.report import ReuseReport
+from leftoff.chat.prompts import MessageDict, PromptMaker
+from leftoff.config import MIB, Settings
+from leftoff.core import Prompt, Sampling
+from leftoff.engine.context import ContextSettings, default_threads
+from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.model import Model, Progress
+from leftoff.scheduler.request import Constraint, Finish, Request, Timings
+from leftoff.scheduler.scheduler import Limits, Scheduler
+from leftoff.scheduler.worker import Worker
+
+logger = logging.getLogger("leftoff.requests")
+
+
+@dataclass(frozen=True)
+class Order:
+    """One reply, as asked for in any dialect."""
+
+    prompt: Prompt
+    sampling: Sampling
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    namespace: str = ""
+    num_logprobs: int | None = None  # None: no logprobs; 0: of the chosen token only
+    ignore_end: bool = False
+    show_control: bool = False
+    constraint: Constraint | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Service:
+    """Owns everything that runs. Made once, closed once."""
+
+    def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
+        self.settings = settings
+        model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
+        self.engine = LlamaEngine(model, _context_settings(model, settings))
+        self.cache = Cache(self.engine.memory, num_slots=settings.slots, budget_bytes=settings.ram * MIB)
+        self.scheduler = Scheduler(self.engine, self.cache, Limits(queue=settings.queue))
+        self.worker = Worker(self.scheduler)
+        self.prompts = PromptMaker(model, _template(settings))
+        self.journal = Journal(model.vocabulary, settings.reports)
+        self.worker.start()
+
+    def close(self) -> None:
+        self.worker.stop()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def model(self) -> Model:
+        return self.engine.model
+
+    @property
+    def model_name(self) -> str:
+        return self.settings.alias or self.model.path.stem
+
+    @property
+    def context_tokens(self) -> int:
+        return self.engine.memory.num_cells
+
+    def chat_prompt(
+        self,
+        messages: Sequence[MessageDict],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        return self.prompts.from_messages(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
+        )
+
+    def start(self, order: Order, request_id: str = "") -> ReplyStream:
+        """Submits an order. The reply comes through the stream; closing the stream cancels what is left."""
+        stream = ReplyStream(self, order, request_id or uuid.uuid4().hex)
+        request = Request(
+            order.prompt,
+            stream,
+            order.sampling,
+            max_tokens=self._max_tokens(order),
+            namespace=order.namespace,
+            wants_logits=order.num_logprobs is not None,
+            ignore_end=order.ignore_end,
+            constraint=order.constraint,
+        )
+        stream.request = request
+        self.scheduler.submit(request)
+        return stream
+
+    def record(self, stream_id: str, order: Order, report: ReuseReport, finish: Finish, timings: Timings) -> None:
+        """One plain line per request in the log, and a record in the journal. Called on the engine's thread."""
+        record = self.journal.add(stream_id, report, finish, timings, order.notes)
+        logger.info(
+            "%s · %d generated · first token after %.0f ms%s",
+            record.line,
+            record.generated,
+            record.waited_ms + record.prompt_ms,
+            "".join(f" · {note}" for note in order.notes),
+        )
+
+    def _max_tokens(self, order: Order) -> int:
+        room = self.context_tokens - order.prompt.length
+        wanted = order.max_tokens if order.max_tokens is not None else self.settings.max_tokens
+        return room if wanted < 0 else min(wanted, room)
+
+
+def _context_settings(model: Model, settings: Settings) -> ContextSettings:
+    return ContextSettings(
+        num_cells=settings.ctx or min(model.trained_context, 1 << 17),
+        num_sequences=settings.slots + settings.parked,
+        batch_tokens=settings.batch,
+        micro_batch_tokens=settings.ubatch,
+        threads=settings.threads or default_threads(),
+        kv_type=settings.kv_type,
+    )
+
+
+def _template(settings: Settings) -> str | None:
+    return Path(settings.chat_template_file).read_text() if settings.chat_template_file else None
