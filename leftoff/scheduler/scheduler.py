@@ -46,6 +46,7 @@ class Scheduler:
         self.runs: list[Run] = []
         self._waiting: deque[Request] = deque()
         self._cancelled: set[Request] = set()
+        self._held: set[Request] = set()  # waiting for another to read what they share
         self._changed = threading.Condition()
         self._step = 0
         self._woken = False
@@ -123,9 +124,11 @@ class Scheduler:
                 continue
             common = common_prefix(run.turn.prompt.tokens.tobytes(), request.prompt.tokens.tobytes())
             ahead = common - max(run.turn.position, self._resume(request))
-            if ahead >= self.limits.worth_waiting_tokens:
+            if ahead >= (1 if request in self._held else self.limits.worth_waiting_tokens):
                 run.turn.add_stop(common)
+                self._held.add(request)
                 return True
+        self._held.discard(request)
         return False
 
     def _resume(self, request: Request) -> int:
@@ -214,6 +217,7 @@ class Scheduler:
             dropped = [request for request in self._waiting if request in cancelled]
             for request in dropped:
                 self._waiting.remove(request)
+                self._held.discard(request)
         for request in dropped:
             self._report_end(request, Finish.CANCELLED, None)
         for run in list(self.runs):

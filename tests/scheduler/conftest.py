@@ -1,0 +1,26 @@
+"""Schedulers over real engines on tiny models."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from leftoff.cache.cache import Cache
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.llama import LlamaEngine
+from leftoff.scheduler.scheduler import Limits, Scheduler
+from tests.factory import model_path
+
+
+@contextmanager
+def scheduler_for(
+    architecture: str,
+    *,
+    slots: int = 4,
+    spares: int = 0,
+    ram_bytes: int = 1 << 30,
+    num_cells: int = 8192,
+    queue: int = 512,
+) -> Iterator[Scheduler]:
+    settings = ContextSettings(num_cells=num_cells, num_sequences=slots + spares, threads=1)
+    with LlamaEngine.open(model_path(architecture), settings) as engine:
+        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes)
+        yield Scheduler(engine, cache, Limits(queue=queue))

@@ -1,0 +1,154 @@
+"""Many requests over few slots: each gets its own reply, nobody starves, and what is shared is read once."""
+
+import numpy as np
+import pytest
+
+from leftoff.core import Prompt
+from leftoff.engine.base import MemoryKind
+from leftoff.engine.errors import InputError, NoRoomError
+from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.scheduler import QueueFullError
+from tests.scheduler.conftest import scheduler_for
+from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
+
+KINDS = ["llama", "qwen35", "mamba2", "gemma3", "deepseek4"]
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_a_crowd_of_requests_gets_the_replies_each_would_get_alone(architecture: str) -> None:
+    with scheduler_for(architecture, slots=3) as scheduler:
+        header = prompt(scheduler, 150, seed=1)
+        prompts = [np.concatenate([header, prompt(scheduler, 20 + 7 * i, seed=10 + i)]) for i in range(12)]
+        asked = [ask(scheduler, tokens) for tokens in prompts]
+        run(scheduler)
+        assert {recorder.finish for _, recorder in asked} == {Finish.LENGTH}
+        assert len({tuple(recorder.tokens) for _, recorder in asked}) > 6, "the replies must differ to prove anything"
+        scheduler.cache.check_integrity()
+        for tokens, (_, recorder) in zip(prompts, asked, strict=True):
+            assert_greedy(scheduler.engine, tokens, recorder.tokens)
+        with pytest.raises(AssertionError, match="not what comes next"):
+            assert_greedy(scheduler.engine, prompts[0], asked[0][1].tokens[::-1])
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_requests_that_start_together_read_their_common_beginning_once(architecture: str) -> None:
+    with scheduler_for(architecture, slots=4) as scheduler:
+        header = prompt(scheduler, 1000, seed=1)
+        prompts = [np.concatenate([header, prompt(scheduler, 30, seed=20 + i)]) for i in range(6)]
+        asked = [ask(scheduler, tokens) for tokens in prompts]
+        run(scheduler)
+        reports = [recorder.report for _, recorder in asked]
+        computed = sum(report.computed for report in reports if report)
+        assert computed <= 1.05 * (1000 + 6 * 30)
+
+
+def test_replies_keep_streaming_while_a_long_prompt_is_read() -> None:
+    with scheduler_for("qwen35", slots=2) as scheduler:
+        _, talker = ask(scheduler, prompt(scheduler, 20, seed=1), max_tokens=200)
+        scheduler.step()
+        _, reader = ask(scheduler, prompt(scheduler, 3000, seed=2), max_tokens=1)
+        longest = 0
+        while reader.finish is None:
+            before = len(talker.tokens)
+            scheduler.step()
+            longest = max(longest, 1 - (len(talker.tokens) - before))
+        assert len(reader.reads) >= 3000 // 512, "the prompt is read in pieces"
+        assert longest == 0, "every step brings the reply a token further"
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    with scheduler_for("llama", slots=2) as scheduler:
+        _, long = ask(scheduler, prompt(scheduler, 4000, seed=1), max_tokens=1)
+        _, short = ask(scheduler, prompt(scheduler, 40, seed=2), max_tokens=1)
+        for _ in range(4):
+            scheduler.step()
+        assert short.finish is not None
+        assert long.finish is None
+        run(scheduler)
+        assert long.finish is not None
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
+def test_an_identical_prompt_computes_nothing(architecture: str) -> None:
+    with scheduler_for(architecture, slots=1) as scheduler:
+        tokens = prompt(scheduler, 700, seed=1)
+        _, first = ask(scheduler, tokens)
+        run(scheduler)
+        ask(scheduler, prompt(scheduler, 300, seed=2))
+        run(scheduler)
+        _, again = ask(scheduler, tokens)
+        run(scheduler)
+        assert again.report is not None
+        assert again.report.computed == 0
+        assert again.tokens == first.tokens
+
+
+def test_a_cancelled_request_frees_its_slot_within_a_step() -> None:
+    with scheduler_for("qwen35", slots=1) as scheduler:
+        tokens = prompt(scheduler, 2000, seed=1)
+        request, recorder = ask(scheduler, tokens, max_tokens=100)
+        while len(recorder.reads) < 8:
+            scheduler.step()
+        waiting, waiter = ask(scheduler, prompt(scheduler, 10, seed=2))
+        scheduler.cancel(request)
+        scheduler.cancel(waiting)
+        scheduler.step()
+        assert recorder.finish is Finish.CANCELLED
+        assert waiter.finish is Finish.CANCELLED
+        assert not scheduler.runs
+        scheduler.cache.check_integrity()
+        _, again = ask(scheduler, tokens, max_tokens=4)
+        run(scheduler)
+        assert again.report is not None
+        assert again.report.reused >= 512, "what was read before the cancel is used"
+
+
+def test_a_sink_that_has_enough_ends_the_reply() -> None:
+    with scheduler_for("llama", slots=1) as scheduler:
+        recorder = Recorder(limit=3)
+        scheduler.submit(Request(Prompt(prompt(scheduler, 20, seed=1)), recorder, max_tokens=50))
+        run(scheduler)
+        assert len(recorder.tokens) == 3
+        assert recorder.finish is Finish.STOPPED
+
+
+def test_a_full_context_ends_the_longest_reply_and_the_others_go_on() -> None:
+    with scheduler_for("llama", slots=2, num_cells=512) as scheduler:
+        _, first = ask(scheduler, prompt(scheduler, 200, seed=1), max_tokens=400)
+        _, second = ask(scheduler, prompt(scheduler, 100, seed=2), max_tokens=60)
+        run(scheduler)
+        assert first.finish is Finish.LENGTH
+        assert len(second.tokens) == 60
+        scheduler.cache.check_integrity()
+
+
+def test_what_cannot_be_served_is_refused_at_once() -> None:
+    with scheduler_for("llama", slots=1, num_cells=256, queue=2) as scheduler:
+        with pytest.raises(NoRoomError, match="300 tokens"):
+            ask(scheduler, prompt(scheduler, 300, seed=1))
+        with pytest.raises(InputError, match="empty"):
+            ask(scheduler, np.empty(0, np.int32))
+        ask(scheduler, prompt(scheduler, 10, seed=1))
+        ask(scheduler, prompt(scheduler, 10, seed=2))
+        with pytest.raises(QueueFullError, match="2 requests are waiting"):
+            ask(scheduler, prompt(scheduler, 10, seed=3))
+
+
+def test_tenants_share_nothing() -> None:
+    with scheduler_for("qwen35", slots=2) as scheduler:
+        tokens = prompt(scheduler, 400, seed=1)
+        ask(scheduler, tokens, namespace="one")
+        run(scheduler)
+        _, other = ask(scheduler, tokens, namespace="two")
+        run(scheduler)
+        assert other.report is not None
+        assert other.report.reused == 0
+
+
+def test_an_opaque_model_serves_many_requests_with_its_one_sequence() -> None:
+    with scheduler_for("deepseek4", slots=4) as scheduler:
+        assert scheduler.engine.memory.kind is MemoryKind.OPAQUE
+        assert len(scheduler.cache.lives.slots) == 1
+        asked = [ask(scheduler, prompt(scheduler, 40, seed=i), max_tokens=3) for i in range(5)]
+        run(scheduler)
+        assert all(len(recorder.tokens) == 3 for _, recorder in asked)
