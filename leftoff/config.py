@@ -1,17 +1,27 @@
 """Every setting, defined once: flags, environment variables, help and the settings page come from here.
 
 A setting's environment variable is its name in capitals after `LEFTOFF_`. Flags that llama-server has for the same
-thing are aliases, so that a command line written for it works.
+thing are aliases, so that a command line written for it works. A flag wins over the environment, and that over the
+default. This file knows no command line: it turns text into values, and says what is wrong with them.
 """
 
 import dataclasses
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 MIB = 1 << 20
 
 # The line Claude Code puts first into every system prompt, different each time.
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
+
+_ENVIRONMENT = "LEFTOFF_"
+
+
+class SettingError(ValueError):
+    """A value that cannot be. The message names the setting, the value and the way out."""
 
 
 @dataclass(frozen=True)
@@ -22,46 +32,196 @@ class Flag:
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] = ()
+    limits: tuple[int, int] | None = None
+    words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # what may stand for a number
+    bare: str = ""  # what the flag means when nothing follows it
+    separator: str = "\n"  # between the values of a list in one text
+    is_regex: bool = False
+    may_be_empty: bool = True
 
 
-def setting(default: Any, text: str, *names: str, metavar: str | None = None, choices: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
+def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
     """A field of `Settings`. The name of the field gives its first flag; `names` are further ones."""
-    return dataclasses.field(default=default, metadata={"flag": Flag(names, text, metavar, choices)})
+    return dataclasses.field(default=default, metadata={"flag": Flag(names, text, **more)})
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a server runs. Every default is right for most."""
 
-    model: str = setting("", "GGUF file, or org/repo[:quant] of the hub", "-m", metavar="MODEL")
-    alias: str = setting("", "name of the model on the wire (default: the file's)", "-a")
+    model: str = setting(
+        "", "GGUF file, or org/repo[:quant] of the hub", "-m", "-hf", "-hfr", "--hf-repo", metavar="MODEL"
+    )
+    alias: str = setting("", "name of the model on the wire (default: the file's)", "-a", metavar="NAME")
     host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8080, "port to listen on; 0 takes a free one")
-    api_key: tuple[str, ...] = setting((), "accept only requests with this key; may be given several times")
+    port: int = setting(8080, "port to listen on; 0 takes a free one", limits=(0, 65535))
+    api_key: tuple[str, ...] = setting(
+        (),
+        "accept only requests with this key; may be given several times",
+        metavar="KEY",
+        separator=",",
+        may_be_empty=False,
+    )
     cors: tuple[str, ...] = setting(
-        (), "allow web pages from this origin; may be given several times", metavar="ORIGIN"
+        (), "allow web pages from this origin; may be given several times", metavar="ORIGIN", separator=","
     )
-    slots: int = setting(4, "requests that run at the same time", "-np", "--parallel")
-    parked: int = setting(0, "states kept inside the engine beyond the slots: the fastest way back, for GPU memory")
+    slots: int = setting(
+        4,
+        "requests that run at the same time",
+        "-np",
+        "--parallel",
+        limits=(1, 255),
+        words={"auto": 4, "-1": 4},
+        bare="auto",
+    )
+    parked: int = setting(
+        0, "states kept inside the engine beyond the slots: the fastest way back, for GPU memory", limits=(0, 254)
+    )
     ctx: int = setting(
-        0, "tokens of context, shared by all slots (0: what the model was trained for)", "-c", "--ctx-size"
+        0,
+        "tokens of context, shared by all slots (0: what the model was trained for)",
+        "-c",
+        "--ctx-size",
+        limits=(0, 1 << 30),
     )
-    ram: int = setting(4096, "MiB of RAM for snapshots and pages", "--cache-ram", metavar="MIB")
-    threads: int = setting(0, "threads to compute with (0: one per physical core)", "-t")
-    gpu_layers: int = setting(-1, "layers to put on the GPU (-1: all)", "-ngl", "--n-gpu-layers")
-    batch: int = setting(2048, "most tokens in one batch", "-b", "--batch-size")
-    ubatch: int = setting(512, "tokens computed at once", "-ub", "--ubatch-size")
-    kv_type: str = setting("f16", "type of the attention cache", "-ctk", "--cache-type-k")
-    max_tokens: int = setting(-1, "longest reply when a request does not say (-1: what fits)", "-n", "--predict")
+    ram: int = setting(
+        4096,
+        "MiB of RAM for snapshots and pages",
+        "-cram",
+        "--cache-ram",
+        metavar="MIB",
+        limits=(0, 1 << 30),
+    )
+    threads: int = setting(
+        0, "threads to compute with (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0}
+    )
+    gpu_layers: int = setting(
+        -1,
+        "layers to put on the GPU (-1: all)",
+        "-ngl",
+        "--n-gpu-layers",
+        limits=(-1, 1 << 20),
+        words={"all": -1, "auto": -1},
+    )
+    batch: int = setting(2048, "most tokens in one batch", "-b", "--batch-size", limits=(32, 1 << 20))
+    ubatch: int = setting(512, "tokens computed at once", "-ub", "--ubatch-size", limits=(1, 1 << 20))
+    kv_type: str = setting(
+        "f16",
+        "type of the attention cache, keys and values alike",
+        "-ctk",
+        "--cache-type-k",
+        metavar="TYPE",
+        choices=("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+    )
+    max_tokens: int = setting(
+        -1,
+        "longest reply when a request does not say (-1: what fits)",
+        "-n",
+        "--predict",
+        "--n-predict",
+        limits=(-1, 1 << 30),
+    )
     chat_template_file: str = setting("", "Jinja template to use instead of the model's", metavar="FILE")
     drop_header: tuple[str, ...] = setting(
-        (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX"
+        (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", is_regex=True
     )
-    pin: tuple[str, ...] = setting((), "keep the first text that matched, whatever comes later", metavar="REGEX")
+    pin: tuple[str, ...] = setting(
+        (), "keep the first text that matched, whatever comes later", metavar="REGEX", is_regex=True
+    )
     overflow: str = setting(
-        "error", "a prompt that does not fit: refuse it, or cut the oldest turns", choices=("error", "cut")
+        "error",
+        "a prompt that does not fit: refuse it, or cut the oldest turns",
+        metavar="HOW",
+        choices=("error", "cut"),
     )
-    queue: int = setting(512, "requests that may wait")
-    max_body: int = setting(32, "MiB of the largest request", metavar="MIB")
-    reports: int = setting(256, "reuse reports to keep for GET /cache/requests")
-    log_level: str = setting("info", "how much to log", choices=("debug", "info", "warning", "error"))
+    queue: int = setting(512, "requests that may wait", limits=(1, 1 << 20))
+    max_body: int = setting(32, "MiB of the largest request", metavar="MIB", limits=(1, 1 << 12))
+    reports: int = setting(256, "reuse reports to keep for GET /cache/requests", limits=(0, 1 << 20))
+    log_level: str = setting("info", "how much to log", metavar="LEVEL", choices=("debug", "info", "warning", "error"))
+
+    def __post_init__(self) -> None:
+        for definition in definitions():
+            problem = definition.problem(getattr(self, definition.name))
+            if problem:
+                raise SettingError(f"{definition.option}: {problem}")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One setting as the command line, the environment and the settings page know it."""
+
+    name: str
+    default: Any
+    flag: Flag
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def environment(self) -> str:
+        return _ENVIRONMENT + self.name.upper()
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.default, tuple)
+
+    @property
+    def shown_default(self) -> str:
+        return " ".join(self.default) if self.is_list else str(self.default)
+
+    def value(self, text: str) -> Any:  # noqa: ANN401
+        """The value that a text stands for. Of a list it is what comes on top, and nothing stands for an empty list."""
+        value: Any = text
+        if self.is_list:
+            value = tuple(filter(None, map(str.strip, text.split(self.flag.separator))))
+            if not value and not self.flag.may_be_empty:  # a variable that was not set must not open a server
+                raise SettingError(f"{text!r} holds no value: give one, or leave it out")
+        elif isinstance(self.default, int):
+            value = self._number(text)
+        problem = self.problem(value)
+        if problem:
+            raise SettingError(problem)
+        return value
+
+    def joined(self, parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """The list that values make, one after the other, on top of the default."""
+        values: tuple[str, ...] = self.default
+        for part in parts:
+            values = (*values, *part) if part else ()
+        return values
+
+    def problem(self, value: Any) -> str | None:  # noqa: ANN401
+        """What is wrong with a value and how to make it right; None if nothing is."""
+        flag = self.flag
+        if flag.choices and value not in flag.choices:
+            return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
+        if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
+            return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
+        return next(filter(None, map(_regex_problem, value)), None) if flag.is_regex else None
+
+    def _number(self, text: str) -> int:
+        word = self.flag.words.get(text.strip().lower())
+        if word is not None:
+            return word
+        try:
+            return int(text)
+        except ValueError:
+            named = [f"or {name!r}" for name in self.flag.words if name.isalpha()]
+            expected = " ".join([f"such as {self.default}", *named])
+            raise SettingError(f"{text!r} is not a whole number, {expected}") from None
+
+
+def _regex_problem(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"{pattern!r} is not a regular expression ({error}): put a \\ before characters meant as they are"
+    return None
+
+
+@cache
+def definitions() -> tuple[Definition, ...]:
+    return tuple(
+        Definition(field.name, field.default, field.metadata["flag"]) for field in dataclasses.fields(Settings)
+    )

@@ -102,13 +102,10 @@ class Session:
         namespace: str = "",
     ) -> Reply:
         """Goes on from text, token ids or chat messages, and returns when the reply has ended."""
-        collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
-        for _ in self._run(self._request(prompt, collector, max_tokens, sampling, namespace), collector):
+        stream = self.stream(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, namespace=namespace)
+        for _ in stream:
             pass
-        assert collector.report is not None
-        assert collector.finish is not None
-        assert collector.timings is not None
-        return Reply("".join(collector.pieces), collector.tokens, collector.finish, collector.report, collector.timings)
+        return stream.reply
 
     def stream(
         self,
@@ -118,30 +115,14 @@ class Session:
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         namespace: str = "",
-    ) -> Iterator[str]:
+    ) -> "ReplyIterator":
         """The same, piece by piece. Leaving the loop early cancels the rest."""
         collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
-        yield from self._run(self._request(prompt, collector, max_tokens, sampling, namespace), collector)
-
-    def _request(
-        self, prompt: PromptLike, sink: _Collector, max_tokens: int | None, sampling: Sampling | None, namespace: str
-    ) -> Request:
-        return Request(self._prompt(prompt), sink, sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
-
-    def _run(self, request: Request, collector: _Collector) -> Iterator[str]:
+        request = Request(
+            self._prompt(prompt), collector, sampling or Sampling(), max_tokens=max_tokens, namespace=namespace
+        )
         self._scheduler.submit(request)
-        shown = 0
-        try:
-            while collector.finish is None:
-                self._scheduler.step()
-                yield from filter(None, collector.pieces[shown:])
-                shown = len(collector.pieces)
-        finally:
-            if collector.finish is None:
-                self._scheduler.cancel(request)
-                self._scheduler.step()
-        if collector.error is not None:
-            raise collector.error
+        return ReplyIterator(self._scheduler, request, collector)
 
     def _prompt(self, prompt: PromptLike) -> Prompt:
         if isinstance(prompt, str):
@@ -149,3 +130,36 @@ class Session:
         if isinstance(prompt, np.ndarray) or (prompt and isinstance(prompt[0], int)):
             return Prompt(np.asarray(prompt, np.int32))
         return self._prompts.from_messages(prompt)  # type: ignore[arg-type]
+
+
+class ReplyIterator:
+    """The pieces of a reply, and at the end the whole of it."""
+
+    def __init__(self, scheduler: Scheduler, request: Request, collector: _Collector) -> None:
+        self._collector = collector
+        self._pieces = self._run(scheduler, request)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    @property
+    def reply(self) -> Reply:
+        """What has come, once it has all come."""
+        collector = self._collector
+        if collector.report is None or collector.finish is None or collector.timings is None:
+            raise RuntimeError("the reply has not ended: iterate to its end first")
+        return Reply("".join(collector.pieces), collector.tokens, collector.finish, collector.report, collector.timings)
+
+    def _run(self, scheduler: Scheduler, request: Request) -> Iterator[str]:
+        collector, shown = self._collector, 0
+        try:
+            while collector.finish is None:
+                scheduler.step()
+                yield from filter(None, collector.pieces[shown:])
+                shown = len(collector.pieces)
+        finally:
+            if collector.finish is None:
+                scheduler.cancel(request)
+                scheduler.step()
+        if collector.error is not None:
+            raise collector.error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from leftoff.cli.flags import CommandLine
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys
 from leftoff.cli.stages import Stages, show_stages
 from leftoff.cli.view import show_report
@@ -20,7 +21,7 @@ from leftoff.engine.model import Model
 _ALL_LAYERS = -1
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="look at the library, this machine and a model, and measure them",

@@ -1,15 +1,19 @@
 """The `leftoff` command. Each subcommand is a file that has `add_parser` and `run`."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 
 from leftoff import __version__
-from leftoff.cli import doctor
+from leftoff.cli import chat, doctor, serve
+from leftoff.cli.flags import CommandLine
+from leftoff.cli.talk import TalkError
+from leftoff.config import SettingError
 from leftoff.engine.errors import EngineError
+from leftoff.hub import HubError
 
-_COMMANDS = (doctor,)
+_COMMANDS = (serve, chat, doctor)
+_ERRORS = (EngineError, HubError, SettingError, TalkError, OSError)
 _FAILED, _INTERRUPTED = 1, 130
 
 
@@ -22,16 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return int(args.run(args))
-    except (EngineError, OSError) as error:
+    except _ERRORS as error:
         return _fail(error, as_json=getattr(args, "json", False))
     except KeyboardInterrupt:
         return _INTERRUPTED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="leftoff", description="An LLM server that picks up every prompt where it left off."
-    )
+def _parser() -> CommandLine:
+    parser = CommandLine(prog="leftoff", description="An LLM server that picks up every prompt where it left off.")
     parser.add_argument("--version", action="version", version=f"leftoff {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in _COMMANDS:

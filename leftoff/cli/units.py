@@ -1,4 +1,6 @@
-"""Numbers as people read them."""
+"""Numbers and text as people read them."""
+
+import unicodedata
 
 _DECIMAL = ("", "k", "M", "G", "T")
 
@@ -19,6 +21,15 @@ def show_rate(tokens_per_s: float) -> str:
 def show_count(count: float) -> str:
     """`7.6 B`, as models are sized."""
     return _scaled(count).replace("G", "B").rstrip()
+
+
+def show_ms(ms: float) -> str:
+    return f"{ms:.0f} ms" if ms < 9_999.5 else f"{ms / 1000:.1f} s"
+
+
+def printable(text: str) -> str:
+    """What models and their files say must not move the cursor or change colours."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) != "Cc")
 
 
 def _scaled(value: float) -> str:

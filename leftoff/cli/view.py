@@ -4,14 +4,14 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff.cli.report import LibraryReport, MachineReport, ModelReport, Report
-from leftoff.cli.units import show_bandwidth, show_bytes, show_count, show_rate
+from leftoff.cli.units import printable, show_bandwidth, show_bytes, show_count, show_rate
 from leftoff.engine.base import MemoryKind
 from leftoff.engine.measure import Bandwidth, Measurements
 
 _HINT = "To look at a model and measure it: leftoff doctor path/to/model.gguf"
 _SHORT_FINGERPRINT = 16
 
-_MEANINGS = {
+MEANINGS = {
     MemoryKind.ATTENTION: "It can be cut back to any position: pages alone bring back every shared beginning.",
     MemoryKind.HYBRID: "Its attention can be cut back, its recurrent state cannot: "
     "a prompt resumes where a snapshot was taken, and shares pages before it.",
@@ -40,7 +40,7 @@ def _table(title: str, rows: Rows) -> Table:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")  # a path that is cut off helps nobody
     for label, value in rows:
-        table.add_row(label, _printable(value))
+        table.add_row(label, printable(value))
     return table
 
 
@@ -68,7 +68,7 @@ def _model_rows(model: ModelReport) -> Rows:
         ("architecture", model.architecture),
         ("parameters", show_count(model.parameters)),
         ("file", f"{show_bytes(model.file_bytes)}, {model.path}"),
-        ("memory kind", f"{model.memory_kind}. {_MEANINGS[MemoryKind(model.memory_kind)]}"),
+        ("memory kind", f"{model.memory_kind}. {MEANINGS[MemoryKind(model.memory_kind)]}"),
         ("context", f"{model.context:,} tokens here; trained for {model.trained_context:,}"),
         ("KV per token", _bytes_or(model.kv_bytes_per_token, "none: this memory has no pages")),
         ("snapshot", _snapshot_text(model)),
@@ -105,8 +105,3 @@ def _bandwidth_text(bandwidth: Bandwidth | None) -> str:
 
 def _bytes_or(nbytes: int | None, absent: str) -> str:
     return absent if nbytes is None else show_bytes(nbytes)
-
-
-def _printable(text: str) -> str:
-    """A model file names itself: what it says must not move the cursor or change colours."""
-    return "".join(character for character in text if character.isprintable() or character == "\n")

@@ -1,0 +1,172 @@
+"""`leftoff chat` talks to a model, in this process or at a URL, and shows under each reply what was reused."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from rich.console import Console
+
+from leftoff.api.service import Service
+from leftoff.cli.conversation import Conversation
+from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.loading import load_service, quiet_logs
+from leftoff.cli.remote import Server, as_url
+from leftoff.cli.talk import LocalModel, Talker, TalkError, Wishes
+from leftoff.cli.units import printable
+from leftoff.config import Settings
+
+_SETTINGS = (
+    *("model", "api_key", "ctx", "ram", "threads", "gpu_layers", "batch", "ubatch", "kv_type"),
+    *("max_tokens", "chat_template_file"),
+)
+_HELP = """\
+/undo         take back the last turn, to write it anew
+/retry        ask the last question again
+/reset        forget the conversation
+/system TEXT  set the system prompt; without TEXT: none
+/quit         leave (Ctrl-D too)"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    parser = subparsers.add_parser(
+        "chat",
+        help="talk to a model in the terminal",
+        usage="leftoff chat [MODEL | URL] [options]",
+        description="Talks to a model in this process or to a server at a URL. While chatting:\n\n" + _HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "whom", metavar="MODEL | URL", nargs="?", help="GGUF file, org/repo[:quant] of the hub, or http://host:port"
+    )
+    parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")
+    parser.add_argument(
+        "--temperature",
+        metavar="T",
+        type=_temperature,
+        help="how freely tokens are chosen; 0 takes the likeliest (default: 0.8, or what the server has)",
+    )
+    add_settings(parser, _SETTINGS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = settings_from(args)
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    wishes = Wishes(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
+    with closing(_talker(console, args.whom or settings.model, settings, wishes)) as talker:
+        _Chat(console, talker, Conversation(args.system)).run()
+    return 0
+
+
+def _talker(console: Console, whom: str, settings: Settings, wishes: Wishes) -> Talker:
+    url = as_url(whom)
+    if url is not None:
+        return Server(url, wishes, *settings.api_key[:1])
+    quiet_logs()
+    service: Service = load_service(console, dataclasses.replace(settings, model=whom, slots=1))
+    return LocalModel(service, wishes)
+
+
+def _temperature(text: str) -> float:
+    try:
+        return Wishes(float(text)).sampling.temperature
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0 on, such as 0.8") from None
+
+
+class _Chat:
+    """The loop between a person, or a pipe, and a talker."""
+
+    def __init__(self, console: Console, talker: Talker, conversation: Conversation) -> None:
+        self._console = console
+        self._talker = talker
+        self._conversation = conversation
+        self._is_terminal = sys.stdin.isatty()
+        self._draft = ""  # what the next line begins with, at a terminal
+
+    def run(self) -> None:
+        self._note(f"{printable(self._talker.name)} · /help for what you can do")
+        for line in self._lines():
+            if line == "/quit":
+                return
+            if line.startswith("/"):
+                self._command(*line.partition(" ")[::2])
+            elif line:
+                self._ask(line)
+
+    def _ask(self, question: str) -> None:
+        try:
+            turn = self._talker.ask(self._conversation.asking(question), self._show)
+        except KeyboardInterrupt:
+            self._note("\nstopped: this turn is not kept")
+        except TalkError as error:
+            self._note(f"\n{printable(str(error))}")
+        else:
+            self._conversation.add(question, turn.text)
+            self._note(f"\n{turn.line()}")
+
+    def _command(self, name: str, text: str) -> None:
+        conversation = self._conversation
+        if name == "/reset":
+            conversation.reset()
+            self._note("forgotten")
+        elif name == "/system":
+            conversation.system = text.strip()
+            self._note("system prompt set" if conversation.system else "no system prompt")
+        elif name in ("/undo", "/retry"):
+            self._take_back(again=name == "/retry")
+        else:
+            self._note(_HELP if name == "/help" else f"{name} is unknown:\n{_HELP}")
+
+    def _take_back(self, *, again: bool) -> None:
+        question = self._conversation.undo()
+        if question is None:
+            self._note("nothing was asked yet")
+        elif again:
+            self._ask(question)
+        else:
+            self._draft = question
+            self._note(f"taken back: {printable(question)}")
+
+    def _lines(self) -> Iterator[str]:
+        try:
+            while True:
+                yield self._read().strip()
+        except (EOFError, KeyboardInterrupt):
+            if self._is_terminal:
+                self._console.print()
+
+    def _read(self) -> str:
+        if self._is_terminal:
+            with _prefilled(self._draft):
+                self._draft = ""
+                return input("> ")
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._console.print(printable(text), end="")
+            self._console.file.flush()
+
+    def _note(self, text: str) -> None:
+        self._console.print(text, style="dim")
+
+
+@contextmanager
+def _prefilled(text: str) -> Iterator[None]:
+    """The next line that is read begins with this text, ready to be edited, where the terminal can do that."""
+    try:
+        import readline  # noqa: PLC0415  # not on every system, and it changes how input() works
+    except ImportError:
+        yield
+        return
+    readline.set_startup_hook(lambda: readline.insert_text(text))
+    try:
+        yield
+    finally:
+        readline.set_startup_hook()

@@ -1,0 +1,135 @@
+"""The settings as flags of a command, as environment variables, and as a page of the documentation."""
+
+import argparse
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from leftoff.config import Definition, SettingError, Settings, definitions
+
+_PAGE = """\
+# Settings
+
+`leftoff serve` takes every setting as a flag or from the environment. A flag wins over the environment, and that over
+the default. A list may be given several times: each value comes on top of the default, and an empty one empties the
+list. In an environment variable, `,` separates keys and origins, and a line break regular expressions.
+
+This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py`.
+
+| flag | also | environment | default | meaning |
+| --- | --- | --- | --- | --- |
+"""
+
+
+class CommandLine(argparse.ArgumentParser):
+    """A parser whose mistakes are one line, and whose optional values do not swallow what is meant for others."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **(kwargs | {"allow_abbrev": False}))
+        self.bare: dict[str, tuple[str, Collection[str]]] = {}
+
+    def may_stand_alone(self, options: Sequence[str], meaning: str, words: Collection[str]) -> None:
+        """An option that is followed by a number or one of some words, or else means what is given here."""
+        self.bare |= dict.fromkeys(options, (meaning, words))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
+        return super().parse_known_args(self._settled(sys.argv[1:] if args is None else args), namespace)
+
+    def error(self, message: str) -> Any:  # noqa: ANN401
+        self.exit(2, f"{self.prog}: {message} ({self.prog} --help lists what there is)\n")
+
+    def _settled(self, args: Sequence[str]) -> list[str]:
+        return [self._with_meaning(text, following) for text, following in zip(args, [*args[1:], ""], strict=False)]
+
+    def _with_meaning(self, text: str, following: str) -> str:
+        meaning, words = self.bare.get(text, ("", ()))
+        has_value = not meaning or following in words or following.removeprefix("-").isdecimal()
+        return text if has_value else f"{text}={meaning}"
+
+
+def add_settings(parser: CommandLine, names: Collection[str] = ()) -> None:
+    """A flag for every setting, or for some. What is not given stays unset, so that the environment can say it."""
+    for definition in definitions():
+        if not names or definition.name in names:
+            _add(parser, definition)
+
+
+def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
+    values: dict[str, Any] = {}
+    for definition in definitions():
+        given = getattr(args, definition.name, None)
+        if given is None:
+            given = _from_environment(definition, environment)
+        elif definition.is_list:
+            given = definition.joined(given)
+        if given is not None:
+            values[definition.name] = given
+    return Settings(**values)
+
+
+def settings_page() -> str:
+    return _PAGE + "".join(map(_row, definitions()))
+
+
+def _add(parser: CommandLine, definition: Definition) -> None:
+    flag, options = definition.flag, (definition.option, *definition.flag.names)
+    choices = f": one of {', '.join(flag.choices)}" if flag.choices else ""
+    has_default = definition.shown_default and "default:" not in flag.help
+    shown = f" (default: {definition.shown_default})" if has_default else ""
+    parser.add_argument(
+        *options,
+        dest=definition.name,
+        type=_reader(definition),
+        action="append" if definition.is_list else "store",
+        metavar=_metavar(definition),
+        help=f"{flag.help}{choices}{shown}".replace("%", "%%"),
+    )
+    if flag.bare:
+        parser.may_stand_alone(options, flag.bare, flag.words)
+
+
+def _reader(definition: Definition) -> Any:  # noqa: ANN401
+    def read(text: str) -> Any:  # noqa: ANN401
+        try:
+            return definition.value(text)
+        except SettingError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def _from_environment(definition: Definition, environment: Mapping[str, str]) -> Any:  # noqa: ANN401
+    text = environment.get(definition.environment)
+    if text is None or (text == "" and not definition.is_list):
+        return None
+    try:
+        value = definition.value(text)
+    except SettingError as error:
+        raise SettingError(f"{definition.environment}: {error}") from None
+    return definition.joined([value]) if definition.is_list else value
+
+
+def _metavar(definition: Definition) -> str:
+    return definition.flag.metavar or ("N" if isinstance(definition.default, int) else definition.name.upper())
+
+
+def _row(definition: Definition) -> str:
+    flag = definition.flag
+    choices = f": one of {', '.join(map(_code, flag.choices))}" if flag.choices else ""
+    cells = (
+        _code(definition.option),
+        " ".join(map(_code, flag.names)),
+        _code(definition.environment),
+        _code(definition.shown_default) if definition.shown_default else "",
+        flag.help + choices,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(settings_page())

@@ -1,0 +1,192 @@
+"""llama-server's flags that are no settings here, so that a command line written for it works.
+
+A flag whose loss changes nothing in the replies, or only their speed, is accepted and named at start. One whose loss
+would be dangerous or give other replies than asked for is refused, with what to do instead.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from leftoff.cli.flags import CommandLine
+
+
+class Takes(Enum):
+    """What follows a flag."""
+
+    NOTHING = "nothing"
+    VALUE = "value"
+    PERHAPS = "perhaps"  # on, off or auto
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Flags that have one reason in common."""
+
+    reason: str
+    switches: str = ""
+    valued: str = ""
+    perhaps: str = ""
+    refused: bool = False
+
+    @property
+    def options(self) -> list[tuple[str, Takes]]:
+        kinds = ((self.switches, Takes.NOTHING), (self.valued, Takes.VALUE), (self.perhaps, Takes.PERHAPS))
+        return [(option, takes) for options, takes in kinds for option in options.split()]
+
+
+FOREIGN = (
+    Foreign(
+        "always so here",
+        switches="--jinja --cont-batching -cb --metrics --props --warmup --mmap --cache-prompt "
+        "--kv-unified -kvu --no-context-shift --op-offload --kv-offload -kvo --repack --mmproj-auto --cache-idle-slots "
+        "--perf --escape -e --prefill-assistant",
+        perhaps="--flash-attn -fa",
+    ),
+    Foreign(
+        "cannot be turned off here",
+        switches="--no-jinja --no-cont-batching -nocb --no-slots --no-cache-prompt --no-kv-unified --no-mmap --no-perf "
+        "--no-escape --no-prefill-assistant --no-op-offload --no-kv-offload -nkvo --no-repack -nr "
+        "--no-cache-idle-slots",
+    ),
+    Foreign(
+        "the cache chooses where snapshots pay, and keeps to --ram",
+        valued="--ctx-checkpoints -ctxcp --swa-checkpoints --checkpoint-every-n-tokens -cpent --checkpoint-min-step "
+        "--slot-prompt-similarity -sps --cache-reuse --slot-save-path --lookup-cache-static -lcs "
+        "--lookup-cache-dynamic -lcd --defrag-thold -dt",
+        switches="--swa-full",
+    ),
+    Foreign(
+        "--overflow cut is the way here",
+        switches="--context-shift",
+        valued="--keep",
+    ),
+    Foreign(
+        "clients send it with each request",
+        valued="--temp --temperature --top-k --top-p --min-p --top-n-sigma --top-nsigma --typical --typical-p "
+        "--repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold "
+        "--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker "
+        "--dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent --samplers --sampler-seq "
+        "--sampling-seq --seed -s --reasoning-format --reasoning-budget --reasoning -rea --chat-template-kwargs",
+    ),
+    Foreign(
+        "one event loop serves every connection until its reply ends",
+        valued="--threads-http --timeout -to --sse-ping-interval",
+    ),
+    Foreign(
+        "llama.cpp places layers and threads by itself",
+        valued="--threads-batch -tb --split-mode -sm --tensor-split -ts --main-gpu -mg --device -dev "
+        "--n-cpu-moe -ncmoe --override-tensor -ot --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C "
+        "--cpu-range -Cr --cpu-strict --fit-target -fitt --fit-ctx -fitc --rpc",
+        switches="--cpu-moe -cmoe --mlock --check-tensors --no-host --direct-io -dio --no-direct-io -ndio",
+        perhaps="--fit -fit",
+    ),
+    Foreign(
+        "there is no speculative decoding yet",
+        valued="--model-draft -md --hf-repo-draft -hfd -hfrd --draft --draft-n --draft-max --draft-min --draft-n-min "
+        "--draft-p-min --draft-p-split --gpu-layers-draft -ngld --n-gpu-layers-draft --device-draft -devd "
+        "--ctx-size-draft -cd --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd --threads-draft -td --spec-type "
+        "--spec-draft-model --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min",
+    ),
+    Foreign(
+        "replies are text, and so are requests",
+        valued="--mmproj -mm --mmproj-url -mmu --image-min-tokens --image-max-tokens",
+        switches="--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload",
+    ),
+    Foreign(
+        "it has nothing to act on here",
+        switches="--webui --no-webui --ui --no-ui --no-warmup --offline --spm-infill --special -sp --verbose-prompt "
+        "--simple-io",
+        valued="--path --webui-config --webui-config-file --sleep-idle-seconds --tags --media-path",
+    ),
+    Foreign(
+        "--log-level says how much is logged",
+        switches="--verbose -v --log-verbose --log-disable --log-prefix --no-log-prefix --log-timestamps "
+        "--no-log-timestamps",
+        valued="--verbosity -lv --log-verbosity --log-file",
+        perhaps="--log-colors",
+    ),
+    Foreign(
+        "leftoff does not encrypt: put a proxy with TLS before it, and leave this out",
+        valued="--ssl-key-file --ssl-cert-file",
+        refused=True,
+    ),
+    Foreign(
+        "not supported yet, and without it the model would answer differently",
+        valued="--lora --control-vector --rope-scaling --rope-scale --rope-freq-base --rope-freq-scale "
+        "--yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv "
+        "--grp-attn-n -gan --grp-attn-w -gaw --pooling --attention --logit-bias -l",
+        switches="--ignore-eos",
+        refused=True,
+    ),
+    Foreign(
+        "send it with each request, as response_format or grammar",
+        valued="--grammar --grammar-file --json-schema -j --json-schema-file -jf",
+        refused=True,
+    ),
+    Foreign("write the template into a file and give --chat-template-file", valued="--chat-template", refused=True),
+    Foreign("say it after the repository: org/repo:FILE", valued="--hf-file -hff", refused=True),
+    Foreign("set HF_TOKEN in the environment", valued="--hf-token -hft", refused=True),
+    Foreign("download the file and give its path, or say org/repo[:quant]", valued="--model-url -mu", refused=True),
+    Foreign("leftoff generates text only", switches="--embedding --embeddings --rerank --reranking", refused=True),
+    Foreign(
+        "leftoff serves one model, under /v1: run one for each",
+        valued="--api-prefix --models-dir --models-preset --models-max",
+        refused=True,
+    ),
+)
+
+_WORDS = ("on", "off", "auto", "true", "false", "enabled", "disabled")
+
+
+def add_foreign(parser: CommandLine) -> None:
+    parser.set_defaults(ignored=[])
+    for foreign in FOREIGN:
+        for option, takes in foreign.options:
+            _add(parser, foreign, option, takes)
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--api-key-file", dest="api_key", action="append", type=_keys_in, help=hidden)
+    parser.add_argument("-ctv", "--cache-type-v", dest="values_type", help=hidden)
+
+
+def ignored_lines(ignored: Sequence[tuple[str, str]]) -> list[str]:
+    """One line for each reason: `ignored: --temp, --top-p: clients send it with each request`."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for option, reason in ignored:
+        by_reason.setdefault(reason, {})[option] = None
+    return [f"ignored: {', '.join(options)}: {reason}" for reason, options in by_reason.items()]
+
+
+class _Note(argparse.Action):
+    """Remembers that a flag was given, or refuses it."""
+
+    foreign: Foreign
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ANN401, ARG002
+        if self.foreign.refused:
+            parser.error(f"{option_string}: {self.foreign.reason}")
+        namespace.ignored = [*namespace.ignored, (option_string, self.foreign.reason)]
+
+
+def _add(parser: CommandLine, foreign: Foreign, option: str, takes: Takes) -> None:
+    nargs = 0 if takes is Takes.NOTHING else None
+    action = parser.add_argument(option, dest=option, action=_Note, nargs=nargs, help=argparse.SUPPRESS)
+    assert isinstance(action, _Note)
+    action.default = argparse.SUPPRESS
+    action.foreign = foreign
+    if takes is Takes.PERHAPS:
+        parser.may_stand_alone([option], "on", _WORDS)
+
+
+def _keys_in(text: str) -> tuple[str, ...]:
+    try:
+        lines = Path(text).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be read ({error})") from None
+    keys = tuple(filter(None, map(str.strip, lines)))
+    if not keys:
+        raise argparse.ArgumentTypeError(f"{text} holds no key: write one on each line")
+    return keys

@@ -1,0 +1,63 @@
+"""`leftoff serve` runs the server, with its own flags and with those of llama-server."""
+
+import argparse
+import dataclasses
+import socket
+
+from rich.console import Console
+
+from leftoff.api import server
+from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.llama_flags import add_foreign, ignored_lines
+from leftoff.cli.loading import ended_by_signals, load_service, log_to_stderr
+from leftoff.cli.screen import show_screen
+from leftoff.config import SettingError, Settings
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="run the server",
+        usage="leftoff serve [MODEL] [options]",
+        description="Runs the server. Each option can also be set in the environment: --ram as LEFTOFF_RAM.",
+        epilog="A command line of llama-server works too: flags without a meaning here are accepted and named.",
+    )
+    parser.add_argument("positional", metavar="MODEL", nargs="?", help="GGUF file, or org/repo[:quant] of the hub")
+    add_settings(parser)
+    add_foreign(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = settings_of(args)
+    console = Console(markup=False, highlight=False, emoji=False)
+    log_to_stderr(settings.log_level)
+    for line in ignored_lines(args.ignored):
+        console.print(line, style="dim", soft_wrap=True)
+    _refuse_a_taken_port(settings.host, settings.port)
+    with ended_by_signals(), load_service(console, settings, "serve") as service:
+        server.run(service, service.settings, lambda url: show_screen(console, service, url))
+    return 0
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    settings = settings_from(args)
+    if args.positional and args.model not in (None, args.positional):
+        raise SettingError(f"two models, {args.positional} and --model {args.model}: give one")
+    if args.values_type not in (None, settings.kv_type):
+        raise SettingError(
+            f"--cache-type-v {args.values_type}: keys are {settings.kv_type}, and values have the same type here: "
+            f"give --kv-type {args.values_type} for both, or leave it out"
+        )
+    return dataclasses.replace(settings, model=args.positional or settings.model)
+
+
+def _refuse_a_taken_port(host: str, port: int) -> None:
+    """Loading may take minutes: what would fail after it should fail before."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise OSError(
+            f"cannot listen on {host}, port {port} ({reason}): choose another --host or --port; 0 takes a free one"
+        ) from error

@@ -1,0 +1,218 @@
+"""Model references: a path of a GGUF file, or `org/repo[:quant]` of the hub, which is downloaded once.
+
+    org/repo                 the usual quantisation, or the nearest that there is
+    org/repo:Q8_0            this one
+    org/repo:some-file.gguf  this file
+
+What to download is decided here; listing and downloading come from `huggingface_hub`, where it is installed.
+"""
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ListFiles = Callable[[str], Sequence[str]]
+Download = Callable[[str, str], Path]
+
+# From what most people want to what is left: first the usual size, then larger, then smaller, then unquantised.
+PREFERRED = (
+    *("Q4_K_M", "Q4_K_XL", "Q4_K_S", "Q4_K_L", "Q4_K", "IQ4_NL", "IQ4_XS", "Q4_0", "Q4_1", "MXFP4", "MXFP4_MOE"),
+    *("Q5_K_M", "Q5_K_XL", "Q5_K_S", "Q5_0", "Q5_1", "Q6_K", "Q6_K_XL", "Q8_0", "Q8_K_XL"),
+    *("Q3_K_L", "Q3_K_XL", "Q3_K_M", "Q3_K_S", "IQ3_M", "IQ3_S", "IQ3_XS", "IQ3_XXS"),
+    *("Q2_K_XL", "Q2_K_L", "Q2_K", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "BF16", "F16", "F32"),
+)
+
+_REFERENCE = re.compile(r"(?:hf\.co/|https://huggingface\.co/)?([\w.-]+/[\w.-]+?)(?::([\w./-]+))?/?")
+_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+_QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d[A-Z0-9_]*|TQ\d_\d|MXFP4[A-Z_]*|BF16|F16|F32))$", re.IGNORECASE)
+_NOT_A_MODEL = ("mmproj", "imatrix", "mtp-")
+_MAX_LISTED = 40
+_TIMEOUT_S = 10
+
+
+class HubError(Exception):
+    """A model that cannot be had from the hub. The message names it and the way out."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """`choice` is a quantisation, a file, or empty."""
+
+    repo: str
+    choice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.repo}:{self.choice}" if self.choice else self.repo
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One model in a repository: a file, or the parts of a split one, in order."""
+
+    name: str
+    quant: str
+    files: tuple[str, ...]
+    num_parts: int
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.files) == self.num_parts
+
+
+def default_model() -> Path | None:
+    """The model that is used when none is given."""
+    return None
+
+
+def find_model(text: str, list_files: ListFiles | None = None, download: Download | None = None) -> Path:
+    """The file that a reference stands for, downloaded if need be. A path need not exist: loading says so."""
+    reference = parse_reference(text)
+    if reference is None or Path(text).is_file():
+        return Path(text).expanduser()
+    return fetch(reference, list_files or _list_files, download or _download)
+
+
+def parse_reference(text: str) -> Reference | None:
+    """None for what is a path."""
+    match = _REFERENCE.fullmatch(text)
+    if match is None or match[1].startswith(".") or match[1].lower().endswith(".gguf"):
+        return None
+    return Reference(match[1], match[2] or "")
+
+
+def fetch(reference: Reference, list_files: ListFiles, download: Download) -> Path:
+    """Downloads every part; returns the first, which is the one that is loaded."""
+    weights = choose(reference, list_files(reference.repo))
+    paths = [download(reference.repo, file) for file in weights.files]
+    return paths[0]
+
+
+def choose(reference: Reference, files: Sequence[str]) -> Weights:
+    found = [weights for weights in group(files) if weights.is_whole]
+    if not found:
+        raise HubError(
+            f"{reference.repo} has no whole GGUF file: look for one of the same model whose name ends with -GGUF"
+        )
+    wanted = _named(reference.choice, found) if reference.choice else _preferred(found)
+    if len(wanted) == 1:
+        return wanted[0]
+    problem = f"{len(wanted)} models fit {reference}" if wanted else f"{reference.repo} has no {reference.choice}"
+    raise HubError(f"{problem}: say {reference.repo}:NAME with one of {_listed(wanted or found)}")
+
+
+def group(files: Sequence[str]) -> list[Weights]:
+    """The models among the files of a repository, with the parts of each together."""
+    parts: dict[str, list[str]] = {}
+    for file in sorted(files):
+        path = Path(file)
+        if path.suffix.lower() == ".gguf" and not path.name.lower().startswith(_NOT_A_MODEL):
+            parts.setdefault(_PART.sub("", file[: -len(path.suffix)]), []).append(file)
+    return [_weights(name, files) for name, files in parts.items()]
+
+
+def _weights(name: str, files: list[str]) -> Weights:
+    match = _PART.search(Path(files[0]).stem)
+    quant = _QUANT.search(Path(name).name) or _QUANT.search(Path(name).parent.name)
+    return Weights(name, quant[1].upper() if quant else "", tuple(files), int(match[2]) if match else 1)
+
+
+def _named(choice: str, found: list[Weights]) -> list[Weights]:
+    """By file, else by quantisation, else by a quantisation made with the maker's own recipe."""
+    wanted = choice.lower().removesuffix(".gguf")
+    by_name = [w for w in found if wanted in _names(w)]
+    by_quant = [w for w in found if w.quant.lower() == wanted]
+    return by_name or by_quant or [w for w in found if _plain(w.quant).lower() == wanted]
+
+
+def _names(weights: Weights) -> set[str]:
+    """What a model may be called: with and without its folder, by its first part and by all of them."""
+    names = (weights.name, weights.files[0].lower().removesuffix(".gguf"))
+    return {form.lower() for name in names for form in (name, Path(name).name)}
+
+
+def _preferred(found: list[Weights]) -> list[Weights]:
+    for quant in PREFERRED:
+        matching = [w for w in found if w.quant == quant] or [w for w in found if _plain(w.quant) == quant]
+        if matching:
+            return matching
+    return found
+
+
+def _plain(quant: str) -> str:
+    return quant.removeprefix("UD-")
+
+
+def _listed(found: list[Weights]) -> str:
+    quants = [weights.quant for weights in found]
+    unique = all(quants) and len({*quants}) == len(quants)
+    names = sorted(quants if unique else [Path(weights.name).name for weights in found])
+    more = [f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []
+    return ", ".join([*names[:_MAX_LISTED], *more])
+
+
+# --- huggingface_hub
+
+
+def _library(repo: str) -> Any:  # noqa: ANN401
+    try:
+        for part in ("errors", "utils"):  # the package itself brings them only when they are asked for
+            importlib.import_module(f"huggingface_hub.{part}")
+        hub = importlib.import_module("huggingface_hub")
+    except ImportError:
+        raise HubError(
+            f"{repo} is no file here, and to download it from the hub one package is missing: "
+            "pip install 'leftoff[hub]', or give the path of a GGUF file"
+        ) from None
+    if not sys.stderr.isatty():
+        hub.utils.disable_progress_bars()
+    return hub
+
+
+def _list_files(repo: str) -> Sequence[str]:
+    hub = _library(repo)
+    try:
+        siblings = hub.model_info(repo, timeout=_TIMEOUT_S).siblings
+    except (hub.errors.RepositoryNotFoundError, hub.errors.HFValidationError) as error:
+        raise _refusal(hub, repo, error) from error
+    except Exception as error:  # what a network raises differs between versions of the library
+        return _downloaded_before(hub, repo, error)
+    return [sibling.rfilename for sibling in siblings or ()]
+
+
+def _download(repo: str, file: str) -> Path:
+    hub = _library(repo)
+    try:
+        return Path(hub.hf_hub_download(repo, file))
+    except hub.errors.GatedRepoError as error:
+        raise _refusal(hub, repo, error) from error
+    except Exception as error:
+        raise HubError(f"{file} of {repo} did not arrive: {_line(error)}. Try again: it goes on from there") from error
+
+
+def _refusal(hub: Any, repo: str, error: Exception) -> HubError:  # noqa: ANN401
+    if isinstance(error, hub.errors.GatedRepoError):
+        return HubError(
+            f"{repo} asks for its licence to be accepted: do so at https://huggingface.co/{repo}, then set HF_TOKEN"
+        )
+    return HubError(
+        f"there is no {repo}, neither a file here nor a public model on the hub; private ones need HF_TOKEN"
+    )
+
+
+def _downloaded_before(hub: Any, repo: str, error: Exception) -> Sequence[str]:  # noqa: ANN401
+    """Without a network, what an earlier run has brought will do."""
+    try:
+        folder = Path(hub.snapshot_download(repo, local_files_only=True))
+    except Exception:
+        raise HubError(
+            f"the hub cannot be reached for {repo} ({_line(error)}): check the network, or give the path of a GGUF file"
+        ) from error
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,136 @@
+"""`leftoff chat` through a pipe: with a model in the process, and with a server at a URL."""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+
+from leftoff.cli.conversation import Conversation
+from leftoff.cli.main import main
+from leftoff.cli.remote import as_url
+from tests.cli.running import Server, serving
+from tests.factory import model_path
+
+Chat = Callable[..., list[str]]
+GREEDY = ("--temperature", "0", "--max-tokens", "6")
+LOCAL = ("--ctx", "1024", "--threads", "1", "--ram", "64")
+_COUNTS = re.compile(r"reused (\d+) · computed (\d+) · first token after \d+ ms")
+
+
+@pytest.fixture
+def chat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Chat:
+    def run(whom: str, typed: str, *arguments: str) -> list[str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        assert main(["chat", whom, *GREEDY, *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as running:
+        assert running.url, running.log
+        yield running
+
+
+@pytest.fixture(params=["in process", "at a url"])
+def whom(request: pytest.FixtureRequest) -> str:
+    return str(model_path("qwen35")) if request.param == "in process" else request.getfixturevalue("server").url
+
+
+def counts(lines: list[str]) -> list[tuple[int, int]]:
+    return [(int(match[1]), int(match[2])) for match in map(_COUNTS.fullmatch, lines) if match]
+
+
+def replies(lines: list[str]) -> list[str]:
+    """The lines above those that count."""
+    return [above for above, line in pairwise(lines) if _COUNTS.fullmatch(line)]
+
+
+def test_each_reply_is_followed_by_what_was_reused(chat: Chat, whom: str) -> None:
+    lines = chat(whom, "good morning\nhow are you\n", *LOCAL)
+    first, second = counts(lines)
+    assert second[0] >= first[0] + first[1] - 8, "the second turn goes on where the first left off"
+    assert second[1] < sum(second)
+    assert all(reply.strip() for reply in replies(lines))
+
+
+def test_retry_asks_the_same_again_and_reads_next_to_nothing(chat: Chat, whom: str) -> None:
+    lines = chat(whom, "one more time\n/retry\n", *LOCAL)
+    first, again = counts(lines)
+    assert sum(first) == sum(again)
+    assert again[1] <= 1
+    assert replies(lines)[0] == replies(lines)[1]
+
+
+def test_reset_and_undo_forget(chat: Chat, whom: str) -> None:
+    lines = chat(whom, "first\nsecond\n/undo\nsecond\n/reset\nfirst\n/quit\nnever read\n", *LOCAL)
+    first, second, second_again, first_again = (sum(count) for count in counts(lines))
+    assert (first, second) == (first_again, second_again)
+    assert second > first
+    assert "taken back: second" in lines
+    assert "forgotten" in lines
+
+
+def test_a_system_prompt_from_the_flag_and_from_the_command(chat: Chat, whom: str) -> None:
+    (plain,) = counts(chat(whom, "hello\n", *LOCAL))
+    (by_flag,) = counts(chat(whom, "hello\n", *LOCAL, "--system", "be brief and kind"))
+    (by_command,) = counts(chat(whom, "/system be brief and kind\nhello\n", *LOCAL))
+    assert sum(by_flag) == sum(by_command) > sum(plain)
+
+
+def test_what_cannot_be_done_is_said_and_the_chat_goes_on(chat: Chat, whom: str) -> None:
+    lines = chat(whom, f"/undo\n/dance\n{'word ' * 1200}\nhello\n", *LOCAL)
+    assert "nothing was asked yet" in lines
+    assert "/dance is unknown:" in lines
+    assert any("1024" in line for line in lines), "a prompt that does not fit names the context"
+    assert len(counts(lines)) == 1
+
+
+def test_both_give_the_same_reply(chat: Chat, server: Server) -> None:
+    typed = "good morning\nhow are you\n"
+    assert replies(chat(str(model_path("qwen35")), typed, *LOCAL)) == replies(chat(server.url, typed))
+
+
+def test_nobody_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "http://127.0.0.1:1"]) == 1
+    error = capsys.readouterr().err
+    assert "http://127.0.0.1:1 does not answer" in error
+    assert "leftoff serve" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["-1", "warm", "nan"])
+def test_a_temperature_that_cannot_be(capsys: pytest.CaptureFixture[str], value: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["chat", "model.gguf", f"--temperature={value}"])
+    assert f"--temperature: {value!r} must be a number from 0 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("http://127.0.0.1:8080/v1/", "http://127.0.0.1:8080"),
+        ("https://example.org/llm/v1", "https://example.org/llm"),
+        ("localhost:8080", "http://localhost:8080"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("model.gguf", None),
+        ("models/model.gguf", None),
+        ("org/repo:Q8_0", None),
+        ("", None),
+    ],
+)
+def test_what_is_a_url_and_what_a_model(text: str, url: str | None) -> None:
+    assert as_url(text) == url
+
+
+def test_a_conversation_keeps_turns_and_gives_them_back() -> None:
+    conversation = Conversation("be kind")
+    conversation.add("a", "b")
+    assert [message["role"] for message in conversation.asking("c")] == ["system", "user", "assistant", "user"]
+    assert (conversation.undo(), conversation.undo()) == ("a", None)
+    assert [message["content"] for message in conversation.asking("c")] == ["be kind", "c"]

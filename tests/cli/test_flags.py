@@ -1,0 +1,138 @@
+"""Settings from the command line and the environment, in that order; and the page about them."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from leftoff.cli.flags import CommandLine, add_settings, settings_from, settings_page
+from leftoff.config import BILLING_LINE, SettingError, Settings, definitions
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+VALUES = {"int": "77", "str": "text", "tuple": "one"}
+
+
+def settings(*arguments: str, **environment: str) -> Settings:
+    return settings_from(parse(*arguments), environment)
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = CommandLine(prog="test")
+    parser.add_argument("positional", nargs="?")
+    add_settings(parser)
+    return parser.parse_args(arguments)
+
+
+def other_value(name: str) -> str:
+    (definition,) = (d for d in definitions() if d.name == name)
+    kind = type(definition.default).__name__
+    return definition.flag.choices[-1] if definition.flag.choices else VALUES[kind]
+
+
+def test_nothing_given_gives_the_defaults() -> None:
+    assert settings() == Settings()
+
+
+@pytest.mark.parametrize("name", [d.name for d in definitions()])
+def test_every_setting_can_be_given_by_each_of_its_flags_and_by_the_environment(name: str) -> None:
+    (definition,) = (d for d in definitions() if d.name == name)
+    text = other_value(name)
+    by_environment = settings(**{definition.environment: text})
+    assert getattr(by_environment, name) != definition.default
+    for option in (definition.option, *definition.flag.names):
+        assert settings(option, text) == by_environment
+        assert settings(f"{option}={text}") == by_environment
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
+    assert settings(LEFTOFF_PORT="1").port == 1
+    assert settings("--port", "2", LEFTOFF_PORT="1").port == 2
+    assert settings("--api-key", "flag", LEFTOFF_API_KEY="environment").api_key == ("flag",)
+
+
+def test_a_number_in_the_environment_that_is_empty_is_not_there() -> None:
+    assert settings(LEFTOFF_PORT="").port == Settings().port
+
+
+def test_lists_grow_on_top_of_the_default_and_an_empty_value_empties_them() -> None:
+    assert settings("--drop-header", "a", "--drop-header", "b").drop_header == (BILLING_LINE, "a", "b")
+    assert settings("--drop-header", "").drop_header == ()
+    assert settings("--drop-header", "", "--drop-header", "a").drop_header == ("a",)
+    assert settings(LEFTOFF_DROP_HEADER="a,b\nc").drop_header == (BILLING_LINE, "a,b", "c")
+    assert settings(LEFTOFF_DROP_HEADER="").drop_header == ()
+    assert settings("--api-key", "a, b", "--api-key", "c").api_key == ("a", "b", "c")
+
+
+def test_words_that_llama_server_has_for_numbers() -> None:
+    assert settings("-ngl", "all").gpu_layers == -1
+    assert settings("-ngl", "-1", "-n", "-1").gpu_layers == -1
+    assert settings("-np", "-1").slots == settings("-np", "auto").slots == Settings().slots
+    assert settings("-t", "-1").threads == 0
+
+
+@pytest.mark.parametrize("arguments", [["--slots"], ["--slots", "-c", "512"], ["--slots", "model.gguf"]])
+def test_slots_without_a_number_are_the_default_and_swallow_nothing(arguments: list[str]) -> None:
+    args = parse(*arguments)
+    assert settings_from(args, {}).slots == Settings().slots
+    assert args.positional == ("model.gguf" if "model.gguf" in arguments else None)
+
+
+def test_slots_with_a_number() -> None:
+    assert settings("--slots", "2").slots == settings("--slots=2").slots == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "http"], "argument --port: 'http' is not a whole number, such as 8080"),
+        (["--port", "70000"], "argument --port: 70000 must be between 0 and 65535"),
+        (["-ngl", "many"], "'many' is not a whole number, such as -1 or 'all' or 'auto'"),
+        (["--overflow", "drop"], "argument --overflow: 'drop' is unknown: must be one of error, cut"),
+        (["--pin", "("], "argument --pin: '(' is not a regular expression"),
+        (["--api-key", ""], "argument --api-key: '' holds no value: give one, or leave it out"),
+        (["--prt", "80"], "unrecognized arguments: --prt"),
+        (["--po", "80"], "unrecognized arguments: --po"),
+    ],
+)
+def test_a_bad_flag_gets_one_line_with_flag_value_and_way_out(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse(*arguments)
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("LEFTOFF_PORT", "http", "LEFTOFF_PORT: 'http' is not a whole number"),
+        ("LEFTOFF_RAM", "-5", "LEFTOFF_RAM: -5 must be between 0 and"),
+        ("LEFTOFF_LOG_LEVEL", "all", "LEFTOFF_LOG_LEVEL: 'all' is unknown: must be one of debug"),
+        ("LEFTOFF_API_KEY", " ", "LEFTOFF_API_KEY: ' ' holds no value"),
+    ],
+)
+def test_a_bad_value_in_the_environment_is_refused_by_name(name: str, text: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        settings(**{name: text})
+
+
+def test_help_has_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    for definition in definitions():
+        assert definition.option in shown
+        assert definition.shown_default in shown
+
+
+def test_the_page_in_docs_is_what_the_definitions_make() -> None:
+    assert PAGE.read_text() == settings_page(), "run: python -m leftoff.cli.flags > docs/settings.md"
+
+
+def test_the_page_has_a_row_of_five_cells_for_every_setting() -> None:
+    rows = [line for line in settings_page().splitlines() if line.startswith("| `--")]
+    assert len(rows) == len(definitions())
+    assert all(row.replace("\\|", "").count("|") == 6 for row in rows)

@@ -1,0 +1,123 @@
+"""`leftoff serve`: what it shows, that it answers, how it stops, and what it says when it cannot start."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from leftoff.cli.main import main
+from tests.cli.running import SMALL, Server, serving
+from tests.factory import model_path
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--jinja", "--temp", "0.7", "--flash-attn", "--alias", "tiny") as running:
+        yield running
+
+
+def test_it_says_where_it_listens_and_answers_there(server: Server) -> None:
+    assert server.url, server.log
+    assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_the_screen_tells_model_memory_budgets_rules_and_access(server: Server) -> None:
+    screen = " ".join(" ".join(server.screen).split())
+    for fact in (
+        "model tiny,",
+        "architecture qwen35",
+        "memory hybrid. Its attention can be cut back, its recurrent state cannot",
+        "context 1,024 tokens, shared by 2 slots",
+        "cache up to 64 MiB of RAM",
+        "drop-header the billing line that Claude Code changes on every request",
+        "API key off: whoever is on this machine may use it",
+    ):
+        assert fact in screen
+
+
+def test_the_screen_names_what_is_ignored_and_why(server: Server) -> None:
+    assert "ignored: --jinja, --flash-attn: always so here" in server.screen
+    assert "ignored: --temp: clients send it with each request" in server.screen
+
+
+def test_the_screen_has_no_colours_where_nobody_watches(server: Server) -> None:
+    assert not {"\x1b", "\r"} & set("".join(server.screen))
+
+
+def pasted(server: Server, label: str) -> str:
+    (line,) = (line for line in server.screen if line.startswith(f"  {label}"))
+    return line.removeprefix(f"  {label}").strip()
+
+
+def test_the_lines_to_paste_name_this_server(server: Server) -> None:
+    assert f'OpenAI(base_url="{server.url}/v1", api_key="none")' in pasted(server, "openai SDK")
+    assert f"ANTHROPIC_BASE_URL={server.url} " in pasted(server, "Claude Code")
+    assert f"OPENAI_API_BASE_URL={server.url}/v1 " in pasted(server, "Open WebUI")
+    assert pasted(server, "terminal") == f"leftoff chat {server.url}"
+    config = json.loads(pasted(server, "OpenCode").split("'")[1])
+    assert config["provider"]["leftoff"]["options"]["baseURL"] == f"{server.url}/v1"
+
+
+def test_the_line_for_curl_is_answered(server: Server) -> None:
+    words = pasted(server, "curl").split(" ", 2)
+    body = json.loads(pasted(server, "curl").rpartition(" -d ")[2].strip("'"))
+    reply = httpx.post(words[1], json=body | {"max_tokens": 2}, timeout=60)
+    assert reply.status_code == 200
+    assert reply.json()["choices"][0]["message"]["role"] == "assistant"
+    assert "first token after" in server.log, "one line per request"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_stops_it_cleanly(number: signal.Signals, code: int) -> None:
+    with serving() as running:
+        assert httpx.get(f"{running.url}/health").status_code == 200
+        assert running.stop(number) == code
+        assert running.log == ""
+
+
+def test_a_key_is_not_shown_and_is_asked_for() -> None:
+    with serving("--api-key", "top-secret") as running:
+        assert "top-secret" not in "\n".join(running.screen)
+        assert "YOUR_KEY" in pasted(running, "curl")
+        assert httpx.get(f"{running.url}/v1/models").status_code == 401
+        headers = {"Authorization": "Bearer top-secret"}
+        assert httpx.get(f"{running.url}/v1/models", headers=headers).status_code == 200
+
+
+def one_line(capsys: Capture) -> str:
+    output = capsys.readouterr()
+    assert output.err.count("\n") == 1
+    assert output.out == ""
+    return output.err
+
+
+def test_a_port_in_use_is_said_in_one_line(capsys: Capture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", str(model_path("qwen35")), "--port", str(port), *SMALL]) == 1
+    error = one_line(capsys)
+    assert f"port {port}" in error
+    assert "--port" in error
+
+
+def test_a_model_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
+    assert main(["serve", str(tmp_path / "none.gguf"), "--port", "0"]) == 1
+    assert f"there is no model file at {tmp_path / 'none.gguf'}" in one_line(capsys)
+
+
+def test_no_model_says_how_to_give_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
+    assert main(["serve", "--port", "0"]) == 1
+    assert "leftoff serve model.gguf" in one_line(capsys)
+
+
+def test_a_bad_value_in_the_environment(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEFTOFF_RAM", "lots")
+    assert main(["serve", "model.gguf"]) == 1
+    assert "LEFTOFF_RAM: 'lots' is not a whole number, such as 4096" in one_line(capsys)
