@@ -20,8 +20,8 @@ from leftoff.cache.store import Clock, Store
 from leftoff.cache.trie import Match, Trie
 from leftoff.cache.turn import Turn
 from leftoff.core import Logits, Prompt, Tokens
-from leftoff.engine.base import Memory, PagePart
-from leftoff.engine.errors import NoRoomError
+from leftoff.engine.base import Memory, MemoryKind, PagePart
+from leftoff.engine.errors import EngineError, NoRoomError
 
 PAGE_TOKENS = 256
 SEEN_TOKENS = 16 << 20  # remembered for the report once their data is gone: 64 MiB
@@ -100,12 +100,10 @@ class Cache:
 
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
-        while self.memory.free_cells < num_tokens:
-            victim = self.lives.droppable()
-            if victim is None:
-                free = self.memory.free_cells
-                raise NoRoomError(f"no room for {num_tokens} more tokens: {free} of {self.memory.num_cells} are free")
-            self._drop(victim)
+        self._drop_until_free(num_tokens)
+        free = self.memory.free_cells
+        if free < num_tokens:
+            raise NoRoomError(f"no room for {num_tokens} more tokens: {free} of {self.memory.num_cells} are free")
 
     # --- keeping
 
@@ -150,7 +148,7 @@ class Cache:
         target = self._target(way)
         target.is_busy = True
         if way.live is None or way.live is not target or not way.goes_on:
-            self._set_aside(target, way.live)
+            self._set_aside(target, way)
             self._restore(target, way, pages)
         target.replace(prompt.tokens[: way.resume], namespace)
         return target
@@ -162,10 +160,12 @@ class Cache:
         assert idle is not None
         return idle
 
-    def _set_aside(self, live: Live, source: Live | None) -> None:
+    def _set_aside(self, live: Live, way: Way) -> None:
         """Saves what is about to be overwritten, and parks it if a sequence is spare that is not needed right now."""
         self.save(live)
-        spare = self.lives.spare_to_use(besides=source)
+        if way.is_cut_back and self.memory.kind is MemoryKind.WINDOW:
+            return  # parking may overwrite what the window still remembers
+        spare = self.lives.spare_to_use(besides=way.live)
         if spare is not None and not live.is_empty and self.memory.is_whole(live.seq):
             self.memory.park(live.seq, spare.seq)
             spare.replace(live.tokens, live.namespace)
@@ -175,19 +175,20 @@ class Cache:
         snapshot = way.snapshot
         nbytes = sum(part.page.nbytes for part in pages) + (snapshot.nbytes if snapshot else 0)
         began = time.perf_counter()
-        while True:
-            try:
-                self.memory.restore(target.seq, way.resume, share=way.share, pages=pages, snapshot=snapshot)
-                break
-            except NoRoomError:
-                self._drop_one_besides(target, way.live)
+        if target is not way.live:
+            self.memory.drop(target.seq)
+        # Room is made before: a restore in place that finds none leaves nothing to share from.
+        self._drop_until_free(sum(part.num_tokens for part in pages), (target, way.live))
+        try:
+            self.memory.restore(target.seq, way.resume, share=way.share, pages=pages, snapshot=snapshot)
+        except EngineError:
+            target.is_busy, target.length = False, self.memory.length(target.seq)
+            raise
         self.costs.saw_load(nbytes, 1000 * (time.perf_counter() - began))
 
-    def _drop_one_besides(self, *kept: Live | None) -> None:
-        victim = self.lives.droppable(kept)
-        if victim is None:
-            raise NoRoomError(f"no room to load a state: {self.memory.free_cells} of {self.memory.num_cells} are free")
-        self._drop(victim)
+    def _drop_until_free(self, num_cells: int, kept: Sequence[Live | None] = ()) -> None:
+        while self.memory.free_cells < num_cells and (victim := self.lives.droppable(kept)) is not None:
+            self._drop(victim)
 
     def _drop(self, live: Live) -> None:
         self.save(live)

@@ -56,20 +56,23 @@ class Keeper:
             yield from (live.length * quarter // 4 for quarter in (3, 2, 1))
 
     def _keep_until(self, tree: Trie, match: Match, live: Live, end: int) -> bool:
-        pages = list(self._missing_pages(match, end))
-        page_bytes = sum(self._memory.page_bytes(stop - start) for start, stop in pages)
-        if page_bytes + self._path_bytes(match, end) > self._store.budget_bytes:
+        if self._missing_bytes(match, end) + self._path_bytes(match, end) > self._store.budget_bytes:
             return False
         entry = _entry_at(match, end)
         if entry is None and end == live.length and self._memory.kind.has_snapshots:
             entry = self.keep_snapshot(tree, match, live)
             if entry is None:
                 return False
-        if not self._store.make_room(page_bytes, [entry] if entry else []):
-            return False
-        for start, stop in pages:
+        # what goes to make room may have covered part of this path: then more is missing than before
+        while (nbytes := self._missing_bytes(match, end)) > self._store.free_bytes:
+            if not self._store.make_room(nbytes, [entry] if entry else []):
+                return False
+        for start, stop in list(self._missing_pages(match, end)):
             self._add_page(tree, match, self._save_page(live, start, stop))
         return True
+
+    def _missing_bytes(self, match: Match, end: int) -> int:
+        return sum(self._memory.page_bytes(stop - start) for start, stop in self._missing_pages(match, end))
 
     def _path_bytes(self, match: Match, end: int) -> int:
         """What must stay for `end` to be a resume point."""

@@ -40,9 +40,7 @@ class Placement:
         The last is the prompt's end.
         """
         soft = {self._near(mark, resume) for mark in (prompt.header_end, prompt.last_user_start, *shared)}
-        wanted = sorted(
-            mark for mark in soft | {prompt.messages_end, prompt.length} if mark is not None and resume <= mark
-        )
+        wanted = sorted(mark for mark in soft | {prompt.messages_end, prompt.length} if mark and resume <= mark)
         stops: list[int] = []
         last = resume
         for mark in wanted:

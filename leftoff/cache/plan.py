@@ -7,6 +7,7 @@ A way takes attention from a live sequence, pages from the tree, and a snapshot 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from leftoff.cache.costs import Costs
 from leftoff.cache.entry import Entry
@@ -40,6 +41,11 @@ class Way:
         return self.live is not None and self.live_stands_there and self.resume == self.live.length
 
     @property
+    def is_cut_back(self) -> bool:
+        """The live sequence has gone on past the resume point, and is cut."""
+        return self.live_stands_there and not self.goes_on
+
+    @property
     def source(self) -> str:
         if self.resume == 0:
             return "nothing"
@@ -59,14 +65,22 @@ class Planner:
 
     def best(self, tokens: Tokens, match: Match, lives: Sequence[Live]) -> Way:
         """The cheapest way; the one that resumes latest among equals."""
-        ways = self.ways(tokens, match, lives)
-        return min(ways, key=lambda way: (self.cost_ms(way, int(tokens.size)), -way.resume))
+        length = int(tokens.size)
+        best = Way(0)
+        best_ms = self.cost_ms(best, length)
+        for way in self.ways(tokens, match, lives):
+            if way.entry is not None and self._costs.prefill_ms(length - way.resume) > best_ms:
+                break  # entries come latest first: what is left to compute only grows
+            cost_ms = self.cost_ms(way, length)
+            if (cost_ms, -way.resume) < (best_ms, -best.resume):
+                best, best_ms = way, cost_ms
+        return best
 
     def ways(self, tokens: Tokens, match: Match, lives: Sequence[Live]) -> Iterator[Way]:
+        """Those of the live sequences, then those of the tree, latest first."""
         length = int(tokens.size)
         shared = {live: live.shared_with(tokens) for live in lives}
         entries = [entry for entry in match.entries() if entry.position < length or entry.logits is not None]
-        yield Way(0)
         for live, common in shared.items():
             yield from self._from_live(live, common, length, entries)
         if not self._memory.kind.has_snapshots:
@@ -101,7 +115,7 @@ class Planner:
         live = max(shared, key=shared.__getitem__, default=None)
         common = shared[live] if live is not None and self._memory.kind.has_pages else 0
         runs = _runs(match) if self._memory.kind.has_pages else []
-        for entry in entries:
+        for entry in sorted(entries, key=attrgetter("position"), reverse=True):
             use = min(common, entry.position)
             if not self._memory.kind.has_pages or use == entry.position or _covered(runs, use, entry.position):
                 yield Way(entry.position, live if use else None, use, entry)

@@ -5,6 +5,7 @@ behind the entry before it along, since nothing could be resumed from them any m
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 
@@ -119,12 +120,13 @@ class Store:
                 self._release(at.stretches.pop().stored)
             tree.update_liveness(at)
             if at.is_live:
-                if at.entries:
-                    self._describe(at.entries[-1])
-                return
+                break
             at = at.parent
         if at is not None and at.entries:
             self._describe(at.entries[-1])
+        if at is not None and at.num_live_children == 1:
+            for only in _following(at, len(at.entries)):
+                self._describe(only)
 
     def _release(self, stored: StoredPage) -> None:
         stored.references -= 1
@@ -143,9 +145,9 @@ class Store:
         before = _before(entry)
         start = before.position if before else 0
         nbytes = entry.nbytes
-        node = entry.node
-        if node.num_live_children == 0 and node.entries[-1] is entry:
-            nbytes += sum(_freed_bytes(node.stretches, max(start, node.start)))
+        if entry.node.num_live_children == 0 and entry.node.entries[-1] is entry:
+            # at least one: where entries free nothing but together, one of them must be the first to go
+            nbytes = max(1, nbytes + _freed_bytes(_behind(entry)))
         self._ranking.describe(entry, entry.position - start, nbytes)
 
     def check_integrity(self, trees: Sequence[Trie]) -> None:
@@ -201,9 +203,19 @@ def _following(node: Node, index: int) -> Iterator[Entry]:
             waiting.extend(child.children.values())
 
 
-def _freed_bytes(stretches: list[Stretch], start: int) -> Iterator[int]:
-    for stretch in reversed(stretches):
-        if stretch.start < start:
+def _behind(entry: Entry) -> Iterator[Stretch]:
+    """The stretches that lead nowhere without it, given that it is the last of its branch."""
+    node = entry.node
+    last = node.entries[-2].position if len(node.entries) > 1 else node.start
+    while node.parent is not None:
+        yield from node.stretches[bisect_left(node.stretches, last, key=_by_start) :]
+        if last > node.start or node.parent.num_live_children > 1:
             return
-        if stretch.stored.references == 1:
-            yield stretch.stored.nbytes
+        node = node.parent
+        last = node.entries[-1].position if node.entries else node.start
+
+
+def _freed_bytes(stretches: Iterator[Stretch]) -> int:
+    """The pages to which nothing else refers."""
+    counts = Counter(stretch.stored for stretch in stretches)
+    return sum(stored.nbytes for stored, count in counts.items() if stored.references == count)

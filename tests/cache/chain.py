@@ -45,10 +45,20 @@ class ChainMemory:
 
     fingerprint = "chain"
 
-    def __init__(self, kind: MemoryKind, num_sequences: int = 4, num_cells: int = 4096) -> None:
+    def __init__(
+        self,
+        kind: MemoryKind,
+        num_sequences: int = 4,
+        num_cells: int = 4096,
+        *,
+        bytes_per_token: int = BYTES_PER_TOKEN,
+        fixed_snapshot_bytes: int = SNAPSHOT_BYTES,
+    ) -> None:
         self.kind = kind
         self.num_sequences = num_sequences
         self.num_cells = num_cells
+        self.bytes_per_token = bytes_per_token
+        self.fixed_snapshot_bytes = fixed_snapshot_bytes
         self.sequences = [ChainSequence() for _ in range(num_sequences)]
         self.decoded_tokens = 0
 
@@ -104,12 +114,12 @@ class ChainMemory:
         return self.sequences[seq].whole
 
     def page_bytes(self, num_tokens: int) -> int:
-        return BYTES_PER_TOKEN * num_tokens if self.kind.has_pages else 0
+        return self.bytes_per_token * num_tokens if self.kind.has_pages else 0
 
     def snapshot_bytes(self, position: int) -> int:
         if not self.kind.has_snapshots:
             return 0
-        return SNAPSHOT_BYTES + (BYTES_PER_TOKEN * position if self.kind is MemoryKind.OPAQUE else 0)
+        return self.fixed_snapshot_bytes + (self.bytes_per_token * position if self.kind is MemoryKind.OPAQUE else 0)
 
     def save_page(self, seq: int, start: int, end: int) -> Page:
         assert self.kind.has_pages
@@ -179,6 +189,17 @@ class ChainMemory:
             cut_back = length < len(source.tokens)
             shared.rest = chain(shared.tokens)[-1] if cut_back and self.kind.has_snapshots else source.rest
         return shared
+
+
+class RoomyChainMemory(ChainMemory):
+    """Has cells for everything, and so need not count them: for long conversations."""
+
+    def __init__(self, kind: MemoryKind, num_sequences: int = 4, **sizes: int) -> None:
+        super().__init__(kind, num_sequences, 1 << 30, **sizes)
+
+    @property
+    def free_cells(self) -> int:
+        return self.num_cells
 
 
 def tokens_of(*values: int) -> Tokens:

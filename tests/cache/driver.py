@@ -3,9 +3,12 @@
 import numpy as np
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.policy import LeastRecentlyUsed
 from leftoff.cache.turn import Turn
 from leftoff.core import Logits, Prompt, Tokens
+from leftoff.engine.base import MemoryKind
 from tests.cache.chain import ChainMemory, chain
+from tests.cache.trees import UNLIMITED, Clock
 
 
 def logits_of(tokens: Tokens) -> Logits:
@@ -58,3 +61,35 @@ class Driver:
             self.memory.assert_holds(turn.seq, np.concatenate([prompt.tokens, reply]))
         self.cache.finish(turn)
         return turn
+
+
+class Table(Driver):
+    """A driver with its own cache and memory."""
+
+    def __init__(
+        self,
+        kind: MemoryKind,
+        *,
+        num_slots: int = 1,
+        num_spares: int = 0,
+        budget_bytes: int = UNLIMITED,
+        num_cells: int = 4096,
+        seen_tokens: int = 1 << 20,
+    ) -> None:
+        memory = ChainMemory(kind, num_slots + num_spares, num_cells)
+        cache = Cache(
+            memory,
+            num_slots=num_slots,
+            budget_bytes=budget_bytes,
+            policy=LeastRecentlyUsed(),
+            clock=Clock(),
+            page_tokens=32,
+            seen_tokens=seen_tokens,
+        )
+        super().__init__(cache, memory)
+
+    def ask(self, tokens: Tokens, namespace: str = "") -> str:
+        """A whole turn; the line of its report."""
+        turn = self.request(Prompt(tokens), namespace=namespace)
+        self.cache.check_integrity()
+        return turn.report.line()

@@ -1,0 +1,75 @@
+"""Drives a cache over a real engine, as a scheduler would: one request after the other, with greedy replies."""
+
+import numpy as np
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.turn import Turn
+from leftoff.core import Logits, Tokens
+from leftoff.engine.llama import LlamaEngine, Work
+from tests.cache.scripts import Served, Step
+
+Ends = tuple[int, ...]
+
+
+class RealServer:
+    """Decodes in pieces up to the turn's next stop. Every token of a reply is decoded, the last one too.
+
+    It remembers in which pieces each prefix was read: read in the same ones, a prompt gives the same bits.
+    """
+
+    def __init__(self, engine: LlamaEngine, cache: Cache) -> None:
+        self.engine = engine
+        self.cache = cache
+        self.pieces: dict[bytes, Ends] = {b"": ()}
+
+    def serve(self, step: Step) -> Served:
+        turn = self.cache.begin(step.prompt)
+        assert turn is not None
+        logits = self._read(turn)
+        reply: list[int] = []
+        for _ in range(step.num_reply):
+            reply.append(int(logits.argmax()))
+            logits = self._decode(turn, np.array(reply[-1:], np.int32))
+        self.cache.finish(turn)
+        return Served(np.array(reply, np.int32), turn.report.computed)
+
+    def _read(self, turn: Turn) -> Logits:
+        logits = turn.logits
+        while turn.is_reading:
+            end = min(turn.next_stop, turn.position + self.engine.batch_tokens)
+            logits = self._decode(turn, turn.prompt.tokens[turn.position : end])
+        assert logits is not None
+        return logits
+
+    def _decode(self, turn: Turn, piece: Tokens) -> Logits:
+        before = self.pieces.get(turn.live.tokens.tobytes(), (turn.position,))
+        was_reading = turn.is_reading
+        self.cache.make_cells(piece.size)
+        (row,) = self.engine.decode([Work(turn.seq, piece)])
+        logits = self.engine.logits(row)
+        is_end = was_reading and turn.position + piece.size == turn.prompt.length
+        self.cache.advance(turn, piece, logits if is_end else None)
+        self.pieces.setdefault(turn.live.tokens.tobytes(), (*before, turn.position))
+        return logits
+
+
+def in_one_go(engine: LlamaEngine, length: int) -> Ends:
+    """As few pieces as the engine allows."""
+    return (*range(engine.batch_tokens, length, engine.batch_tokens), length)
+
+
+def doubts(engine: LlamaEngine, prompt: Tokens, reply: Tokens, ends: Ends) -> Logits:
+    """How far below its own favourite an engine that starts cold ranks each token of a reply, in standard deviations.
+
+    Zero where it would have said the same. Near zero where two tokens are as good, and rounding decides.
+    """
+    engine.memory.drop(0)
+    text, start, below = np.concatenate([prompt, reply]), 0, []
+    for end in (*ends, *range(prompt.size + 1, text.size)):
+        (row,) = engine.decode([Work(0, text[start:end])])
+        start = end
+        if end >= prompt.size:
+            logits = engine.logits(row)
+            below.append((logits.max() - logits[text[end]]) / logits.std())
+    engine.memory.drop(0)
+    return np.array(below, np.float32)

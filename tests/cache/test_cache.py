@@ -1,0 +1,228 @@
+"""The cache as a scheduler sees it: slots, tenants, cancels, budgets, and what the report says of them."""
+
+import numpy as np
+import pytest
+
+from leftoff.cache.report import Reason
+from leftoff.core import Message, Prompt
+from leftoff.engine.base import MemoryKind
+from leftoff.engine.errors import NoRoomError
+from tests.cache.chain import ChainMemory
+from tests.cache.driver import Table
+from tests.cache.trees import run
+
+KINDS = list(MemoryKind)
+PAGED = [kind for kind in MemoryKind if kind.has_pages]
+
+
+# --- slots
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_turn_waits_while_every_slot_is_busy(kind: MemoryKind) -> None:
+    table = Table(kind)
+    turn = table.begin(Prompt(run((1, 20))))
+    assert turn is not None
+    assert table.begin(Prompt(run((2, 20)))) is None
+    table.cache.finish(turn)
+    assert table.begin(Prompt(run((2, 20)))) is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_turn_goes_on_in_its_slot(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=1 if kind is MemoryKind.OPAQUE else 3)
+    turn = table.request(Prompt(run((1, 50))), run((2, 10)))
+    again = table.request(Prompt(run((1, 50), (2, 10), (3, 20))))
+    assert again.seq == turn.seq
+    assert again.report.line() == "reused 60 of 80 from a live slot · 20 new"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not MemoryKind.OPAQUE])
+def test_a_parked_state_is_not_overwritten_by_what_makes_way_for_it(kind: MemoryKind) -> None:
+    table = Table(kind, num_spares=1)
+    table.ask(run((1, 100)))
+    table.ask(run((2, 60)))
+    assert table.ask(run((1, 100), (3, 10))) == "reused 100 of 110 from a parked state · 10 new"
+    assert table.ask(run((2, 60), (3, 10))).startswith("reused 60 of 70")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [0, 4097])
+def test_a_prompt_that_cannot_fit_is_refused(kind: MemoryKind, length: int) -> None:
+    with pytest.raises(NoRoomError, match=f"a prompt of {length} tokens"):
+        Table(kind).cache.begin(Prompt(run((1, length))))
+
+
+# --- prompts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chat_may_begin_with_the_user(kind: MemoryKind) -> None:
+    table = Table(kind)
+    table.request(Prompt(run((1, 31)), (Message("user", 0, 27),)))
+    table.cache.check_integrity()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_regenerating_computes_nothing(kind: MemoryKind) -> None:
+    table = Table(kind)
+    table.request(Prompt(run((1, 50))), run((2, 10)))
+    turn = table.request(Prompt(run((1, 50))), run((3, 10)))
+    assert turn.logits is not None
+    assert turn.report.computed == 0
+
+
+# --- engine cells
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_idle_states_make_way_when_cells_run_out_and_come_back_from_ram(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=3, num_cells=250)
+    for value in (1, 2, 3):
+        table.ask(run((value, 100)))
+    assert sum(not live.is_empty for live in table.cache.lives) == 2
+    assert table.ask(run((1, 100), (9, 10))) == "reused 100 of 110 from RAM · 10 new"
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_loading_behind_what_is_shared_in_place_makes_room_first(kind: MemoryKind) -> None:
+    """[0 ·· from the slot itself ·· 30)[30 ·· pages ·· 200): the idle neighbour must go before the slot is touched."""
+    table = Table(kind, num_slots=2, num_cells=320)
+    long, other = run((1, 30), (2, 170)), run((1, 30), (3, 60))
+    table.ask(long)
+    neighbour = table.begin(Prompt(run((8, 10))))
+    assert neighbour is not None
+    table.ask(other)  # in the slot of the long one, which is in RAM now
+    table.cache.finish(neighbour)
+    table.ask(run((7, 200)))
+    assert table.ask(np.concatenate([long, run((4, 5))])) == "reused 200 of 205 from RAM · 5 new"
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_a_slot_is_free_again_when_there_was_no_room_to_load(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=2, num_cells=300)
+    table.ask(run((1, 200)))
+    table.ask(run((2, 100)))
+    busy = table.begin(Prompt(run((3, 150))))
+    assert busy is not None
+    table.read(busy)
+    with pytest.raises(NoRoomError):
+        table.cache.begin(Prompt(run((1, 200), (4, 10))))
+    table.cache.check_integrity()
+    table.cache.finish(busy)
+    assert all(not live.is_busy for live in table.cache.lives)
+    assert table.ask(run((1, 200), (4, 10))) == "reused 200 of 210 from RAM · 10 new"
+
+
+# --- cancelling
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_read_before_a_cancel_stays_usable(kind: MemoryKind) -> None:
+    table = Table(kind)
+    turn = table.begin(Prompt(run((1, 200))))
+    assert turn is not None
+    table.read(turn, 130)
+    table.cache.finish(turn)
+    assert table.ask(run((1, 200))).startswith("reused 130 of 200")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decode_cancelled_halfway_loses_no_snapshot(kind: MemoryKind) -> None:
+    table = Table(kind)
+    turn = table.begin(Prompt(run((1, 200))))
+    assert turn is not None
+    table.read(turn, 130)
+    table.memory.spoil(turn.seq)
+    table.cache.finish(turn)
+    table.cache.check_integrity()
+    assert table.ask(run((1, 200))).startswith("reused 1")
+
+
+# --- tenants
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tenants_share_nothing(kind: MemoryKind) -> None:
+    table = Table(kind)
+    table.ask(run((1, 100)), "one")
+    assert table.ask(run((1, 100)), "two") == "reused 0 of 100 · 100 other tenant"
+    assert table.ask(run((1, 100)), "one").startswith("reused 100 of 100")
+
+
+# --- reasons
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_given_up_for_the_budget_is_called_evicted(kind: MemoryKind) -> None:
+    memory = ChainMemory(kind)
+    table = Table(kind, budget_bytes=memory.page_bytes(100) + 2 * memory.snapshot_bytes(100) + 8)
+    table.ask(run((1, 100)))
+    for value in (2, 3, 4):
+        table.ask(run((value, 100)))
+    turn = table.request(Prompt(run((1, 100), (9, 10))))
+    assert [part.reason for part in turn.report.rereads] == [Reason.EVICTED, Reason.NEW]
+    assert turn.report.reused == 0
+
+
+def test_a_change_is_shown_from_both_sides() -> None:
+    table = Table(MemoryKind.HYBRID)
+    table.ask(run((1, 100), (2, 50)))
+    turn = table.request(Prompt(run((1, 100), (3, 50))))
+    assert [part.reason for part in turn.report.rereads] == [Reason.NO_SNAPSHOT, Reason.EDITED]
+    assert (set(turn.report.before.tolist()), set(turn.report.after.tolist())) == ({2}, {3})
+
+
+# --- keeping
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_writing_behind_saves_once_and_clear_forgets(kind: MemoryKind) -> None:
+    table = Table(kind)
+    table.ask(run((1, 100)))
+    table.cache.save_idle()
+    used = table.cache.store.used_bytes
+    table.cache.save_idle()
+    assert table.cache.store.used_bytes == used > 0
+    table.cache.clear()
+    table.cache.check_integrity()
+    assert table.cache.store.used_bytes == 0
+    assert table.ask(run((1, 100))) == "reused 0 of 100 · 100 new"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clearing_leaves_a_running_turn_alone(kind: MemoryKind) -> None:
+    table = Table(kind)
+    turn = table.begin(Prompt(run((1, 200))))
+    assert turn is not None
+    table.read(turn, 100)
+    table.cache.clear()
+    table.read(turn)
+    table.cache.finish(turn)
+    table.cache.check_integrity()
+    assert table.ask(run((1, 200), (2, 10))).startswith("reused 200 of 210")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("budget_bytes", [0, 3000])
+def test_what_is_remembered_only_to_explain_is_bounded(kind: MemoryKind, budget_bytes: int) -> None:
+    table = Table(kind, budget_bytes=budget_bytes, seen_tokens=500)
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        tokens = np.concatenate([run((1, 40)), rng.integers(0, 3, 40).astype(np.int32)])
+        table.ask(tokens)
+        held = budget_bytes // 8
+        assert sum(tree.num_tokens for tree in table.cache.trees.values()) <= 500 + 80 + held
+
+
+def test_forgetting_stops_at_what_has_become_one_with_a_parent_that_holds_data() -> None:
+    table = Table(MemoryKind.RECURRENT, seen_tokens=100)
+    table.ask(run((1, 40)))
+    for value in (2, 3):
+        table.ask(run((1, 40), (value, 30)))
+    table.cache.save_idle()
+    store = table.cache.store
+    for entry in [entry for node in table.cache.trees[""].nodes() for entry in node.entries if entry.position > 40]:
+        store.drop(entry)
+    table.ask(run((5, 50)))
+    assert table.ask(run((1, 40), (6, 5))).startswith("reused 40 of 45")

@@ -1,0 +1,134 @@
+"""Snapshots stand where prompts are known to be resumed, and between those as close as costs little."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leftoff.cache.costs import Costs
+from leftoff.cache.placement import Placement
+from leftoff.core import Message, Prompt
+from tests.cache.trees import run
+
+WIDE = 10_000  # a gap that never matters
+PLACEMENT = Placement(slack=16)
+
+
+def prompt(*ends: int, length: int | None = None, roles: str = "suauauaua") -> Prompt:
+    """Messages with these ends, by the first letters of their roles, and a generation prompt of four tokens."""
+    names = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
+    starts = (0, *ends)
+    messages = [Message(names[roles[i]], starts[i], end) for i, end in enumerate(ends)]
+    return Prompt(run((1, length or (ends[-1] if ends else 0) + 4)), tuple(messages))
+
+
+def stops(of: Prompt, resume: int = 0, shared: tuple[int, ...] = (), gap: int = WIDE) -> list[int]:
+    return list(PLACEMENT.stops(of, resume, shared, gap))
+
+
+# --- named positions
+
+
+def test_the_end_of_the_header() -> None:
+    assert 500 in stops(prompt(500, 600))
+    assert 500 in stops(prompt(200, 500, 600, roles="sdu")), "all of its messages"
+
+
+def test_the_start_of_the_last_user_message() -> None:
+    assert 800 in stops(prompt(500, 600, 800, 900))
+    assert stops(prompt(500, 600, 800, 850, 900, roles="suuat")) == [500, 600, 900, 904], "not of a tool's"
+
+
+def test_the_end_of_the_last_message_and_of_the_prompt() -> None:
+    assert stops(prompt(500, 600))[-2:] == [600, 604]
+
+
+def test_a_prompt_without_messages_has_its_end() -> None:
+    assert stops(prompt(length=300)) == [300]
+
+
+def test_the_place_where_a_prompt_leaves_a_known_path() -> None:
+    assert stops(prompt(length=300), shared=(123,)) == [123, 300]
+
+
+def test_what_lies_before_the_resume_point_is_past() -> None:
+    assert stops(prompt(500, 600, 800, 900), resume=700) == [800, 900, 904]
+
+
+# --- slack
+
+
+@pytest.mark.parametrize(("mark", "expected"), [(116, [100, 300]), (117, [117, 300]), (100, [100, 300])])
+def test_a_position_close_behind_the_resume_point_is_moved_there(mark: int, expected: list[int]) -> None:
+    assert stops(prompt(length=300), resume=100, shared=(mark,)) == expected
+
+
+def test_nothing_is_kept_after_no_tokens() -> None:
+    assert stops(prompt(length=300), resume=0, shared=(10,)) == [300]
+
+
+def test_a_chat_that_begins_with_the_user_has_no_header() -> None:
+    assert stops(prompt(27, roles="u")) == [27, 31]
+
+
+def test_the_end_of_the_messages_is_never_moved() -> None:
+    assert stops(prompt(500, 510), resume=500)[-2:] == [510, 514]
+
+
+# --- gaps
+
+
+def test_a_long_stretch_is_cut_at_gaps_but_not_close_to_its_end() -> None:
+    assert stops(prompt(length=1000), gap=300) == [300, 600, 1000]
+    assert stops(prompt(length=1050), gap=300) == [300, 600, 900, 1050]
+    assert stops(prompt(length=449), gap=300) == [449]
+    assert stops(prompt(length=450), gap=300) == [300, 450]
+
+
+def test_a_stretch_is_cut_at_a_message_where_one_is_near() -> None:
+    assert stops(prompt(100, 340, 1000), gap=300)[:3] == [100, 340, 640]
+
+
+@given(st.data())
+def test_positions_rise_strictly_and_no_stretch_is_longer_than_a_gap_and_a_half(data: st.DataObject) -> None:
+    length = data.draw(st.integers(1, 3000))
+    ends = sorted(data.draw(st.sets(st.integers(1, length), max_size=9)))
+    given_prompt = prompt(*ends, length=length)
+    resume = data.draw(st.integers(0, length - 1))
+    shared = tuple(data.draw(st.sets(st.integers(resume + 1, length), max_size=1)))
+    gap = data.draw(st.integers(16, 800))
+    found = stops(given_prompt, resume, shared, gap)
+    assert found == sorted(set(found))
+    assert found[-1] == length
+    assert found[0] >= max(resume, 1)
+    between = [b - a for a, b in zip((resume, *found[:-1]), found, strict=True)]
+    assert max(between) < 1.5 * gap
+    marks = {given_prompt.header_end, given_prompt.last_user_start, given_prompt.messages_end, *shared}
+    for mark in marks - {None}:
+        assert mark is not None
+        assert mark < resume or mark in found or 0 < mark - resume <= PLACEMENT.slack
+
+
+# --- density follows costs
+
+
+def test_dearer_snapshots_stand_further_apart() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=1e6, call_ms=0.0)
+    assert Placement().gap(10_000_000, costs) == 500, "10 ms are 2 % of 500 tokens"
+    assert Placement(overhead=0.04).gap(10_000_000, costs) == 250
+
+
+def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
+    assert Placement(smallest_gap=64).gap(1, Costs()) == 64
+
+
+def test_a_replay_is_bounded_in_time() -> None:
+    slow = Costs(prefill_tokens_per_ms=0.1, save_bytes_per_ms=1e3)
+    assert Placement(longest_replay_ms=2000.0).gap(100_000_000, slow) == 200
+
+
+# --- short prompts
+
+
+def test_a_prompt_of_thirty_tokens_has_its_positions_too() -> None:
+    assert stops(prompt(27, roles="u")) == [27, 31]
+    assert stops(prompt(27, 36, 44, roles="uau"), resume=27) == [27, 44, 48]

@@ -1,0 +1,229 @@
+"""Of all ways to resume a prompt the cheapest is taken, and none that leaves a position uncovered is ever offered."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leftoff.cache.costs import Costs
+from leftoff.cache.live import Live
+from leftoff.cache.plan import Planner, Way
+from leftoff.core import Logits
+from leftoff.engine.base import MemoryKind
+from tests.cache.chain import WINDOW, ChainMemory
+from tests.cache.trees import Grove, text
+
+ATTENTION, HYBRID, RECURRENT = MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.RECURRENT
+LOGITS: Logits = np.zeros(1, np.float32)
+PAGED = [kind for kind in MemoryKind if kind.has_pages]
+WITH_SNAPSHOTS = [kind for kind in MemoryKind if kind.has_snapshots]
+
+
+@dataclass
+class Scene:
+    """A tree, and live sequences beside it. One token per letter."""
+
+    kind: MemoryKind
+    costs: Costs = field(default_factory=Costs)
+    grove: Grove = field(default_factory=Grove)
+    lives: list[Live] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.memory = ChainMemory(self.kind)
+        self.planner = Planner(self.memory, self.costs)
+
+    def live(self, letters: str, *, is_slot: bool = True, is_busy: bool = False) -> Live:
+        live = Live(len(self.lives), is_slot, is_busy=is_busy)
+        live.append(text(letters))
+        self.memory.decode(live.seq, text(letters))
+        self.lives.append(live)
+        return live
+
+    def keep(self, letters: str, *positions: int, covered: int | None = None, logits: Logits | None = None) -> None:
+        """Snapshots at these positions, and pages up to `covered`."""
+        end = len(letters) if covered is None else covered
+        if self.kind.has_pages and end:
+            self.grove.cover(letters, 0, end)
+        for position in positions:
+            self.grove.keep(letters[:position], nbytes=400 if self.kind.has_snapshots else 0, logits=logits)
+
+    def best(self, letters: str) -> Way:
+        match = self.grove.tree.match(text(letters))
+        way = self.planner.best(text(letters), match, self.lives)
+        ways = [Way(0), *self.planner.ways(text(letters), match, self.lives)]
+        assert self._weight(way, letters) == min(self._weight(each, letters) for each in ways), "none is overlooked"
+        covered = [way.shared] + [end for part in self.planner.pages(way, match) for end in (part.start, part.end)]
+        if self.kind.has_pages:
+            assert covered[::2] == [*covered[1::2], way.resume], "shared part and pages follow on each other"
+        return way
+
+    def _weight(self, way: Way, letters: str) -> tuple[float, int]:
+        return self.planner.cost_ms(way, len(letters)), -way.resume
+
+
+# --- each source wins when it should
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_cold_when_nothing_is_known(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.live("something else")
+    assert scene.best("a new prompt") == Way(0)
+    assert scene.best("a new prompt").source == "nothing"
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_going_on_in_place(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    live = scene.live("turn one")
+    scene.keep("turn one", 8)
+    way = scene.best("turn one, turn two")
+    assert (way.live, way.resume, way.goes_on, way.source) == (live, 8, True, "a live slot")
+    assert way.snapshot is None, "nothing is loaded"
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_a_parked_state(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.live("turn zero, of another chat")
+    parked = scene.live("turn one", is_slot=False)
+    scene.keep("turn one", 8)
+    way = scene.best("turn one, turn two")
+    assert (way.live, way.resume, way.source) == (parked, 8, "a parked state")
+
+
+def test_a_fork_from_a_sequence_that_is_being_read_by_another_turn() -> None:
+    scene = Scene(ATTENTION)
+    busy = scene.live("header, first question", is_busy=True)
+    way = scene.best("header, second question")
+    assert (way.live, way.resume, way.source) == (busy, 8, "a shared slot")
+
+
+@pytest.mark.parametrize("kind", [HYBRID, MemoryKind.WINDOW])
+def test_attention_shared_with_a_busy_sequence_and_a_snapshot(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    busy = scene.live("header, first question" + "x" * WINDOW, is_busy=True)
+    scene.keep("header, first question", 8, covered=0)
+    way = scene.best("header, second question")
+    assert (way.live, way.shared, way.resume, way.source) == (busy, 8, 8, "RAM")
+    assert way.snapshot is not None
+
+
+def test_shared_attention_then_pages_then_a_snapshot() -> None:
+    scene = Scene(HYBRID)
+    live = scene.live("header, other")
+    scene.keep("header, first question", 22)
+    way = scene.best("header, first question, again")
+    assert (way.live, way.shared, way.resume) == (live, 8, 22)
+    assert [
+        (part.start, part.end) for part in scene.planner.pages(way, scene.grove.match("header, first question"))
+    ] == [(8, 22)]
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_pages_and_a_snapshot(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.keep("header, first question", 22)
+    way = scene.best("header, first question, again")
+    assert (way.live, way.resume, way.source) == (None, 22, "RAM")
+
+
+@pytest.mark.parametrize("kind", [RECURRENT, MemoryKind.OPAQUE])
+def test_a_snapshot_alone_where_there_are_no_pages(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.keep("header, first question", 8, 22)
+    assert scene.best("header, first question, again").resume == 22
+    assert scene.best("header, second question").resume == 8
+
+
+def test_attention_resumes_in_the_middle_of_a_page() -> None:
+    scene = Scene(ATTENTION)
+    scene.keep("header, first question", 22)
+    assert scene.best("header, second question").resume == 8
+
+
+def test_a_window_is_cut_back_as_far_as_it_remembers() -> None:
+    scene = Scene(MemoryKind.WINDOW)
+    scene.live("x" * 100)
+    assert scene.best("x" * (100 - WINDOW) + "yyy").resume == 100 - WINDOW
+    assert scene.best("x" * (99 - WINDOW) + "yyy").resume == 0
+
+
+# --- identical prompts
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_an_identical_prompt_needs_no_compute_only_if_its_logits_are_kept(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.keep("the prompt", 6)
+    scene.keep("the prompt", 10)
+    assert scene.best("the prompt").resume == (9 if kind is ATTENTION else 6), "the last token is read again"
+    scene.keep("the prompt", 10, logits=LOGITS)
+    assert scene.best("the prompt").resume == 10
+
+
+@pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
+def test_a_live_sequence_that_stands_at_the_end_is_of_no_use_without_logits(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.live("the prompt")
+    assert scene.best("the prompt").resume == (9 if kind is MemoryKind.WINDOW else 0)
+
+
+# --- never uncovered
+
+
+def test_a_snapshot_without_all_pages_before_it_is_not_offered() -> None:
+    scene = Scene(HYBRID)
+    scene.keep("header, first question", 8, 22, covered=15)
+    assert scene.best("header, first question, again").resume == 8
+
+
+def test_a_gap_in_the_middle_is_seen() -> None:
+    scene = Scene(HYBRID)
+    scene.keep("abcdefghij", 10, covered=0)
+    scene.grove.cover("abcdefghij", 0, 4)
+    scene.grove.cover("abcdefghij", 5, 10)
+    assert scene.best("abcdefghijk").resume == 0
+    scene.live("abcde")
+    assert scene.best("abcdefghijk").resume == 10, "a live sequence fills it"
+
+
+@given(st.data(), st.sampled_from(PAGED))
+def test_whatever_is_kept_the_best_way_is_covered_and_matches(data: st.DataObject, kind: MemoryKind) -> None:
+    texts = st.text("ab", min_size=2, max_size=12)
+    scene = Scene(kind)
+    for letters in data.draw(st.lists(texts, max_size=5)):
+        start, end = sorted(data.draw(st.tuples(st.integers(0, len(letters)), st.integers(0, len(letters)))))
+        if start < end:
+            scene.grove.cover(letters, start, end)
+        scene.grove.keep(letters[: data.draw(st.integers(1, len(letters)))])
+    for letters in data.draw(st.lists(texts, max_size=2)):
+        scene.live(letters)
+    asked = data.draw(texts)
+    way = scene.best(asked)  # which checks the cover
+    assert way.resume < len(asked)
+    if way.live is not None:
+        assert way.live.shared_with(text(asked)) >= way.shared
+
+
+# --- by milliseconds
+
+
+def test_loading_is_not_worth_it_where_computing_is_faster() -> None:
+    slow_disk = Costs(prefill_tokens_per_ms=10.0, load_bytes_per_ms=10.0)
+    assert Scene(HYBRID, slow_disk).best("x").resume == 0
+    scene = Scene(HYBRID, slow_disk)
+    scene.keep("x" * 100, 100)
+    assert scene.best("x" * 110).resume == 0
+
+
+def test_a_nearer_way_back_wins_over_a_later_one_that_must_be_loaded() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0, load_bytes_per_ms=50.0, call_ms=0.0)
+    scene = Scene(HYBRID, costs)
+    scene.live("x" * 95)
+    scene.keep("x" * 100, 100)
+    assert scene.best("x" * 110).resume == 95, "15 ms to compute; 10 to compute and 9.6 to load"
+    costs.load_bytes_per_ms = 1e6
+    assert scene.best("x" * 110).resume == 100

@@ -1,0 +1,92 @@
+"""The scripted conversations on real models of every memory kind: the replies are those of a model that starts cold.
+
+An engine of its own reads every prompt from its first token: what it says is the measure. The conversations are
+shorter than in `test_scripts.py`, and so are the gaps between snapshots.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.placement import Placement
+from leftoff.core import Logits
+from leftoff.engine.base import MemoryKind
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.llama import LlamaEngine
+from tests.cache.real import RealServer, doubts, in_one_go
+from tests.cache.scripts import SCRIPTS, Served, Step, Writer, play
+from tests.factory import model_path
+
+KINDS = {
+    "llama": MemoryKind.ATTENTION,
+    "qwen35": MemoryKind.HYBRID,
+    "mamba2": MemoryKind.RECURRENT,
+    "gemma3": MemoryKind.WINDOW,
+    "deepseek4": MemoryKind.OPAQUE,
+}
+UNLIMITED = 1 << 40
+ALLOWED = 1.02
+SCALE = 0.3
+PLACEMENT = Placement(smallest_gap=16, slack=4)
+# Rounding depends on how a prompt is cut into pieces; a wrong state is wrong by whole deviations.
+ROUNDING = 0.03
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two engines on one model: one serves, the other one says what is right."""
+
+    warm: LlamaEngine
+    cold: LlamaEngine
+
+    def doubts(self, server: RealServer, step: Step, served: Served) -> Logits:
+        tokens = step.prompt.tokens
+        ends = in_one_go(self.cold, tokens.size)
+        if self.warm.memory.kind is MemoryKind.OPAQUE:
+            # It chooses what to look at, and the pieces tip the choice: only the same ones give the same reply.
+            ends = server.pieces[tokens.tobytes()]
+        return doubts(self.cold, tokens, served.reply, ends)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    path = model_path(request.param)
+    two, one = (ContextSettings(num_cells=4096, num_sequences=number, threads=1) for number in (2, 1))
+    with LlamaEngine.open(path, two) as warm, LlamaEngine.open(path, one) as cold:
+        assert warm.memory.kind is KINDS[request.param]
+        yield Pair(warm, cold)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_replies_are_those_of_a_cold_start_and_hardly_more_is_read_than_is_new(pair: Pair, script: str) -> None:
+    for seq in range(pair.warm.memory.num_sequences):
+        pair.warm.memory.drop(seq)
+    cache = Cache(pair.warm.memory, num_slots=1, budget_bytes=UNLIMITED, placement=PLACEMENT, page_tokens=64)
+    server = RealServer(pair.warm, cache)
+    seen: list[Logits] = []
+
+    def serve_and_compare(step: Step) -> Served:
+        served = server.serve(step)
+        seen.append(pair.doubts(server, step, served))
+        return served
+
+    account = play(SCRIPTS[script](Writer(1, pair.warm.model.vocabulary.size, SCALE)), serve_and_compare)
+    cache.check_integrity()
+    below = np.concatenate(seen)
+    assert below.max() < ROUNDING, f"a token that a cold start ranks {below.max():.3f} deviations below its best"
+    assert (below > 0).mean() <= 0.01, "ties are rare"
+    if script != "shortened reply" or not pair.warm.memory.kind.has_snapshots:  # no snapshot is taken during a reply
+        assert account.computed <= ALLOWED * account.unavoidable, f"{account}: {account.ratio:.3f} of the unavoidable"
+
+
+def test_a_reply_from_the_state_of_another_conversation_would_show(pair: Pair) -> None:
+    size = pair.warm.model.vocabulary.size
+    step, other = (next(SCRIPTS["12 turns"](Writer(seed, size, SCALE))) for seed in (1, 2))
+    server = RealServer(pair.warm, Cache(pair.warm.memory, num_slots=1, budget_bytes=0))
+    reply = server.serve(step).reply
+    ends = [in_one_go(pair.cold, prompt.length) for prompt in (step.prompt, other.prompt)]
+    assert doubts(pair.cold, step.prompt.tokens, reply, ends[0]).max() < ROUNDING
+    assert doubts(pair.cold, other.prompt.tokens, reply, ends[1]).max() > 10 * ROUNDING

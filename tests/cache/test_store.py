@@ -1,0 +1,188 @@
+"""Bytes are counted to the last one, shared pages once; the budget holds; eviction frees what it says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leftoff.cache.policy import POLICIES, LeastRecentlyUsed
+from tests.cache.trees import Grove, text
+
+TEXTS = st.text("ab", min_size=1, max_size=14)
+
+
+# --- any history
+
+
+@settings(max_examples=150)
+@given(st.data(), st.sampled_from(sorted(POLICIES)), st.sampled_from([0, 150, 400, 1500]))
+def test_the_count_is_right_and_the_budget_holds_whatever_happens(
+    data: st.DataObject, policy: str, budget: int
+) -> None:
+    grove = Grove(budget, POLICIES[policy]())
+    for letters in data.draw(st.lists(TEXTS, min_size=1, max_size=12)):
+        size = len(letters)
+        nbytes = data.draw(st.integers(0, 120))
+        if nbytes and grove.store.make_room(nbytes):
+            grove.keep(letters, nbytes=nbytes)
+        start, end = sorted((data.draw(st.integers(0, size)), data.draw(st.integers(0, size))))
+        if start < end and grove.store.make_room(10 * (end - start)):
+            grove.cover(letters, start, end)
+            if grove.store.make_room(0):
+                grove.mark(letters[:end])
+        grove.check()
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=10), st.sampled_from([1, 3, 100]), st.booleans())
+def test_everything_can_be_evicted(texts: list[str], page_tokens: int, has_snapshots: bool) -> None:
+    grove = Grove()
+    for letters in texts:
+        for start in range(0, len(letters), page_tokens):
+            end = min(len(letters), start + page_tokens)
+            grove.cover(letters, start, end)
+            if not has_snapshots:
+                grove.mark(letters[:end])
+        if has_snapshots:
+            grove.keep(letters)
+    grove.store.budget_bytes = 0
+    assert grove.store.make_room(0), "nothing may be stuck"
+    assert grove.store.used_bytes == 0
+    assert not any(node.holds_data for node in grove.tree.nodes())
+    grove.check()
+
+
+# --- shared pages
+
+
+def test_a_page_that_two_branches_share_is_counted_once_and_goes_with_the_last() -> None:
+    grove = Grove()
+    first = grove.keep("header one")
+    grove.cover("header one", 0, 10)
+    second = grove.keep("header two")
+    grove.cover("header two", 0, 10)  # of which only [7, 10) is not covered
+    assert grove.store.used_bytes == 2 * 100 + 100 + 100
+    grove.store.drop(first)
+    grove.check()
+    assert grove.store.used_bytes == 100 + 100 + 100, "the header is still used, and so is the page it lies in"
+    grove.store.drop(second)
+    assert grove.store.used_bytes == 0
+    grove.check()
+
+
+def test_a_page_of_what_is_covered_already_costs_nothing() -> None:
+    grove = Grove()
+    grove.keep("abcd")
+    grove.cover("abcd", 0, 4)
+    used = grove.store.used_bytes
+    grove.cover("abcd", 1, 3)
+    assert grove.store.used_bytes == used
+
+
+# --- what an eviction frees
+
+
+def test_evicting_the_middle_frees_a_snapshot_only() -> None:
+    grove = Grove()
+    middle = grove.keep("abcd")
+    grove.keep("abcdefgh")
+    grove.cover("abcdefgh", 0, 8)
+    used = grove.store.used_bytes
+    grove.store.drop(middle)
+    assert grove.store.used_bytes == used - 100
+    assert sum(s.end - s.start for s in grove.tree.match(text("abcdefgh")).stretches()) == 8
+    grove.check()
+
+
+def test_evicting_the_last_takes_the_pages_behind_the_one_before() -> None:
+    grove = Grove()
+    grove.keep("abcd")
+    last = grove.keep("abcdefgh")
+    for start in range(0, 8, 2):
+        grove.cover("abcdefgh", start, start + 2)
+    grove.store.drop(last)
+    assert grove.store.used_bytes == 100 + 4 * 10
+    assert [(s.start, s.end) for s in grove.tree.match(text("abcdefgh")).stretches()] == [(0, 2), (2, 4)]
+    grove.check()
+
+
+def test_a_page_that_reaches_past_the_entry_before_stays() -> None:
+    grove = Grove()
+    grove.keep("abcd")
+    last = grove.keep("abcdefgh")
+    grove.cover("abcdefgh", 0, 6)
+    grove.cover("abcdefgh", 6, 8)
+    grove.store.drop(last)
+    assert grove.store.used_bytes == 100 + 60
+    grove.check()
+
+
+def test_evicting_the_last_of_a_branch_frees_it_up_to_where_another_branch_needs_it() -> None:
+    grove = Grove()
+    first = grove.keep("header one")
+    grove.keep("header two")
+    for letters in ("header one", "header two"):
+        for start in range(10):
+            grove.cover(letters, start, start + 1)
+    grove.store.drop(first)
+    assert grove.store.used_bytes == 100 + 10 * 10
+    grove.check()
+
+
+# --- who goes
+
+
+def test_room_is_made_by_taking_out_what_was_not_used_for_longest() -> None:
+    grove = Grove(300, LeastRecentlyUsed())
+    oldest, second, third = grove.keep("a"), grove.keep("b"), grove.keep("c")
+    grove.store.hit(oldest)
+    assert grove.store.make_room(150)
+    assert [entry.row >= 0 for entry in (oldest, second, third)] == [True, False, False]
+    assert grove.store.num_evictions == 2
+    assert grove.store.hits(oldest) == 1
+
+
+def test_what_is_spared_stays() -> None:
+    grove = Grove(200)
+    first, second = grove.keep("a"), grove.keep("b")
+    assert grove.store.make_room(100, spared=[first])
+    assert (first.row >= 0, second.row >= 0) == (True, False)
+    assert not grove.store.make_room(150, spared=[first])
+
+
+def test_more_than_the_budget_evicts_nothing() -> None:
+    grove = Grove(200)
+    grove.keep("a")
+    assert not grove.store.make_room(201)
+    assert grove.store.num_entries == 1
+
+
+def test_an_evicted_position_is_remembered_as_lost() -> None:
+    grove = Grove(100)
+    entry = grove.keep("abcd")
+    grove.match("abcdef")
+    assert grove.store.make_room(50)
+    assert entry.row == -1
+    assert grove.tree.match(text("abcdef")).path[0].lost_until == 4
+
+
+# --- entries
+
+
+def test_an_entry_that_is_there_only_gains_what_it_lacks() -> None:
+    grove = Grove()
+    entry = grove.mark("abcd")
+    assert grove.store.used_bytes == 0
+    assert grove.keep("abcd") is entry
+    assert grove.keep("abcd", logits=np.zeros(5, np.float32)) is entry
+    assert grove.store.used_bytes == 100 + 20
+    assert grove.store.num_entries == 1
+    grove.check()
+
+
+@pytest.mark.parametrize("order", [("ab", "abcd", "abcdef"), ("abcdef", "abcd", "ab"), ("abcd", "abcdef", "ab")])
+def test_entries_are_in_order_of_position_whenever_they_came(order: tuple[str, ...]) -> None:
+    grove = Grove()
+    for letters in order:
+        grove.keep(letters)
+    assert [entry.position for entry in grove.tree.match(text("abcdef")).entries()] == [2, 4, 6]
+    grove.check()
