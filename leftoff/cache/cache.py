@@ -14,7 +14,7 @@ from leftoff.cache.keeper import Keeper
 from leftoff.cache.live import Live, LiveTable
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Planner, Way
-from leftoff.cache.policy import Policy, ValuePerByte
+from leftoff.cache.policy import GreedyDual, Policy
 from leftoff.cache.report import Knowledge, explain
 from leftoff.cache.store import Clock, Store
 from leftoff.cache.trie import Match, Trie
@@ -45,7 +45,7 @@ class Cache:
     ) -> None:
         self.memory = memory
         self.costs = costs or Costs()
-        self.store = Store("RAM", budget_bytes, policy or ValuePerByte(), clock)
+        self.store = Store("RAM", budget_bytes, policy or GreedyDual(), clock)
         self.lives = LiveTable(memory, num_slots, clock)
         self.trees: dict[str, Trie] = {}
         self._planner = Planner(memory, self.costs)
@@ -68,7 +68,7 @@ class Cache:
         knowledge = self._knowledge(prompt, match, lives, namespace)
         report = explain(prompt.tokens, way.resume, way.source, knowledge)
         live = self._carry_out(prompt, match, way, namespace)
-        turn = Turn(prompt, live, report, self._stops(prompt, match, way))
+        turn = Turn(prompt, live, report, self._stops(prompt, match, way), self._reply_gap(prompt))
         if way.resume == prompt.length and way.entry is not None:
             turn.logits = way.entry.logits
         elif way.resume in turn.stops:
@@ -83,7 +83,7 @@ class Cache:
     def advance(self, turn: Turn, tokens: Tokens, logits: Logits | None = None) -> None:
         """After a decode of `tokens`. The logits of the prompt's last token are kept with its snapshot."""
         turn.live.append(tokens)
-        if turn.position in turn.stops:
+        if turn.is_at_stop:
             at_end = turn.position == turn.prompt.length
             self._snapshot(turn.live, logits if at_end else None)
 
@@ -203,6 +203,11 @@ class Cache:
         shared = (match.length,) if match.leaves_midway and match.length > way.resume else ()
         gap = self._placement.gap(self.memory.snapshot_bytes(prompt.length), self.costs)
         return self._placement.stops(prompt, way.resume, shared, gap)
+
+    def _reply_gap(self, prompt: Prompt) -> int | None:
+        if not self.memory.kind.has_snapshots:
+            return None
+        return self._placement.reply_gap(self.memory.snapshot_bytes(prompt.length), self.costs)
 
     def _snapshot(self, live: Live, logits: Logits | None = None) -> None:
         tree = self._tree(live.namespace)

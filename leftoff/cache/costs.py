@@ -12,6 +12,7 @@ class Costs:
     """Rates that follow what is observed. The first values are guesses of a laptop's."""
 
     prefill_tokens_per_ms: float = 0.5
+    step_ms: float = 20.0  # of one token of every running reply
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
     call_ms: float = 0.2  # of one save or load, whatever its size
@@ -28,6 +29,9 @@ class Costs:
     def saw_prefill(self, num_tokens: int, ms: float) -> None:
         if num_tokens >= _SMALLEST_TOKENS and ms > 0:
             self.prefill_tokens_per_ms += _WEIGHT * (num_tokens / ms - self.prefill_tokens_per_ms)
+
+    def saw_step(self, ms: float) -> None:
+        self.step_ms += _WEIGHT * (ms - self.step_ms)
 
     def saw_load(self, nbytes: int, ms: float) -> None:
         if nbytes >= _SMALLEST_BYTES and ms > 0:

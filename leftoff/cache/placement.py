@@ -9,7 +9,7 @@ Some positions are known to be shared or resumed from:
 
 and the place where a prompt leaves a known path, which is proven to be shared. Between them snapshots stand as close
 as costs little: a change in the middle of a long text then replays a short stretch. What turns out to be of no use is
-the first that the eviction takes.
+the first that the eviction takes. Replies get snapshots too, by the same measure.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,7 @@ class Placement:
 
     overhead: float = 0.02
     smallest_gap: int = 64
+    smallest_reply_gap: int = 32
     longest_replay_ms: float = 2000.0
     slack: int = 16  # a position this close behind the resume point is not worth a cut of its own
 
@@ -33,6 +34,11 @@ class Placement:
         cheap = costs.save_ms(snapshot_bytes) * costs.prefill_tokens_per_ms / self.overhead
         bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
         return max(self.smallest_gap, int(min(cheap, bounded)))
+
+    def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int:
+        """Tokens between snapshots inside a reply: clients shorten replies, and go on from the middle of them."""
+        cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
+        return max(self.smallest_reply_gap, int(cheap))
 
     def stops(self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int) -> tuple[int, ...]:
         """The positions, rising, at which a snapshot is taken: the resume point itself, or where the prefill pauses.

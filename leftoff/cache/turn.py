@@ -15,6 +15,7 @@ class Turn:
     live: Live = field(repr=False)
     report: ReuseReport
     stops: tuple[int, ...]
+    reply_gap: int | None = None
     logits: Logits | None = None
 
     @property
@@ -29,6 +30,14 @@ class Turn:
     def is_reading(self) -> bool:
         """Part of the prompt is still to be computed."""
         return self.position < self.prompt.length
+
+    @property
+    def is_at_stop(self) -> bool:
+        """A snapshot is wanted here: at a stop of the prompt, or every so many tokens of the reply."""
+        replied = self.position - self.prompt.length
+        if replied <= 0:
+            return self.position in self.stops
+        return self.reply_gap is not None and replied % self.reply_gap == 0
 
     def add_stop(self, position: int) -> None:
         """Somebody else will want to resume here."""

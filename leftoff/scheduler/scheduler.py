@@ -136,7 +136,11 @@ class Scheduler:
 
     def _start(self, request: Request) -> None:
         request.timings.started = time.perf_counter()
-        turn = self.cache.begin(request.prompt, request.namespace)
+        try:
+            turn = self.cache.begin(request.prompt, request.namespace)
+        except NoRoomError as error:
+            self._wait_for_room(request, error)
+            return
         assert turn is not None
         run = Run(request, turn, self.engine)
         run.last_served = self._step
@@ -144,6 +148,13 @@ class Scheduler:
         request.sink.started(turn.report)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
+
+    def _wait_for_room(self, request: Request, error: NoRoomError) -> None:
+        """Running replies hold the cells: wait for one to end. With none running it will never fit."""
+        if self.runs:
+            self._waiting.appendleft(request)
+        else:
+            self._report_end(request, Finish.FAILED, error)
 
     def _decode(self) -> None:
         runs = self._batch()
@@ -164,7 +175,10 @@ class Scheduler:
             self._fail(runs, error)
             return
         elapsed_ms = 1000 * (time.perf_counter() - began)
-        self.cache.costs.saw_prefill(sum(work.tokens.size for work in works), elapsed_ms)
+        if any(run.is_reading for run in runs):
+            self.cache.costs.saw_prefill(sum(work.tokens.size for work in works), elapsed_ms)
+        else:
+            self.cache.costs.saw_step(elapsed_ms)
         for run, work, row in zip(runs, works, rows, strict=True):
             self._advance(run, work.tokens.size, row, work.logits)
         # a second pass: sampling may end a reply, which must not disturb the rows of the others

@@ -28,22 +28,12 @@ class Machine:
 
 
 MACHINES = [Machine(1, 0), Machine(1, 1), Machine(4, 0), Machine(4, 1)]
-NO_SNAPSHOT_IN_REPLIES = pytest.mark.xfail(
-    reason="no snapshot is taken during a reply: what is kept of a shortened one is read again from the prompt's end"
-)
 
 
-def cases() -> list[object]:
+def cases() -> list[tuple[str, MemoryKind, Machine]]:
     every = [(script, kind, machine) for script in SCRIPTS for kind in MemoryKind for machine in MACHINES]
-    return [
-        pytest.param(*case, marks=NO_SNAPSHOT_IN_REPLIES if _is_known_to_miss(*case[:2]) else ())
-        for case in every
-        if case[1] is not MemoryKind.OPAQUE or case[2] == Machine(1, 0)  # which has one sequence only
-    ]
-
-
-def _is_known_to_miss(script: str, kind: MemoryKind) -> bool:
-    return script == "shortened reply" and kind.has_snapshots
+    # an opaque memory has one sequence only
+    return [case for case in every if case[1] is not MemoryKind.OPAQUE or case[2] == Machine(1, 0)]
 
 
 class Server:
