@@ -10,12 +10,12 @@ from pathlib import Path
 from leftoff.engine import abi
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import model_fingerprint, model_parts
+from leftoff.engine.gguf import MAGIC, doubled_token
 from leftoff.engine.library import Library, load_library
 from leftoff.engine.vocabulary import Vocabulary
 
 Progress = Callable[[float], None]
 
-_MAGIC = b"GGUF"
 _KEY_BYTES = 256
 
 
@@ -111,11 +111,13 @@ def _check_files(path: Path) -> None:
             raise ModelError(f"there is no model file at {part}")
         try:
             with part.open("rb") as file:
-                magic = file.read(len(_MAGIC))
+                magic = file.read(len(MAGIC))
         except OSError as error:
             raise ModelError(f"{part} cannot be read ({error.strerror})") from error
-        if magic != _MAGIC:
-            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
+        if magic != MAGIC:
+            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {MAGIC!r}")
+    if (token := doubled_token(path)) is not None:
+        raise ModelError(f"{path} is damaged: its vocabulary has the token {token!r} twice. Fetch the file again")
 
 
 def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | None) -> int:

@@ -179,3 +179,15 @@ def test_a_progress_bar_that_fails_does_not_lose_the_model() -> None:
     assert model.vocabulary.size == len(small_vocabulary().tokens)
     assert calls[-1] == 1.0
     model.close()
+
+
+def test_a_vocabulary_with_a_token_twice_is_refused(tmp_path: Path) -> None:
+    """llama.cpp would abort the process."""
+    content = model_path("llama").read_bytes()
+    first = b"<|im_start|>"
+    damaged = tmp_path / "damaged.gguf"
+    end = content.index(len(first).to_bytes(8, "little") + first) + 8 + len(first)  # as an item of the list
+    following = end + 8 + int.from_bytes(content[end : end + 8], "little")
+    damaged.write_bytes(content[:end] + len(first).to_bytes(8, "little") + first + content[following:])
+    with pytest.raises(ModelError, match="twice"):
+        Model(damaged)
