@@ -31,9 +31,12 @@ class Record:
     generation_ms: float
     line: str
     notes: tuple[str, ...] = ()
+    namespace: str = ""  # whose it is: not to be shown
 
     def as_dict(self) -> dict[str, object]:
-        return asdict(self)
+        shown = asdict(self)
+        del shown["namespace"]
+        return shown
 
 
 class Journal:
@@ -52,9 +55,15 @@ class Journal:
         self._records.clear()
 
     def add(
-        self, request_id: str, report: ReuseReport, finish: Finish, timings: Timings, notes: tuple[str, ...]
+        self,
+        request_id: str,
+        report: ReuseReport,
+        finish: Finish,
+        timings: Timings,
+        notes: tuple[str, ...] = (),
+        namespace: str = "",
     ) -> Record:
-        before, after = self._text(report.before), self._text(report.after)
+        differs = bool(report.before.size and report.after.size)  # not: a known prompt that ends here
         record = Record(
             id=request_id,
             at=time.time(),
@@ -64,15 +73,17 @@ class Journal:
             generated=timings.num_generated,
             source=report.source,
             reasons={part.reason.value: part.num_tokens for part in report.rereads},
-            differs_at=report.known if report.before.size else None,
-            before=before,
-            after=after if report.before.size else "",
+            differs_at=report.known if differs else None,
+            before=self._text(report.before) if differs else "",
+            after=self._text(report.after) if differs else "",
             finish=finish.value,
             waited_ms=timings.waited_ms,
-            prompt_ms=timings.prompt_ms,
-            generation_ms=timings.generation_ms,
+            # a request that was cancelled while its prompt was read has no first token
+            prompt_ms=timings.prompt_ms if timings.first_token else 1000 * (timings.finished - timings.started),
+            generation_ms=timings.generation_ms if timings.first_token else 0.0,
             line=report.line(),
             notes=notes,
+            namespace=namespace,
         )
         self._records.append(record)
         return record

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Part of the prompt has been read."""
+    """Part of the prompt has been read; `reused` of it before."""
 
+    reused: int
     num_read: int
     total: int
     ms: float
@@ -57,6 +59,7 @@ class End:
 
 
 Event = Progress | Piece | End
+Deliver = Callable[[Event], None]
 
 
 class ReplyStream:
@@ -64,42 +67,53 @@ class ReplyStream:
 
     request: Request
 
-    def __init__(self, service: "Service", order: "Order", request_id: str) -> None:
+    def __init__(self, service: "Service", order: "Order", request_id: str, deliver: Deliver | None = None) -> None:
+        """`deliver` gets the events on the event loop, instead of who iterates."""
         self.id = request_id
         self.order = order
         self.report: ReuseReport | None = None
         self._service = service
         self._text = TextStream(service.model.vocabulary, order.stops, show_control=order.show_control)
-        self._loop = asyncio.get_running_loop()
+        self._mailbox = service.mailbox()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._deliver = deliver or self._events.put_nowait
         self._ended = False
 
     # --- scheduler.Sink, on the engine's thread
 
     def started(self, report: ReuseReport) -> None:
         self.report = report
-        self._send_progress(report.reused)
+        self._send_progress(report, report.reused)
 
     def progress(self, num_read: int) -> None:
-        self._send_progress(num_read)
+        assert self.report is not None
+        self._send_progress(self.report, num_read)
 
     def token(self, token: int, logits: Logits | None) -> bool:
-        chosen, top = _chances(token, logits, self.order.num_logprobs or 0) if logits is not None else (None, ())
+        if self.request.max_tokens == 0:  # only the prompt was to be read
+            self.request.timings.num_generated = 0
+            return False
+        num_top = self.order.num_logprobs
+        chosen, top = _chances(token, logits, num_top) if logits is not None and num_top is not None else (None, ())
         self._send(Piece(token, self._text.push(token), chosen, top))
         return not self._text.is_stopped
 
     def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        if self.request.max_tokens == 0 and finish is Finish.STOPPED:
+            finish = Finish.LENGTH
         if self.report is not None:
             self._service.record(self.id, self.order, self.report, finish, timings)
+        self._ended = True
         self._send(End(finish, self._text.close(), self._text.stop, timings, self.report, error))
 
     # --- for the dialects, on the event loop
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        while not self._ended:
+        while True:
             event = await self._events.get()
-            self._ended = isinstance(event, End)
             yield event
+            if isinstance(event, End):
+                return
 
     async def collect(self) -> tuple[str, list[Piece], End]:
         """The whole reply at once."""
@@ -122,15 +136,12 @@ class ReplyStream:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    def _send_progress(self, num_read: int) -> None:
+    def _send_progress(self, report: ReuseReport, num_read: int) -> None:
         elapsed = 1000 * (time.perf_counter() - self.request.timings.started)
-        self._send(Progress(num_read, self.order.prompt.length, elapsed))
+        self._send(Progress(report.reused, num_read, self.order.prompt.length, elapsed))
 
     def _send(self, event: Event) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-        except RuntimeError:  # the loop is closed: nobody is listening any more
-            self._ended = True
+        self._mailbox.put(partial(self._deliver, event))
 
 
 def _chances(token: int, logits: Logits, num_top: int) -> tuple[TokenChance, tuple[TokenChance, ...]]:

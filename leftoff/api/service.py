@@ -1,14 +1,21 @@
 """What every dialect talks to: a loaded model, its cache, the engine's thread, and the journal."""
 
+import asyncio
 import logging
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from weakref import WeakKeyDictionary
 
+from leftoff.api.counts import Counts
+from leftoff.api.errors import PromptTooLongError, stopping
 from leftoff.api.journal import Journal
-from leftoff.api.reply import ReplyStream
+from leftoff.api.mailbox import Mailbox
+from leftoff.api.reply import Deliver, ReplyStream
 from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.prompts import MessageDict, PromptMaker
@@ -22,6 +29,8 @@ from leftoff.scheduler.scheduler import Limits, Scheduler
 from leftoff.scheduler.worker import Worker
 
 logger = logging.getLogger("leftoff.requests")
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -52,9 +61,15 @@ class Service:
         self.worker = Worker(self.scheduler)
         self.prompts = PromptMaker(model, _template(settings))
         self.journal = Journal(model.vocabulary, settings.reports)
+        self.counts = Counts()
+        self.started_at = time.time()
+        self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+        # One thread: what remembers the tokens of texts is not made for two.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="leftoff-prompts")
         self.worker.start()
 
     def close(self) -> None:
+        self._reader.shutdown(cancel_futures=True)
         self.worker.stop()
         self.engine.close()
 
@@ -88,9 +103,27 @@ class Service:
             messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
         )
 
-    def start(self, order: Order, request_id: str = "") -> ReplyStream:
+    async def aside(self, function: Callable[[], Result]) -> Result:
+        """Runs what takes a while on texts and templates, so that the streams of others go on."""
+        self._refuse_if_stopped()
+        return await asyncio.get_running_loop().run_in_executor(self._reader, function)
+
+    async def between_steps(self, function: Callable[[], Result]) -> Result:
+        """Runs what looks at engine or cache, where both stand still."""
+        self._refuse_if_stopped()
+        return await asyncio.wrap_future(self.worker.call(function))
+
+    def mailbox(self) -> Mailbox:
+        """The one of the running loop."""
+        loop = asyncio.get_running_loop()
+        return self._mailboxes.setdefault(loop, Mailbox(loop))
+
+    def start(self, order: Order, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
         """Submits an order. The reply comes through the stream; closing the stream cancels what is left."""
-        stream = ReplyStream(self, order, request_id or uuid.uuid4().hex)
+        self._refuse_if_stopped()
+        if order.prompt.length >= self.context_tokens:
+            raise PromptTooLongError(order.prompt.length, self.context_tokens)
+        stream = ReplyStream(self, order, request_id or uuid.uuid4().hex, deliver)
         request = Request(
             order.prompt,
             stream,
@@ -107,7 +140,8 @@ class Service:
 
     def record(self, stream_id: str, order: Order, report: ReuseReport, finish: Finish, timings: Timings) -> None:
         """One plain line per request in the log, and a record in the journal. Called on the engine's thread."""
-        record = self.journal.add(stream_id, report, finish, timings, order.notes)
+        record = self.journal.add(stream_id, report, finish, timings, order.notes, order.namespace)
+        self.counts.add(record)
         logger.info(
             "%s · %d generated · first token after %.0f ms%s",
             record.line,
@@ -115,6 +149,10 @@ class Service:
             record.waited_ms + record.prompt_ms,
             "".join(f" · {note}" for note in order.notes),
         )
+
+    def _refuse_if_stopped(self) -> None:
+        if not self.worker.is_alive:
+            raise stopping()
 
     def _max_tokens(self, order: Order) -> int:
         room = self.context_tokens - order.prompt.length

@@ -1,20 +1,26 @@
 """Finds where each message begins in the rendered text, for any template.
 
-Every message's content gets a mark that no text contains; where the marks come out is where the messages are. A
-template that looks at its content so closely that the marks change anything else is found out, because without them
-the text must be the same; then positions are found by changing one content at a time and looking for the first
-difference.
+Every message gets marks that no text contains, wherever its own words begin: its reasoning, its content, the names of
+the tools it calls. Where a message's first mark comes out is where the message begins. A template that looks at its
+content so closely that the marks change anything else is found out, because without them the text must be the same;
+then other places are marked, and at last one content at a time is changed to see where the text begins to differ.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from leftoff.chat.template import MessageDict, TemplateError
 
-MARK = "\U000f5a5a"  # of the private use area
+MARK = "\U000f5a5a"  # of the private use area; the character after it numbers the message
+_FIRST_NUMBER, _MOST_NUMBERS = 0x100000, 0xFFFE
+_ANY_MARK = re.compile(f"{MARK}[\U00100000-\U0010fffd]")
+_MIDDLE = re.compile(r"(?<=\w)(?=\w)")
 
 Render = Callable[[Sequence[MessageDict], bool], str]
+Marker = Callable[[MessageDict, str], MessageDict]
 
 
 @dataclass(frozen=True)
@@ -24,81 +30,192 @@ class TextSpan:
     role: str
     start: int
     end: int
+    index: int
 
 
 @dataclass(frozen=True)
 class Rendered:
+    """The whole prompt, and the messages that have words in it, in the order of their words."""
+
     text: str
     spans: tuple[TextSpan, ...]
 
 
+@dataclass(frozen=True)
+class _Found:
+    starts: dict[int, int]  # by the message's index
+    end: int
+
+
 def render_with_spans(messages: Sequence[MessageDict], render: Render) -> Rendered:
-    """The whole prompt, and the messages in it. `render` takes messages and whether to add the generation prompt."""
+    """`render` takes messages and whether to add the generation prompt."""
     text = render(messages, True)
-    marked = _try(render, [_marked(message) for message in messages])
-    starts = _mark_positions(marked, messages) if marked is not None else None
-    if marked is not None and starts is not None and text.startswith(unmarked := marked.replace(MARK, "")):
-        return Rendered(text, _spans(starts, len(unmarked)))
-    return Rendered(text, _spans(_first_differences(text, messages, render), _messages_end(text, messages, render)))
+    found = (
+        _by_marks(text, messages, render, _mark_beginnings)
+        or _by_marks(text, messages, render, _mark_middle)
+        or _by_differences(text, messages, render)
+    )
+    return Rendered(text, _spans(found, messages))
 
 
-def _marked(message: MessageDict) -> MessageDict:
-    content = message.get("content")
-    if not isinstance(content, str) or not content:
-        return message
-    return {**message, "content": MARK + content}
-
-
-def _mark_positions(marked: str, messages: Sequence[MessageDict]) -> list[tuple[str, int]] | None:
-    """Role and position of every marked message, or None if some mark was lost or doubled."""
-    roles = [str(message.get("role")) for message in messages if _marked(message) is not message]
-    pieces = marked.split(MARK)
-    if len(pieces) != len(roles) + 1:
+def _by_marks(text: str, messages: Sequence[MessageDict], render: Render, marker: Marker) -> _Found | None:
+    """None if the marks change more than themselves, or if it cannot be told whose they are."""
+    numbers = _numbers(messages)
+    if len(messages) > _MOST_NUMBERS:
         return None
-    positions, position = [], 0
-    for piece in pieces[:-1]:
-        position += len(piece)
-        positions.append(position)
-    return list(zip(roles, positions, strict=True))
+    marked = [
+        marker(message, MARK + chr(_FIRST_NUMBER + number)) for message, number in zip(messages, numbers, strict=True)
+    ]
+    for generation_prompt in (False, True):
+        rendered = _try(render, marked, generation_prompt)
+        unmarked = _ANY_MARK.sub("", rendered) if rendered is not None else None
+        if rendered is None or unmarked is None or not text.startswith(unmarked):
+            continue
+        starts = _starts(rendered, numbers)
+        if starts is None:
+            return None
+        if marker is _mark_middle:
+            starts = _moved_back(text, messages, starts)
+        return _Found(starts, _messages_end(text, messages, render) if generation_prompt else len(unmarked))
+    return None
 
 
-def _first_differences(text: str, messages: Sequence[MessageDict], render: Render) -> list[tuple[str, int]]:
+def _numbers(messages: Sequence[MessageDict]) -> list[int]:
+    """Equal messages get the same number: templates compare them."""
+    first: dict[str, int] = {}
+    return [first.setdefault(repr(message), index) for index, message in enumerate(messages)]
+
+
+def _starts(marked: str, numbers: list[int]) -> dict[int, int] | None:
+    """Where each message's first mark came out. Equal messages share their marks out, in order."""
+    places: dict[int, list[int]] = defaultdict(list)
+    for taken, match in enumerate(_ANY_MARK.finditer(marked)):
+        places[ord(match.group()[1]) - _FIRST_NUMBER].append(match.start() - 2 * taken)
+    equal: dict[int, list[int]] = defaultdict(list)
+    for index, number in enumerate(numbers):
+        equal[number].append(index)
+    starts: dict[int, int] = {}
+    for number, found in places.items():
+        members = equal.get(number)
+        if not members or len(found) % len(members):
+            return None
+        starts.update(zip(members, found[:: len(found) // len(members)], strict=True))
+    return starts
+
+
+def _mark_beginnings(message: MessageDict, mark: str) -> MessageDict:
+    changed = dict(message)
+    for field in ("content", "reasoning_content", "thinking"):
+        value = message.get(field)
+        if isinstance(value, str) and value.strip():
+            changed[field] = _with_marks(value, mark)
+        elif isinstance(value, list):
+            changed[field] = [_mark_part(part, mark) for part in value]
+    if calls := message.get("tool_calls"):
+        changed["tool_calls"] = [_mark_call(call, mark) for call in calls]
+    return changed
+
+
+def _with_marks(text: str, mark: str) -> str:
+    """At the beginning, of the reasoning and of what follows it too: templates cut there. Never before white space."""
+    cuts = {0, text.find("<think>") + len("<think>"), text.rfind("</think>") + len("</think>")}
+    known = sorted(cut for cut in cuts if cut == 0 or text[:cut].endswith("think>"))
+    pieces = [text[start:end] for start, end in zip(known, [*known[1:], len(text)], strict=True)]
+    return "".join(
+        piece[: len(piece) - len(stripped)] + mark + stripped if (stripped := piece.lstrip()) else piece
+        for piece in pieces
+    )
+
+
+def _mark_part(part: Any, mark: str) -> Any:  # noqa: ANN401
+    return {**part, "text": mark + part["text"]} if isinstance(part, dict) and part.get("text") else part
+
+
+def _mark_call(call: Any, mark: str) -> Any:  # noqa: ANN401
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not function.get("name"):
+        return call
+    return {**call, "function": {**function, "name": mark + str(function["name"])}}
+
+
+def _mark_middle(message: MessageDict, mark: str) -> MessageDict:
+    """For templates that ask how a content begins or ends: inside of a word, as late as there is one."""
+    content = message.get("content")
+    offset = _middle(content) if isinstance(content, str) else None
+    if offset is None or not isinstance(content, str):
+        return message
+    return {**message, "content": content[:offset] + mark + content[offset:]}
+
+
+def _middle(content: str) -> int | None:
+    places = [match.start() for match in _MIDDLE.finditer(content, 0, 4096)]
+    return places[len(places) // 2] if places else None
+
+
+def _moved_back(text: str, messages: Sequence[MessageDict], starts: dict[int, int]) -> dict[int, int]:
+    """From the middle to the beginning, of those contents that stand in the text as they were given."""
+    moved = {}
+    for index, place in starts.items():
+        content = str(messages[index].get("content"))
+        before = content[: _middle(content)].lstrip()
+        if text.endswith(before, 0, place):
+            moved[index] = place - len(before)
+    return moved
+
+
+def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) -> _Found:
     """Only what placement needs: the first message after the header, and the last of the user."""
-    roles = [str(message.get("role")) for message in messages]
+    roles = [message.get("role") for message in messages]
     first = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), None)
-    last = next((i for i in reversed(range(len(roles))) if roles[i] == "user"), None)
-    found = []
-    for index in sorted({i for i in (first, last) if i is not None}):
-        other = _try(render, _with_content(messages, index, MARK), add_generation_prompt=True)
-        if other is not None:
-            found.append((roles[index], _common(text, other)))
-    return found
+    last = _last_user(messages)
+    starts = {}
+    for index in {i for i in (first, last) if i is not None}:
+        changed = [{**m, "content": MARK} if i == index else m for i, m in enumerate(messages)]
+        other = _try(render, changed, True)
+        if other is not None and other != text:
+            common = _common(text, other)
+            # What the content changes before itself is not the content.
+            starts[index] = max(common, text.find(str(messages[index].get("content")).strip(), common))
+    return _Found(starts, _messages_end(text, messages, render))
 
 
 def _messages_end(text: str, messages: Sequence[MessageDict], render: Render) -> int:
-    without = _try(render, messages)
-    return _common(text, without) if without is not None else len(text)
+    """Where the generation prompt begins, also in a template that renders the last message differently without one."""
+    without = _try(render, messages, False)
+    if without is not None and text.startswith(without):
+        return len(without)
+    last = _last_user(messages)
+    shorter = messages[: last + 1] if last is not None else messages
+    with_prompt, without = _try(render, shorter, True), _try(render, shorter, False)
+    if with_prompt and without and with_prompt.startswith(without) and text.endswith(with_prompt[len(without) :]):
+        return len(text) - len(with_prompt) + len(without)
+    return len(text)
+
+
+def _last_user(messages: Sequence[MessageDict]) -> int | None:
+    return next((i for i in reversed(range(len(messages))) if messages[i].get("role") == "user"), None)
 
 
 def _common(left: str, right: str) -> int:
     """How many characters two texts share at their beginning."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((index for index, (first, second) in pairs if first != second), min(len(left), len(right)))
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
+    return low
 
 
-def _with_content(messages: Sequence[MessageDict], index: int, content: str) -> list[MessageDict]:
-    changed: list[MessageDict] = list(messages)
-    changed[index] = {**messages[index], "content": content}
-    return changed
-
-
-def _try(render: Render, messages: Sequence[MessageDict], add_generation_prompt: bool = False) -> str | None:
+def _try(render: Render, messages: Sequence[MessageDict], generation_prompt: bool) -> str | None:
     try:
-        return render(messages, add_generation_prompt)
+        return render(messages, generation_prompt)
     except TemplateError:
         return None
 
 
-def _spans(starts: Sequence[tuple[str, int]], end: int) -> tuple[TextSpan, ...]:
-    ends: list[Any] = [*(start for _, start in starts[1:]), end]
-    return tuple(TextSpan(role, start, stop) for (role, start), stop in zip(starts, ends, strict=True))
+def _spans(found: _Found, messages: Sequence[MessageDict]) -> tuple[TextSpan, ...]:
+    ordered = sorted((start, index) for index, start in found.starts.items() if start <= found.end)
+    ends = [*(start for start, _ in ordered[1:]), found.end]
+    return tuple(
+        TextSpan(str(messages[index].get("role")), start, end, index)
+        for (start, index), end in zip(ordered, ends, strict=True)
+    )

@@ -40,7 +40,8 @@ class TextStream:
         text = self._held + text
         found = [(position, stop) for stop in self._stops if (position := text.find(stop)) >= 0]
         if found:
-            position, self.stop = min(found, key=lambda item: item[0])
+            # The one that is complete first, as if the characters had come one by one.
+            position, self.stop = min(found, key=lambda item: (item[0] + len(item[1]), item[0]))
             self._held = ""
             return text[:position]
         held = max((_overlap(text, stop) for stop in self._stops), default=0)
