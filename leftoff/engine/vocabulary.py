@@ -40,6 +40,8 @@ class Vocabulary:
     @cached_property
     def control_tokens(self) -> frozenset[int]:
         """Tokens that steer, and are no part of the text."""
+        if not self.has_text:
+            return frozenset()  # llama.cpp aborts when asked
         return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_control(self._handle, t))
 
     @cached_property

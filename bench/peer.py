@@ -1,0 +1,51 @@
+"""llama-server of the xllamacpp wheel, over the very library leftoff uses: the peer of the benchmarks.
+
+Prints its URL and serves on loopback until its standard input is closed.
+"""
+
+import argparse
+import os
+import socket
+import sys
+
+import xllamacpp  # type: ignore[import-untyped]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--ctx", type=int, default=16384)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--ram", type=int, default=4096, help="MiB")
+    arguments = parser.parse_args()
+    server = xllamacpp.Server(parameters(arguments))
+    print("URL", server.listening_address, flush=True)
+    sys.stdin.read()
+    os._exit(0)  # its own shutdown waits for clients that may be gone
+
+
+def parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
+    params = xllamacpp.CommonParams()
+    params.model.path = arguments.model
+    params.n_parallel = arguments.slots
+    params.n_ctx = arguments.ctx
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = arguments.threads
+    params.cache_ram_mib = arguments.ram
+    params.kv_unified = params.cache_prompt = params.use_jinja = True
+    params.endpoint_slots = params.endpoint_metrics = True
+    params.warmup = params.fit_params = params.ui = False
+    params.n_gpu_layers = 0
+    params.hostnames, params.port = ["127.0.0.1"], free_port()
+    return params
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Says in one word why a prompt left what was known, from the text on both sides, and what would help.
+
+Everything here is guessed from words: it explains, and decides nothing.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from leftoff.config import BILLING_LINE
+
+Difference = Literal["volatile header", "reasoning dropped", "re-rendered", "edited"]
+
+_OPENS = re.compile(r"<think>|<\|channel\|?>(?:analysis|thought)\b|<seed:think>|\[THINK\]")
+_CLOSES = re.compile(r"</think>|<channel\|>|<\|end\|>|</seed:think>|\[/THINK\]|<\|channel\|>(?:final|commentary)")
+_LABEL_CHARACTERS = 48
+_NEAR_CHARACTERS = 32  # in which a tag may have begun
+_JSON_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Something that changes by itself: its name, how it looks, and what to pin where no words stand before it."""
+
+    name: str
+    pattern: re.Pattern[str]
+    pin: str
+
+
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s?[AaPp][Mm])?(?:\s?(?:Z|UTC|GMT|[A-Z]{2,4}|[+-]\d\d:?\d\d))?"
+_DAY = r"\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[/.]\d\d?[/.]\d{2,4}"
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
+_NAMED_DAY = rf"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,?\s+)?(?:{_MONTH}\s+\d\d?,?|\d\d?\s+{_MONTH})(?:\s+\d{{4}})?"
+_DATE_TIME = rf"(?:{_DAY}|{_NAMED_DAY})(?:[T ,]+(?:at\s+)?{_CLOCK})?|{_CLOCK}"
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_HASH = r"\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{6,}\b"
+_COUNTER = r"\b\d+(?:\.\d+)?\b"
+
+_BILLING = "a billing line"
+_KINDS = (
+    _Kind(_BILLING, re.compile(r"x-anthropic-billing-header:[^\n]*"), BILLING_LINE),
+    _Kind("an id", re.compile(_UUID), _UUID),
+    _Kind("a date or time", re.compile(_DATE_TIME), _DATE_TIME),
+    _Kind("a number", re.compile(_COUNTER), ""),
+    _Kind("a hash", re.compile(_HASH), _HASH),
+)
+
+
+def explain_difference(before: str, after: str, in_header: bool, shared: str = "") -> Difference:
+    """`before` stood in the cache where `after` stands now; `shared` is the end of what both have before that."""
+    if in_header:
+        return "volatile header" if suggest(before, after, shared) else "edited"
+    if _lost_reasoning(before, after, shared):
+        return "reasoning dropped"
+    return "re-rendered" if _same_words(before, after, shared) else "edited"
+
+
+def suggest(before_text: str, after_text: str, shared: str = "") -> str | None:
+    """The flag against text in the header that changes by itself, or None if this does not look like such."""
+    for kind in _KINDS:
+        old, new = (_touching(kind, shared, text) for text in (before_text, after_text))
+        if old is None or new is None or old.group() == new.group():
+            continue
+        if kind.name == _BILLING:
+            return f"volatile header ({kind.name}): --drop-header '{BILLING_LINE}' would drop it"
+        label = _label(shared, min(old.start(), new.start()))
+        if not label and not kind.pin:
+            return None
+        pattern = rf"{label}[^\n]*" if label else kind.pin
+        return f"volatile header ({kind.name}): --pin '{pattern}' would keep what it said first"
+    return None
+
+
+def _touching(kind: _Kind, shared: str, text: str) -> re.Match[str] | None:
+    """What looks like this kind, and stands where the two sides part or right behind."""
+    line = shared.rpartition("\n")[2]
+    border = len(line)
+    found = kind.pattern.finditer(line + text)
+    return next((match for match in found if match.end() > border and match.start() <= border + 1), None)
+
+
+def _label(shared: str, start: int) -> str:
+    """The words before it on its line, as a pattern that is safe inside single quotes."""
+    words = shared.rpartition("\n")[2][:start][-_LABEL_CHARACTERS:]
+    if not any(letter.isalpha() for letter in words):
+        return ""
+    return re.sub(r"\\?'", ".", re.sub(r"\\([ #&~:=<>/,;-])", r"\1", re.escape(words)))
+
+
+def _lost_reasoning(before: str, after: str, shared: str) -> bool:
+    if _is_inside(shared):
+        return _closes_at_once(after) and not _closes_at_once(before)
+    near = shared[-_NEAR_CHARACTERS:]
+    begins, begins_now = (_begins_with_reasoning(near + text, len(near)) for text in (before, after))
+    return (begins and not begins_now) or (_closes_first(before) and not _closes_first(after))
+
+
+def _is_inside(shared: str) -> bool:
+    opened = max((match.end() for match in _OPENS.finditer(shared)), default=-1)
+    closed = max((match.end() for match in _CLOSES.finditer(shared)), default=-1)
+    return opened > closed
+
+
+def _begins_with_reasoning(text: str, border: int) -> bool:
+    """Whether a block opens where the two sides part: its tag may have begun before, or come after white space."""
+    return any(match.end() > border and not text[border : match.start()].strip() for match in _OPENS.finditer(text))
+
+
+def _closes_at_once(text: str) -> bool:
+    return _CLOSES.match(text.lstrip()) is not None
+
+
+def _closes_first(text: str) -> bool:
+    """The text begins inside a block: it ends one that it did not begin."""
+    closed, opened = re.search(r"</think>|<channel\|>", text), _OPENS.search(text)
+    return closed is not None and (opened is None or closed.start() < opened.start())
+
+
+def _same_words(before: str, after: str, shared: str) -> bool:
+    """The same but for white space, or the same JSON but for the order of its keys."""
+    old, new = ("".join(text.split()) for text in (before, after))
+    shorter = min(len(old), len(new))
+    if shorter and (old == new or (shorter >= 8 and old[:shorter] == new[:shorter])):
+        return True
+    return _same_json(_json_in(shared, before), _json_in(shared, after))
+
+
+def _json_in(shared: str, text: str) -> str:
+    """The object in which the two sides part, as far as it is known."""
+    line = shared[max(shared.rfind("\n"), shared.rfind("<tool_call>")) + 1 :]
+    start = line.find("{")
+    return (line[start:] if start >= 0 else "") + text
+
+
+def _same_json(old: str, new: str) -> bool:
+    if not all(re.search(r'["{]', text) and ":" in text for text in (old, new)):
+        return False
+    parsed = [_parsed(text) for text in (old, new)]
+    if None not in parsed:
+        return parsed[0] == parsed[1]
+    # Cut off: then most of the shorter one's words are in the other.
+    few, many = sorted((Counter(_JSON_WORD.findall(text)) for text in (old, new)), key=Counter.total)
+    return few.total() >= 4 and (few & many).total() >= 0.75 * few.total()
+
+
+def _parsed(text: str) -> object:
+    start = text.find("{")
+    try:
+        return json.JSONDecoder().raw_decode(text, start)[0] if start >= 0 else None
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,167 @@
+"""What happens to a conversation that outgrows the window.
+
+A client that drops its oldest message on every turn makes every prompt new. Here a conversation is refused, naming
+both numbers, or cut once, in a big step:
+
+    [ header )[ ··· dropped ··· )[ kept: at most half the window ······ )
+
+and the cut is remembered, so that the following turns begin with the same tokens until they outgrow the window again.
+"""
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from leftoff.chat.notes import Note
+from leftoff.chat.template import MessageDict
+from leftoff.chat.volatile import HEADER_ROLES
+from leftoff.core import Prompt
+
+_REMEMBERED_CUTS = 4096
+
+MakePrompt = Callable[[Sequence[MessageDict]], Prompt]
+
+
+class ContextOverflowError(Exception):
+    """The prompt does not fit. Carries both numbers."""
+
+    def __init__(self, prompt_tokens: int, context_tokens: int, advice: str) -> None:
+        super().__init__(f"the prompt has {prompt_tokens:,} tokens and the context holds {context_tokens:,}: {advice}")
+        self.prompt_tokens = prompt_tokens
+        self.context_tokens = context_tokens
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A prompt that fits, and what had to go for it."""
+
+    prompt: Prompt
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Of the messages after the header, the first `size` are left out, but for the question still being answered."""
+
+    size: int
+    question: int | None = None
+
+    @property
+    def num_dropped(self) -> int:
+        return self.size - (self.question is not None)
+
+    def apply(self, messages: Sequence[MessageDict]) -> list[MessageDict]:
+        header, turns = parted(messages)
+        question = [turns[self.question]] if self.question is not None else []
+        return [*header, *question, *turns[self.size :]]
+
+
+def check_fits(prompt: Prompt, context_tokens: int) -> Prompt:
+    """One token must be left for the reply."""
+    if prompt.length >= context_tokens:
+        advice = "shorten it, or start the server with a larger --ctx or with --overflow cut"
+        raise ContextOverflowError(prompt.length, context_tokens, advice)
+    return prompt
+
+
+class Cutter:
+    """Cuts conversations, and remembers where, the most recent of them. Any thread may call it."""
+
+    def __init__(self, context_tokens: int, *, remembered: int = _REMEMBERED_CUTS) -> None:
+        self._context_tokens = context_tokens
+        self._remembered = remembered
+        self._cuts: OrderedDict[str, Cut] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def fit(self, messages: Sequence[MessageDict], make: MakePrompt, memory_key: str) -> Fitted:
+        whole = make(messages)
+        if whole.length < self._context_tokens:
+            return Fitted(whole)
+        digests = _digests(messages, memory_key)
+        known = self._recall(digests)
+        if known is not None:
+            prompt = make(known.apply(messages))
+            if prompt.length < self._context_tokens:
+                return Fitted(prompt, (self._note(known, whole, prompt, "still left out"),))
+        cut, prompt = self._new_cut(messages, make, whole)
+        self._remember(digests[cut.size], cut)
+        return Fitted(prompt, (self._note(cut, whole, prompt, "left out from now on"),))
+
+    def _new_cut(self, messages: Sequence[MessageDict], make: MakePrompt, whole: Prompt) -> tuple[Cut, Prompt]:
+        """The smallest cut that leaves at most half the window, or else the largest that fits at all."""
+        cuts = possible_cuts(messages)
+        low, high = 0, len(cuts) - 1
+        while low < high:
+            middle = (low + high) // 2
+            is_enough = make(cuts[middle].apply(messages)).length <= self._context_tokens // 2
+            low, high = (low, middle) if is_enough else (middle + 1, high)
+        prompt = make(cuts[high].apply(messages)) if cuts else whole
+        if prompt.length >= self._context_tokens:
+            advice = f"even its header and last messages have {prompt.length:,}; shorten them or raise --ctx"
+            raise ContextOverflowError(whole.length, self._context_tokens, advice)
+        return cuts[high], prompt
+
+    def _recall(self, digests: Sequence[str]) -> Cut | None:
+        """The latest cut of this conversation: the one that drops most."""
+        with self._lock:
+            for digest in reversed(digests[1:-1]):
+                cut = self._cuts.get(digest)
+                if cut is not None:
+                    self._cuts.move_to_end(digest)
+                    return cut
+        return None
+
+    def _remember(self, digest: str, cut: Cut) -> None:
+        with self._lock:
+            self._cuts[digest] = cut
+            self._cuts.move_to_end(digest)
+            while len(self._cuts) > self._remembered:
+                self._cuts.popitem(last=False)
+
+    def _note(self, cut: Cut, whole: Prompt, prompt: Prompt, what: str) -> Note:
+        return Note(
+            "cut",
+            f"the {cut.num_dropped} oldest messages are {what}: {whole.length:,} tokens do not fit in "
+            f"{self._context_tokens:,}, {prompt.length:,} do",
+        )
+
+
+class Parted(NamedTuple):
+    """The messages at the beginning that are no turn, and the turns."""
+
+    header: Sequence[MessageDict]
+    turns: Sequence[MessageDict]
+
+
+def parted(messages: Sequence[MessageDict]) -> Parted:
+    size = next((i for i, message in enumerate(messages) if message.get("role") not in HEADER_ROLES), len(messages))
+    return Parted(messages[:size], messages[size:])
+
+
+def possible_cuts(messages: Sequence[MessageDict]) -> list[Cut]:
+    """From the smallest to the largest: before each later question, then inside the last turn.
+
+    Inside a turn a cut stands before a message of the assistant, so that a call is never parted from its results; the
+    turn's question stays, since all that follows answers it.
+    """
+    roles = [message.get("role") for message in parted(messages).turns]
+    questions = [i for i, role in enumerate(roles) if role == "user"]
+    if not questions:
+        return []
+    last = questions[-1]
+    answers = [i for i in range(last + 2, len(roles)) if roles[i] == "assistant"]
+    return [Cut(i) for i in questions if i > 0] + [Cut(i, last) for i in answers]
+
+
+def _digests(messages: Sequence[MessageDict], memory_key: str) -> list[str]:
+    """For each number of messages after the header, a name of them; the header itself may change."""
+    running = hashlib.sha256(memory_key.encode())
+    names = [running.hexdigest()]
+    for message in parted(messages).turns:
+        running.update(json.dumps(message, sort_keys=True, default=str).encode() + b"\0")
+        names.append(running.hexdigest())
+    return names
