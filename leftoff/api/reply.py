@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from leftoff.api.order import Order
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.text import TextStream
 from leftoff.core import Logits
 from leftoff.scheduler.request import Finish, Request, Timings
 
 if TYPE_CHECKING:
-    from leftoff.api.service import Order, Service
+    from leftoff.api.service import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class ReplyStream:
 
     request: Request
 
-    def __init__(self, service: "Service", order: "Order", request_id: str, deliver: Deliver | None = None) -> None:
+    def __init__(self, service: "Service", order: Order, request_id: str, deliver: Deliver | None = None) -> None:
         """`deliver` gets the events on the event loop, instead of who iterates."""
         self.id = request_id
         self.order = order

@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -15,38 +14,28 @@ from leftoff.api.counts import Counts
 from leftoff.api.errors import PromptTooLongError, stopping
 from leftoff.api.journal import Journal
 from leftoff.api.mailbox import Mailbox
+from leftoff.api.order import Order
 from leftoff.api.reply import Deliver, ReplyStream
 from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
+from leftoff.chat.chat import Chat, ChatPrompt, Overflow
+from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import MessageDict, PromptMaker
+from leftoff.chat.volatile import Rules
 from leftoff.config import MIB, Settings
-from leftoff.core import Prompt, Sampling
+from leftoff.core import Prompt
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Model, Progress
-from leftoff.scheduler.request import Constraint, Finish, Request, Timings
+from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Limits, Scheduler
 from leftoff.scheduler.worker import Worker
+
+__all__ = ["Order", "Service"]
 
 logger = logging.getLogger("leftoff.requests")
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Order:
-    """One reply, as asked for in any dialect."""
-
-    prompt: Prompt
-    sampling: Sampling
-    max_tokens: int | None = None
-    stops: tuple[str, ...] = ()
-    namespace: str = ""
-    num_logprobs: int | None = None  # None: no logprobs; 0: of the chosen token only
-    ignore_end: bool = False
-    show_control: bool = False
-    constraint: Constraint | None = None
-    notes: tuple[str, ...] = ()
 
 
 class Service:
@@ -60,6 +49,7 @@ class Service:
         self.scheduler = Scheduler(self.engine, self.cache, Limits(queue=settings.queue))
         self.worker = Worker(self.scheduler)
         self.prompts = PromptMaker(model, _template(settings))
+        self._chat = Chat(self.prompts, self.context_tokens, rules=_rules(settings), overflow=_overflow(settings))
         self.journal = Journal(model.vocabulary, settings.reports)
         self.counts = Counts()
         self.started_at = time.time()
@@ -91,17 +81,29 @@ class Service:
     def context_tokens(self) -> int:
         return self.engine.memory.num_cells
 
-    def chat_prompt(
+    def chat(
         self,
         messages: Sequence[MessageDict],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
-    ) -> Prompt:
-        return self.prompts.from_messages(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
-        )
+        namespace: str = "",
+    ) -> ChatPrompt:
+        """The prompt of a conversation, after the rules of the settings, and what they did to it."""
+        try:
+            return self._chat.prompt(
+                messages,
+                tools=tools,
+                add_generation_prompt=add_generation_prompt,
+                options=options,
+                namespace=namespace,
+            )
+        except ContextOverflowError as error:
+            raise PromptTooLongError(error.prompt_tokens, error.context_tokens, "messages") from error
+
+    def chat_prompt(self, messages: Sequence[MessageDict]) -> Prompt:
+        return self.chat(messages).prompt
 
     async def aside(self, function: Callable[[], Result]) -> Result:
         """Runs what takes a while on texts and templates, so that the streams of others go on."""
@@ -140,14 +142,14 @@ class Service:
 
     def record(self, stream_id: str, order: Order, report: ReuseReport, finish: Finish, timings: Timings) -> None:
         """One plain line per request in the log, and a record in the journal. Called on the engine's thread."""
-        record = self.journal.add(stream_id, report, finish, timings, order.notes, order.namespace)
+        record = self.journal.add(stream_id, order, report, finish, timings)
         self.counts.add(record)
         logger.info(
             "%s · %d generated · first token after %.0f ms%s",
             record.line,
             record.generated,
             record.waited_ms + record.prompt_ms,
-            "".join(f" · {note}" for note in order.notes),
+            "".join(f" · {note}" for note in record.notes),
         )
 
     def _refuse_if_stopped(self) -> None:
@@ -169,6 +171,14 @@ def _context_settings(model: Model, settings: Settings) -> ContextSettings:
         threads=settings.threads or default_threads(),
         kv_type=settings.kv_type,
     )
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(settings.drop_header, settings.pin)
+
+
+def _overflow(settings: Settings) -> Overflow:
+    return "cut" if settings.overflow == "cut" else "error"
 
 
 def _template(settings: Settings) -> str | None:

@@ -1,0 +1,49 @@
+"""The web application: all dialects over one service, behind one guard."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff.api.cache import CacheApi
+from leftoff.api.endpoint import Endpoint
+from leftoff.api.errors import on_error
+from leftoff.api.guard import BodyLimit, Keys
+from leftoff.api.metrics import MetricsApi
+from leftoff.api.native import Native
+from leftoff.api.openai import OpenAI
+from leftoff.api.openapi import describe
+from leftoff.api.replies import json_response
+from leftoff.api.service import Service
+from leftoff.config import MIB, Settings
+
+
+def build_app(service: Service) -> Starlette:
+    endpoints = _endpoints(service)
+    return Starlette(
+        routes=[endpoint.route() for endpoint in endpoints],
+        middleware=_guards(service.settings),
+        exception_handlers={HTTPException: on_error},  # no such route, or not by this method
+    )
+
+
+def _endpoints(service: Service) -> list[Endpoint]:
+    dialects = (OpenAI(service), Native(service), CacheApi(service), MetricsApi(service))
+    endpoints = [endpoint for dialect in dialects for endpoint in dialect.endpoints()]
+
+    async def openapi(_: Request) -> Response:
+        return json_response(describe(endpoints))
+
+    endpoints.append(Endpoint("GET", "/openapi.json", "This description", openapi))
+    return endpoints
+
+
+def _guards(settings: Settings) -> list[Middleware]:
+    """From the outside in. Pages of other origins are let in only where the settings name them."""
+    guards = [Middleware(Keys, settings.api_key), Middleware(BodyLimit, settings.max_body * MIB)]
+    if settings.cors:
+        allowed = list(settings.cors)
+        guards.insert(0, Middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]))
+    return guards

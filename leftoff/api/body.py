@@ -1,0 +1,54 @@
+"""Reads a request's body as one of the wire types. What does not fit is refused by the name of its field."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from leftoff.api.errors import ApiError, ClientGoneError
+
+Body = TypeVar("Body")
+
+_PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
+
+
+async def read_body(request: Request, kind: type[Body]) -> Body:
+    try:
+        data = await request.body()
+    except ClientDisconnect as error:
+        raise ClientGoneError from error
+    return decode(data, kind)
+
+
+def decode(data: bytes, kind: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error)) from error
+    except msgspec.DecodeError as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"the body is not UTF-8: {_first_bad_byte(data, error)}", code="invalid_utf8") from error
+    except RecursionError as error:
+        raise ApiError(400, "the body is nested too deeply", code="invalid_json") from error
+
+
+def _wrong_field(text: str) -> ApiError:
+    found = _PATH.match(text)
+    assert found
+    path = found["path"] or ""
+    if missing := _MISSING.search(found["problem"]):
+        path = f"{path}.{missing['field']}".lstrip(".")
+        return ApiError(400, f"{path}: this field is required", param=path, code="missing_field")
+    where = path or "the body"
+    return ApiError(400, f"{where}: {found['problem']}", param=path or None, code="invalid_value")
+
+
+def _first_bad_byte(data: bytes, error: UnicodeDecodeError) -> str:
+    try:
+        data.decode()
+    except UnicodeDecodeError as whole:
+        return f"byte {whole.start} is {data[whole.start]:#04x}"
+    return error.reason

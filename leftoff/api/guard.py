@@ -1,0 +1,113 @@
+"""What stands before every route: API keys, and a limit on bodies that holds while they are read."""
+
+import hmac
+from collections.abc import Sequence
+
+from blake3 import blake3
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from leftoff.api.errors import ApiError, error_response
+from leftoff.api.tenant import Tenant
+from leftoff.config import MIB
+
+_PUBLIC = frozenset({"/health", "/v1/health"})
+# A client that is cut off while it still sends may never see the answer: so much more is read and thrown away first.
+_DRAINED_BYTES = 256 * MIB
+
+
+class Keys:
+    """Lets requests with a known key pass, and tells the routes who asks."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._known = [_digest(key) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            key = _key_of(Headers(scope=scope))
+            if scope["path"] not in _PUBLIC and not self._is_known(key):
+                await error_response(_refusal(key))(scope, receive, send)
+                return
+            scope.setdefault("state", {})["tenant"] = Tenant.of(key, sees_all=not self._known)
+        await self._app(scope, receive, send)
+
+    def _is_known(self, key: str) -> bool:
+        """In constant time: all keys are compared, whichever fits, and digests have one length."""
+        digest = _digest(key)
+        matches = [hmac.compare_digest(digest, known) for known in self._known]
+        return any(matches) or not self._known
+
+
+class BodyLimit:
+    """Ends a request whose body grows beyond the limit, declared or not."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if _declared_bytes(headers) > self._limit_bytes:
+            if "expect" not in headers:  # else the client waits for leave to send
+                await _drain(receive)
+            await error_response(self._too_large())(scope, receive, send)
+            return
+        await self._app(scope, self._counting(receive), send)
+
+    def _counting(self, receive: Receive) -> Receive:
+        num_bytes = 0
+
+        async def counted() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self._limit_bytes:
+                if message.get("more_body"):
+                    await _drain(receive)
+                raise self._too_large()
+            return message
+
+        return counted
+
+    def _too_large(self) -> ApiError:
+        limit = self._limit_bytes / MIB
+        message = f"the body is larger than {limit:g} MiB: send less, or start the server with a larger --max-body"
+        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
+
+
+async def _drain(receive: Receive) -> None:
+    num_bytes = 0
+    while num_bytes < _DRAINED_BYTES:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if not message.get("more_body"):
+            return
+
+
+def _declared_bytes(headers: Headers) -> int:
+    declared = headers.get("content-length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() else 0
+
+
+def _key_of(headers: Headers) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+
+
+def _digest(key: str) -> bytes:
+    return blake3(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def _refusal(key: str) -> ApiError:
+    problem = "this API key is not known" if key else "an API key is needed"
+    return ApiError(
+        401,
+        f"{problem}: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+        code="invalid_api_key",
+        kind="authentication_error",
+        headers={"WWW-Authenticate": "Bearer"},
+    )

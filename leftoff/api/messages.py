@@ -1,0 +1,84 @@
+"""Chat messages on the wire, shared by the dialects that speak of messages as OpenAI does."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, to_builtins
+
+from leftoff.api.errors import bad_field
+from leftoff.api.generation import GenerationFields
+from leftoff.chat.prompts import MessageDict
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+_TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+
+
+class Part(Struct, omit_defaults=True):
+    """A piece of a message's content. Only text can be read."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class FunctionCall(Struct, omit_defaults=True):
+    name: str
+    arguments: str | dict[str, Any] = ""
+
+
+class ToolCall(Struct, omit_defaults=True):
+    function: FunctionCall
+    id: str | None = None
+    type: str | None = None
+
+
+class Message(Struct, omit_defaults=True):
+    role: Role
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class ChatFields(GenerationFields, kw_only=True):
+    """What a chat prompt is made from, and how to go on from it."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    add_generation_prompt: bool | None = None
+
+    @property
+    def template_options(self) -> dict[str, Any]:
+        """What the template may look at beside messages and tools; `chat_template_kwargs` has the last word."""
+        options: dict[str, Any] = {}
+        if self.reasoning_effort is not None:
+            options["reasoning_effort"] = self.reasoning_effort
+            if self.reasoning_effort == "none":
+                options["enable_thinking"] = False
+        if self.enable_thinking is not None:
+            options["enable_thinking"] = self.enable_thinking
+        return options | (self.chat_template_kwargs or {})
+
+    @property
+    def offered_tools(self) -> list[dict[str, Any]] | None:
+        return None if self.tool_choice == "none" else self.tools or None
+
+    def plain_messages(self) -> list[MessageDict]:
+        """As the chat layer takes them; refuses what is not text, by its place."""
+        return [self._plain(index, message) for index, message in enumerate(self.messages)]
+
+    def _plain(self, index: int, message: Message) -> MessageDict:
+        parts = message.content if isinstance(message.content, list) else []
+        for at, part in enumerate(parts):
+            if part.type not in _TEXT_PARTS:
+                place = f"messages[{index}].content[{at}]"
+                raise bad_field(place, f"a part of type {part.type!r} cannot be read: this server takes text only")
+        plain: dict[str, Any] = to_builtins(message)
+        if parts:
+            plain["content"] = "".join(part.text or part.refusal or "" for part in parts)
+        return plain

@@ -1,0 +1,210 @@
+"""Replies in OpenAI's words: whole, and chunk by chunk."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from leftoff.api.openai_types import (
+    ChatChoice,
+    ChatChunk,
+    ChatCompletion,
+    ChatLogprobs,
+    ChunkChoice,
+    Completion,
+    Delta,
+    FinishReason,
+    ReplyMessage,
+    TextChoice,
+    TextLogprobs,
+    TokenLogprob,
+    TopLogprob,
+)
+from leftoff.api.replies import Whole
+from leftoff.api.reply import End, Event, Piece, Progress, ReplyStream, TokenChance
+from leftoff.api.tally import PromptProgress, WireTimings, timings_of, timings_so_far, usage_of
+from leftoff.engine.vocabulary import Vocabulary
+from leftoff.scheduler.request import Finish
+
+DONE = b"data: [DONE]\n\n"
+
+Chunk = TypeVar("Chunk", ChatChunk, Completion)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all chunks of one answer share, and what was asked of it."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    vocabulary: Vocabulary
+    num_each: int
+    num_replies: int
+    includes_usage: bool
+    shows_progress: bool
+    times_tokens: bool
+
+    def timings(self, stream: ReplyStream) -> WireTimings | UnsetType:
+        return timings_so_far(stream) if self.times_tokens else UNSET
+
+
+@dataclass
+class ChatWriter:
+    head: Head
+    last = DONE
+    _begun: set[int] = field(default_factory=set)
+    _ends: dict[int, End] = field(default_factory=dict)
+
+    def whole(self, replies: Sequence[Whole]) -> ChatCompletion:
+        head, ends = self.head, [reply.end for reply in replies]
+        return ChatCompletion(
+            head.id,
+            head.created,
+            head.model,
+            head.fingerprint,
+            [self._choice(index, reply) for index, reply in enumerate(replies)],
+            usage_of(ends, head.num_each),
+            timings_of(ends, head.num_each),
+        )
+
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:
+        if isinstance(event, Progress):
+            if self.head.shows_progress:
+                yield self._chunk(ChunkChoice(index, self._first_delta(index)), progress=progress_of(event))
+            return
+        if index not in self._begun:
+            yield self._chunk(ChunkChoice(index, self._first_delta(index)))
+        logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
+        if event.text or logprobs:
+            choice = ChunkChoice(index, Delta(content=event.text), None, logprobs)
+            yield self._chunk(choice, timings=self.head.timings(stream))
+        if isinstance(event, End):
+            self._ends[index] = event
+            yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), finish_reason(event))))
+
+    def _first_delta(self, index: int) -> Delta:
+        self._begun.add(index)
+        return Delta("assistant", "")
+
+    def _chunk(
+        self,
+        *choices: ChunkChoice,
+        timings: WireTimings | UnsetType = UNSET,
+        progress: PromptProgress | UnsetType = UNSET,
+    ) -> ChatChunk:
+        head = self.head
+        chunk = ChatChunk(head.id, head.created, head.model, head.fingerprint, list(choices))
+        chunk.timings, chunk.prompt_progress = timings, progress
+        return chunk
+
+    def _choice(self, index: int, reply: Whole) -> ChatChoice:
+        logprobs = self._logprobs(reply.pieces)
+        return ChatChoice(index, ReplyMessage(reply.text), finish_reason(reply.end), logprobs)
+
+    def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
+        content = token_logprobs(pieces, self.head.vocabulary)
+        return ChatLogprobs(content) if content else None
+
+
+@dataclass
+class TextWriter:
+    """`echoes` is what comes before each reply."""
+
+    head: Head
+    echoes: Sequence[str]
+    last = DONE
+    _offsets: dict[int, int] = field(default_factory=dict)
+    _ends: dict[int, End] = field(default_factory=dict)
+
+    def whole(self, replies: Sequence[Whole]) -> Completion:
+        ends = [reply.end for reply in replies]
+        answer = self._chunk(*(self._choice(index, reply) for index, reply in enumerate(replies)))
+        answer.usage = usage_of(ends, self.head.num_each)
+        answer.timings = timings_of(ends, self.head.num_each)
+        return answer
+
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:
+        if isinstance(event, Progress):
+            if self.head.shows_progress:
+                chunk = self._chunk(TextChoice(index, ""))
+                chunk.prompt_progress = progress_of(event)
+                yield chunk
+            return
+        text = self._echo(index) + event.text
+        logprobs = self._logprobs(index, [event]) if isinstance(event, Piece) else None
+        if text or logprobs:
+            chunk = self._chunk(TextChoice(index, text, None, logprobs))
+            chunk.timings = self.head.timings(stream)
+            yield chunk
+        if isinstance(event, End):
+            self._ends[index] = event
+            yield from closing(self.head, self._ends, self._chunk(TextChoice(index, "", finish_reason(event))))
+
+    def _echo(self, index: int) -> str:
+        """Once, before the first words."""
+        if index in self._offsets:
+            return ""
+        self._offsets[index] = len(self.echoes[index])
+        return self.echoes[index]
+
+    def _choice(self, index: int, reply: Whole) -> TextChoice:
+        text = self._echo(index) + reply.text
+        return TextChoice(index, text, finish_reason(reply.end), self._logprobs(index, reply.pieces))
+
+    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> TextLogprobs | None:
+        content = token_logprobs(pieces, self.head.vocabulary)
+        if not content:
+            return None
+        offsets = []
+        for token in content:
+            offsets.append(self._offsets[index])
+            self._offsets[index] += len(token.token)
+        return TextLogprobs(
+            [token.token for token in content],
+            [token.logprob for token in content],
+            [{top.token: top.logprob for top in token.top_logprobs} for token in content],
+            offsets,
+        )
+
+    def _chunk(self, *choices: TextChoice) -> Completion:
+        head = self.head
+        return Completion(head.id, head.created, head.model, head.fingerprint, list(choices))
+
+
+def closing(head: Head, ends: dict[int, End], chunk: Chunk) -> Iterator[Chunk]:
+    """The chunk that says why a reply ended; after the last of them, what all of it cost."""
+    if len(ends) < head.num_replies:
+        yield chunk
+        return
+    in_order = [ends[index] for index in sorted(ends)]
+    if head.includes_usage:
+        yield chunk
+        chunk = replace(chunk, choices=[], usage=usage_of(in_order, head.num_each))
+    chunk.timings = timings_of(in_order, head.num_each)
+    yield chunk
+
+
+def finish_reason(end: End) -> FinishReason:
+    return "length" if end.finish is Finish.LENGTH else "stop"
+
+
+def progress_of(event: Progress) -> PromptProgress:
+    return PromptProgress(event.total, event.reused, event.num_read, round(event.ms))
+
+
+def token_logprobs(pieces: Sequence[Piece], vocabulary: Vocabulary) -> list[TokenLogprob]:
+    """Empty when none were asked for."""
+
+    def named(chance: TokenChance) -> TopLogprob:
+        piece = vocabulary.piece(chance.token)
+        return TopLogprob(chance.token, piece.decode("utf-8", "replace"), chance.logprob, list(piece))
+
+    def with_others(chosen: TokenChance, top: Sequence[TokenChance]) -> TokenLogprob:
+        own = named(chosen)
+        return TokenLogprob(own.id, own.token, own.logprob, own.bytes, [*map(named, top)])
+
+    return [with_others(piece.chosen, piece.top) for piece in pieces if piece.chosen is not None]

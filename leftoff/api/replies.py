@@ -1,0 +1,197 @@
+"""All replies to one HTTP request, and the connection they go out on.
+
+A client that vanishes, while it waits or while it is being streamed to, ends its replies at once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leftoff.api.errors import ClientGoneError, error_body, stopping
+from leftoff.api.reply import End, Event, Piece, ReplyStream
+from leftoff.api.service import Order, Service
+from leftoff.scheduler.request import Finish
+
+Result = TypeVar("Result")
+
+_encode = msgspec.json.Encoder().encode
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A reply that has ended."""
+
+    text: str
+    pieces: list[Piece]
+    end: End
+
+
+class Writer(Protocol):
+    """Puts replies into the words of one dialect."""
+
+    last: bytes  # what ends a stream
+
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
+        """What a stream says of an event."""
+        ...
+
+    def whole(self, replies: Sequence[Whole]) -> Any:  # noqa: ANN401
+        """What is answered at once."""
+        ...
+
+
+class Replies:
+    """One or more replies as one stream of events. Leaving the block cancels what is left of them."""
+
+    def __init__(self, service: Service, orders: Sequence[Order], request_id: str) -> None:
+        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self.streams: list[ReplyStream] = []
+        try:
+            for index, order in enumerate(orders):
+                name = request_id if len(orders) == 1 else f"{request_id}-{index}"
+                self.streams.append(service.start(order, name, partial(self._deliver, index)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _deliver(self, index: int, event: Event) -> None:
+        self._events.put_nowait((index, event))
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
+        """All that has happened since the last time: one when the client keeps up, more when it does not."""
+        num_left = len(self.streams)
+        while num_left:
+            batch = [await self._events.get()]
+            while not self._events.empty():
+                batch.append(self._events.get_nowait())
+            num_left -= sum(isinstance(event, End) for _, event in batch)
+            yield batch
+
+    async def collect(self) -> list[Whole]:
+        """All of them, in order, when the last has ended. Raises what any of them failed with."""
+        pieces: list[list[Piece]] = [[] for _ in self.streams]
+        ends: dict[int, End] = {}
+        async for batch in self.batches():
+            for index, event in batch:
+                if isinstance(event, Piece):
+                    pieces[index].append(event)
+                elif isinstance(event, End):
+                    _raise_failure(event)
+                    ends[index] = event
+        return [
+            Whole("".join(piece.text for piece in some) + ends[index].text, some, ends[index])
+            for index, some in enumerate(pieces)
+        ]
+
+
+async def answer(
+    request: Request, service: Service, orders: Sequence[Order], request_id: str, writer: Writer, *, stream: bool
+) -> Response:
+    """Starts the replies and answers with them, at once or as a stream."""
+    replies = Replies(service, orders, request_id)
+    if stream:
+        return EventStream(replies, writer)
+    with replies:
+        return json_response(writer.whole(await attended(request.receive, replies.collect())))
+
+
+def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
+    return Response(_encode(content), status, media_type="application/json")
+
+
+class EventStream(Response):
+    """Server-sent events. Written straight to the connection: it is on the path of every token."""
+
+    def __init__(self, replies: Replies, writer: Writer) -> None:
+        super().__init__()
+        self._replies = replies
+        self._writer = writer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        with self._replies, suppress(ClientGoneError):
+            await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            try:
+                await attended(receive, self._write(send))
+            except asyncio.CancelledError:  # the server does not wait any longer: a last word
+                body = _event(error_body(stopping())) + self._writer.last
+                await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _write(self, send: Send) -> None:
+        async for batch in self._replies.batches():
+            data = b"".join(self._events(batch))
+            if data:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
+
+    def _events(self, batch: list[tuple[int, Event]]) -> Iterator[bytes]:
+        for index, event in batch:
+            for chunk in self._chunks(index, event):
+                yield _event(chunk)
+
+    def _chunks(self, index: int, event: Event) -> Iterator[msgspec.Struct]:
+        if isinstance(event, End):
+            try:
+                _raise_failure(event)
+            except Exception as error:
+                yield error_body(error)
+                return
+        yield from self._writer.chunks(self._replies.streams[index], index, event)
+
+
+def _event(chunk: msgspec.Struct) -> bytes:
+    return b"data: " + _encode(chunk) + b"\n\n"
+
+
+async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Does the work as long as the client is there, and gives it up when it is not."""
+    task = asyncio.create_task(work)
+    gone = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return await task
+    finally:
+        await _cancelled(task, gone)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    waiting: Awaitable[Any] = asyncio.gather(*tasks, return_exceptions=True)
+    await waiting
+
+
+def _raise_failure(end: End) -> None:
+    if end.error is not None:
+        raise end.error
+    if end.finish is Finish.CANCELLED:  # not by us: who cancels does not listen any more
+        raise stopping()

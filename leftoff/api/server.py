@@ -1,0 +1,91 @@
+"""Runs the application on a socket: in the foreground for the command line, in a thread for tests and programs."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import uvicorn
+
+from leftoff.api.app import build_app
+from leftoff.api.service import Service
+from leftoff.config import Settings
+
+_BACKLOG = 2048
+_STOP_SECONDS = 3
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+
+
+class Server:
+    """Listens from the moment it is made: its port is known, and nothing that comes early is lost."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self._host = settings.host
+        self._socket = _listen(settings.host, settings.port)
+        config = uvicorn.Config(
+            build_app(service),
+            log_config=None,
+            access_log=False,
+            ws="none",
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine reaches it."""
+        host = _ANYWHERE.get(self._host) or (f"[{self._host}]" if ":" in self._host else self._host)
+        return f"http://{host}:{self.port}"
+
+    def run(self) -> None:
+        """Returns after `stop`, or a signal; what is running then gets a few seconds to end."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def run(service: Service, settings: Settings, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serves until a signal comes. `on_ready` is told the URL as soon as the server listens."""
+    with closing(Server(service, settings)) as server:
+        if on_ready:
+            on_ready(server.url)
+        server.run()
+
+
+@contextmanager
+def serving(service: Service) -> Iterator[str]:
+    """A server in a thread, on a free port of this machine, for the length of a block. Gives its URL."""
+    with closing(Server(service, replace(service.settings, host="127.0.0.1", port=0))) as server:
+        thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.stop()
+            thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # By its protocol asyncio tells that this is TCP and sends without delay; left out, every reply waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port") from error
+    return listener

@@ -1,0 +1,115 @@
+"""API keys, tenants, body limits and origins: who may ask, and how much."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from leftoff.api.server import serving
+from leftoff.api.service import Service
+from leftoff.config import MIB
+from tests.api.conftest import settings
+
+KEYS = ("first-key", "second-key")
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "the old bridge " * 20}], "max_tokens": 1}
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings(api_key=KEYS, cors=("https://chat.example",), max_body=1)) as service:
+        yield service
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def cached(reply: httpx.Response) -> int:
+    assert reply.status_code == 200, reply.text
+    number: int = reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return number
+
+
+@pytest.mark.parametrize("headers", [{}, bearer("wrong"), bearer("first-ke"), {"x-api-key": "wrong"}])
+def test_without_a_known_key_nothing_is_told(http: httpx.Client, headers: dict[str, str]) -> None:
+    for reply in (http.post(CHAT, json=BODY, headers=headers), http.get("/cache", headers=headers)):
+        assert reply.status_code == 401
+        assert reply.json()["error"]["code"] == "invalid_api_key"
+    assert http.get("/health", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_known_key_passes(http: httpx.Client, key: str, url: str) -> None:
+    assert http.post(CHAT, json=BODY, headers=bearer(key)).status_code == 200
+    assert http.post(CHAT, json=BODY, headers={"x-api-key": key}).status_code == 200
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        assert client.models.list().data[0].id == "tiny"
+    stranger = openai.OpenAI(base_url=f"{url}/v1", api_key="wrong", max_retries=0)
+    with stranger, pytest.raises(openai.AuthenticationError):
+        stranger.models.list()
+
+
+def test_tenants_share_nothing(http: httpx.Client) -> None:
+    first, second = bearer(KEYS[0]), bearer(KEYS[1])
+    assert cached(http.post(CHAT, json=BODY, headers=first)) == 0
+    assert cached(http.post(CHAT, json=BODY, headers=second)) == 0
+    assert cached(http.post(CHAT, json=BODY | {"cache_salt": "a"}, headers=first)) == 0
+    assert cached(http.post(CHAT, json=BODY | {"cache_salt": "b"}, headers=first)) == 0
+    assert cached(http.post(CHAT, json=BODY, headers=first | {"x-cache-salt": "c"})) == 0
+    for fields, headers in (({}, first), ({}, second), ({"cache_salt": "a"}, first)):
+        assert cached(http.post(CHAT, json=BODY | fields, headers=headers)) > 0
+    assert cached(http.post(CHAT, json=BODY, headers=first | {"x-cache-salt": "a"})) > 0, "the same salt, as a header"
+
+
+def test_a_tenant_reads_no_words_of_another(http: httpx.Client) -> None:
+    secret = BODY | {"messages": [{"role": "user", "content": "the secret map"}]}
+    http.post(CHAT, json=secret, headers=bearer(KEYS[0]))
+    http.post(CHAT, json=BODY, headers=bearer(KEYS[1]))
+    for path in ("/cache", "/cache/requests", "/slots"):
+        assert "secret" not in http.get(path, headers=bearer(KEYS[1])).text
+    own = http.get("/cache", headers=bearer(KEYS[0])).text
+    assert "secret" in own
+    assert "bridge" not in own
+    assert len(http.get("/cache/requests", headers=bearer(KEYS[0])).json()["requests"]) == 1
+    report = http.get("/cache/requests", headers=bearer(KEYS[1])).json()["requests"][0]
+    assert report["reasons"].keys() <= {"new", "other tenant"}
+
+
+def chunked(num_bytes: int) -> Iterator[bytes]:
+    for _ in range(0, num_bytes, 1 << 16):
+        yield b" " * (1 << 16)
+
+
+@pytest.mark.parametrize("num_bytes", [MIB + 1, 50 * MIB])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_beyond_the_limit(http: httpx.Client, num_bytes: int, is_chunked: bool) -> None:
+    content = chunked(num_bytes + MIB) if is_chunked else b" " * num_bytes
+    reply = http.post(CHAT, content=content, headers=bearer(KEYS[0]))
+    assert reply.status_code == 413
+    assert "1 MiB" in reply.json()["error"]["message"]
+    assert http.post(CHAT, json=BODY, headers=bearer(KEYS[0])).status_code == 200
+
+
+def test_a_body_at_the_limit(http: httpx.Client) -> None:
+    reply = http.post(CHAT, content=b" " * MIB, headers=bearer(KEYS[0]))
+    assert reply.json()["error"]["code"] == "invalid_json"
+
+
+def test_only_named_origins_are_let_in(http: httpx.Client) -> None:
+    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    friend, stranger = {"Origin": "https://chat.example"}, {"Origin": "https://evil.example"}
+    assert http.options(CHAT, headers=ask | friend).headers["access-control-allow-origin"] == "https://chat.example"
+    assert "access-control-allow-origin" not in http.options(CHAT, headers=ask | stranger).headers
+    reply = http.post(CHAT, json=BODY, headers=bearer(KEYS[0]) | friend)
+    assert reply.headers["access-control-allow-origin"] == "https://chat.example"
+
+
+def test_by_default_no_origin_is_let_in() -> None:
+    with Service(settings()) as service, serving(service) as url:
+        ask = {"Access-Control-Request-Method": "POST", "Origin": "https://chat.example"}
+        reply = httpx.options(url + CHAT, headers=ask)
+        assert reply.status_code == 405
+        assert not [name for name in reply.headers if name.startswith("access-control")]
