@@ -27,6 +27,7 @@ class Prompt:
 
     tokens: Tokens
     messages: tuple[Message, ...] = ()
+    breaks: tuple[int, ...] = ()  # blank lines of a long last message: what stands before may be asked about again
 
     @property
     def length(self) -> int:

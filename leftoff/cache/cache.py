@@ -92,7 +92,7 @@ class Cache:
         live = turn.live
         live.length = self.memory.length(live.seq)
         live.is_busy = False
-        live.is_saved = live.is_empty
+        live.is_saved, live.is_kept = live.is_empty, False
         self.lives.use(live)
         if not live.is_empty:
             self._tree(live.namespace).insert(live.tokens, self._clock())
@@ -112,7 +112,7 @@ class Cache:
         if not live.is_saved:
             live.is_saved = True
             tree = self._tree(live.namespace)
-            self._keeper.keep_all(tree, tree.insert(live.tokens, self._clock()), live)
+            live.is_kept = self._keeper.keep_all(tree, tree.insert(live.tokens, self._clock()), live)
 
     def save_idle(self) -> None:
         """Writes behind: to be called when nothing is running."""
@@ -151,6 +151,7 @@ class Cache:
             self._set_aside(target, way)
             self._restore(target, way, pages)
         target.replace(prompt.tokens[: way.resume], namespace)
+        self._clear_the_way(target)
         return target
 
     def _target(self, way: Way) -> Live:
@@ -185,6 +186,19 @@ class Cache:
             target.is_busy, target.length = False, self.memory.length(target.seq)
             raise
         self.costs.saw_load(nbytes, 1000 * (time.perf_counter() - began))
+
+    def _clear_the_way(self, running: Live) -> None:
+        """Idle sequences slow the running ones, whose attention passes over all cells: what is kept elsewhere goes.
+
+        Coming back costs a few milliseconds. With spare sequences the user has chosen to pay in speed for them.
+        """
+        if not self.memory.kind.has_pages or self.lives.spares:
+            return
+        for live in self.lives.slots:
+            if live is not running and not live.is_busy and not live.is_empty:
+                self.save(live)
+                if live.is_kept:
+                    self._drop(live)
 
     def _drop_until_free(self, num_cells: int, kept: Sequence[Live | None] = ()) -> None:
         while self.memory.free_cells < num_cells and (victim := self.lives.droppable(kept)) is not None:

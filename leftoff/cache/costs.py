@@ -1,10 +1,41 @@
 """What things cost here, in milliseconds. Measured while serving, since they differ thirtyfold between machines."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _WEIGHT = 0.2  # of the newest measurement
+_MEMORY = 0.97  # of all earlier pieces, with each new one
 _SMALLEST_TOKENS = 32  # a shorter piece says more about overhead than about the rate
 _SMALLEST_BYTES = 1 << 16
+
+
+@dataclass
+class PieceCost:
+    """A straight line through the pieces of prompts read lately: so many ms for each token, and so many for each piece.
+
+    What a piece costs by itself is what a snapshot in the middle of a prompt costs beyond its copy.
+    """
+
+    weight: float = 0.0
+    tokens: float = 0.0
+    ms: float = 0.0
+    tokens_squared: float = 0.0
+    tokens_ms: float = 0.0
+
+    def add(self, num_tokens: int, ms: float) -> None:
+        self.weight = _MEMORY * self.weight + 1
+        self.tokens = _MEMORY * self.tokens + num_tokens
+        self.ms = _MEMORY * self.ms + ms
+        self.tokens_squared = _MEMORY * self.tokens_squared + num_tokens**2
+        self.tokens_ms = _MEMORY * self.tokens_ms + num_tokens * ms
+
+    @property
+    def per_piece_ms(self) -> float | None:
+        """None until pieces of different sizes have been seen."""
+        variance = self.weight * self.tokens_squared - self.tokens**2
+        if self.weight < 4 or variance < (0.2 * self.tokens) ** 2:
+            return None
+        slope = (self.weight * self.tokens_ms - self.tokens * self.ms) / variance
+        return max(0.0, (self.ms - slope * self.tokens) / self.weight)
 
 
 @dataclass
@@ -16,6 +47,13 @@ class Costs:
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
     call_ms: float = 0.2  # of one save or load, whatever its size
+    pieces: PieceCost = field(default_factory=PieceCost)
+
+    @property
+    def cut_ms(self) -> float:
+        """What it costs to read a prompt in one piece more."""
+        measured = self.pieces.per_piece_ms
+        return measured if measured is not None else 1.0
 
     def prefill_ms(self, num_tokens: int) -> float:
         return num_tokens / self.prefill_tokens_per_ms
@@ -27,6 +65,7 @@ class Costs:
         return self.call_ms + nbytes / self.save_bytes_per_ms
 
     def saw_prefill(self, num_tokens: int, ms: float) -> None:
+        self.pieces.add(num_tokens, ms)
         if num_tokens >= _SMALLEST_TOKENS and ms > 0:
             self.prefill_tokens_per_ms += _WEIGHT * (num_tokens / ms - self.prefill_tokens_per_ms)
 

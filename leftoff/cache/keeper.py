@@ -40,11 +40,12 @@ class Keeper:
             return None
         return self._store.add_entry(tree, match, live.length, snapshot, logits)
 
-    def keep_all(self, tree: Trie, match: Match, live: Live) -> None:
-        """Everything up to the end of the live sequence, or as much of it as the budget allows."""
+    def keep_all(self, tree: Trie, match: Match, live: Live) -> bool:
+        """Everything up to the end of the live sequence, or as much of it as the budget allows. True if it was all."""
         for end in self._ends(match, live):
             if self._keep_until(tree, match, live, end):
-                return
+                return end == live.length
+        return False
 
     def _ends(self, match: Match, live: Live) -> Iterator[int]:
         """How far to keep, best first: all of it, else up to an earlier resume point."""

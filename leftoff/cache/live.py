@@ -20,7 +20,8 @@ class Live:
     is_slot: bool
     namespace: str = ""
     is_busy: bool = False
-    is_saved: bool = True
+    is_saved: bool = True  # as much of it as the budget allows
+    is_kept: bool = False  # all of it: nothing is lost if it leaves the engine
     last_used: float = 0.0
     length: int = 0
     _tokens: Tokens = field(default_factory=lambda: np.empty(_FIRST_CAPACITY, np.int32), repr=False)

@@ -7,7 +7,8 @@ Some positions are known to be shared or resumed from:
              every conversation           an edit     the next turn, if    regenerate
                                                       the reply changes
 
-and the place where a prompt leaves a known path, which is proven to be shared. Between them snapshots stand as close
+a blank line near the end of a long message, where a question may follow a document, and the place where a prompt
+leaves a known path, which is proven to be shared. Between them snapshots stand as close
 as costs little: a change in the middle of a long text then replays a short stretch. What turns out to be of no use is
 the first that the eviction takes. Replies get snapshots too, by the same measure.
 """
@@ -31,7 +32,7 @@ class Placement:
 
     def gap(self, snapshot_bytes: int, costs: Costs) -> int:
         """Tokens between snapshots inside a long stretch."""
-        cheap = costs.save_ms(snapshot_bytes) * costs.prefill_tokens_per_ms / self.overhead
+        cheap = (costs.save_ms(snapshot_bytes) + costs.cut_ms) * costs.prefill_tokens_per_ms / self.overhead
         bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
         return max(self.smallest_gap, int(min(cheap, bounded)))
 
@@ -45,7 +46,8 @@ class Placement:
 
         The last is the prompt's end.
         """
-        soft = {self._near(mark, resume) for mark in (prompt.header_end, prompt.last_user_start, *shared)}
+        marks = (prompt.header_end, prompt.last_user_start, *prompt.breaks, *shared)
+        soft = {self._near(mark, resume) for mark in marks}
         wanted = sorted(mark for mark in soft | {prompt.messages_end, prompt.length} if mark and resume <= mark)
         stops: list[int] = []
         last = resume

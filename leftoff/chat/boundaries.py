@@ -214,7 +214,7 @@ def _try(render: Render, messages: Sequence[MessageDict], generation_prompt: boo
 
 def _spans(found: _Found, messages: Sequence[MessageDict]) -> tuple[TextSpan, ...]:
     ordered = sorted((start, index) for index, start in found.starts.items() if start <= found.end)
-    ends = [*(start for start, _ in ordered[1:]), found.end]
+    ends = [*(start for start, _ in ordered[1:]), found.end] if ordered else []
     return tuple(
         TextSpan(str(messages[index].get("role")), start, end, index)
         for (start, index), end in zip(ordered, ends, strict=True)

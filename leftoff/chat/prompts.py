@@ -16,6 +16,11 @@ from leftoff.engine.vocabulary import Vocabulary
 __all__ = ["MessageDict", "PromptMaker", "TemplateError", "ToolDict"]
 
 
+_LONG_MESSAGE = 2000  # characters
+_SHORTEST_PARAGRAPH = 200
+_MOST_BREAKS = 2
+
+
 class PromptMaker:
     """One per model. Remembers the tokens of what it has seen, so that a turn costs only its new text."""
 
@@ -73,7 +78,20 @@ class PromptMaker:
         messages = tuple(
             Message(span.role, start, end) for span, start, end in zip(spans, positions, positions[1:], strict=False)
         )
-        return Prompt(tokens, messages)
+        breaks = [position + added for position in tokenised.positions(_blank_lines(text, spans))]
+        return Prompt(tokens, messages, tuple(breaks))
+
+
+def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:
+    """The last blank lines of a long last user message, where a question may follow the text it is about."""
+    last = next((span for span in reversed(spans) if span.role == "user"), None)
+    found: list[int] = []
+    if last is not None and last.end - last.start >= _LONG_MESSAGE:
+        position = text.rfind("\n\n", last.start, last.end)
+        while position >= 0 and len(found) < _MOST_BREAKS:
+            found.append(position + 2)
+            position = text.rfind("\n\n", last.start, position - _SHORTEST_PARAGRAPH)
+    return found[::-1]
 
 
 def _name(vocabulary: Vocabulary, token: int | None) -> str:

@@ -35,11 +35,11 @@ class Timings:
 
     @property
     def prompt_ms(self) -> float:
-        return 1000 * (self.first_token - self.started)
+        return 1000 * ((self.first_token or self.finished) - self.started)
 
     @property
     def generation_ms(self) -> float:
-        return 1000 * (self.finished - self.first_token)
+        return 1000 * (self.finished - (self.first_token or self.finished))
 
 
 class Sink(Protocol):
@@ -79,5 +79,4 @@ class Request:
     wants_logits: bool = False
     ignore_end: bool = False
     constraint: Constraint | None = None
-    use_cache: bool = True
     timings: Timings = field(default_factory=Timings)

@@ -14,13 +14,13 @@ from leftoff.scheduler.request import Finish, Request
 class Run:
     """Knows what comes next in its sequence. Decodes nothing itself."""
 
-    def __init__(self, request: Request, turn: Turn, engine: LlamaEngine) -> None:
+    def __init__(self, request: Request, turn: Turn, engine: LlamaEngine, sampler: Sampler) -> None:
         self.request = request
         self.turn = turn
         self.finish: Finish | None = None
         self.last_served = 0
         self._engine = engine
-        self._sampler: Sampler = engine.sampler(request.sampling)
+        self._sampler = sampler
         self._next = np.empty(1, np.int32)
         if request.sampling.has_penalties:
             self._sampler.accept(request.prompt.tokens)
@@ -43,10 +43,15 @@ class Run:
 
     def choose_from_kept(self, logits: Logits) -> None:
         """The prompt is known to its end, and so are the logits there: no compute at all."""
-        self._take(self._sampler.sample_from(self._masked(logits.copy())), logits)
+        if self._wants_none():
+            return
+        chosen = self._sampler.sample_from(self._masked(logits.copy()))
+        self._take(chosen, logits if self.request.wants_logits else None)
 
     def choose(self, row: int) -> None:
         """Samples the next token from the last batch and hands it out."""
+        if self._wants_none():
+            return
         wants_view = self.request.constraint is not None or self.request.wants_logits
         logits = self._engine.logits(row) if wants_view else None
         kept = logits.copy() if logits is not None and self.request.wants_logits else None
@@ -56,6 +61,12 @@ class Run:
 
     def close(self) -> None:
         self._sampler.close()
+
+    def _wants_none(self) -> bool:
+        """Some only want a prompt to be read."""
+        if self.request.max_tokens == 0:
+            self.finish = Finish.LENGTH
+        return self.request.max_tokens == 0
 
     def _masked(self, logits: Logits) -> Logits:
         if self.request.constraint is not None:

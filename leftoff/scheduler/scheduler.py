@@ -100,6 +100,11 @@ class Scheduler:
             return True
         return False
 
+    def fail_all(self, error: Exception) -> None:
+        """After an error that nobody foresaw: every running request ends with it, and the next ones find order."""
+        for run in list(self.runs):
+            self._close(run, Finish.FAILED, error)
+
     def cancel_all(self) -> None:
         with self._changed:
             self._cancelled.update(self._waiting, (run.request for run in self.runs))
@@ -113,8 +118,8 @@ class Scheduler:
             request = self._waiting.popleft()
             if self._is_worth_waiting(request):
                 self._waiting.append(request)
-            else:
-                self._start(request)
+            elif not self._start(request):
+                return
         # what was held back keeps its order: a full round has brought it back to where it was
 
     def _is_worth_waiting(self, request: Request) -> bool:
@@ -134,27 +139,26 @@ class Scheduler:
     def _resume(self, request: Request) -> int:
         return self.cache.preview(request.prompt, request.namespace)
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: Request) -> bool:
+        """False if running replies hold the cells it needs: it waits for one of them to end."""
         request.timings.started = time.perf_counter()
         try:
+            sampler = self.engine.sampler(request.sampling)
             turn = self.cache.begin(request.prompt, request.namespace)
-        except NoRoomError as error:
-            self._wait_for_room(request, error)
-            return
+        except EngineError as error:
+            if isinstance(error, NoRoomError) and self.runs:
+                self._waiting.appendleft(request)
+                return False
+            self._report_end(request, Finish.FAILED, error)
+            return True
         assert turn is not None
-        run = Run(request, turn, self.engine)
+        run = Run(request, turn, self.engine, sampler)
         run.last_served = self._step
         self.runs.append(run)
         request.sink.started(turn.report)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
-
-    def _wait_for_room(self, request: Request, error: NoRoomError) -> None:
-        """Running replies hold the cells: wait for one to end. With none running it will never fit."""
-        if self.runs:
-            self._waiting.appendleft(request)
-        else:
-            self._report_end(request, Finish.FAILED, error)
+        return True
 
     def _decode(self) -> None:
         runs = self._batch()

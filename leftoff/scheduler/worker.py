@@ -55,13 +55,23 @@ class Worker:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._run_calls()
-            if self.scheduler.step():
+            if self._work():
                 continue
-            self.scheduler.cache.save_idle()
             if self._calls.empty():
                 self.scheduler.wait(_IDLE_SECONDS)
         self.scheduler.cancel_all()
         self._run_calls()
+
+    def _work(self) -> bool:
+        """One step, or what is to be done between requests. No error ends the thread: the next request may fare better."""
+        try:
+            if self.scheduler.step():
+                return True
+            self.scheduler.cache.save_idle()
+        except Exception as error:
+            logger.exception("an unforeseen error on the engine's thread")
+            self.scheduler.fail_all(error)
+        return False
 
     def _run_calls(self) -> None:
         while not self._calls.empty():

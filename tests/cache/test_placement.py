@@ -113,8 +113,16 @@ def test_positions_rise_strictly_and_no_stretch_is_longer_than_a_gap_and_a_half(
 
 def test_dearer_snapshots_stand_further_apart() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=1e6, call_ms=0.0)
-    assert Placement().gap(10_000_000, costs) == 500, "10 ms are 2 % of 500 tokens"
-    assert Placement(overhead=0.04).gap(10_000_000, costs) == 250
+    assert Placement().gap(10_000_000, costs) == 550, "10 ms to copy and 1 ms to pause are 2 % of 550 tokens"
+    assert Placement(overhead=0.04).gap(10_000_000, costs) == 275
+
+
+def test_a_pause_that_costs_much_keeps_snapshots_apart() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0)
+    for num_tokens in (64, 512, 64, 512, 128, 256):
+        costs.saw_prefill(num_tokens, 8.0 + num_tokens)
+    assert costs.cut_ms == pytest.approx(8.0)
+    assert Placement().gap(1, costs) > 350
 
 
 def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
