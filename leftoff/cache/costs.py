@@ -29,6 +29,10 @@ class PieceCost:
         self.tokens_ms = _MEMORY * self.tokens_ms + num_tokens * ms
 
     @property
+    def mean_tokens(self) -> float:
+        return self.tokens / self.weight if self.weight else 0.0
+
+    @property
     def per_piece_ms(self) -> float | None:
         """None until pieces of different sizes have been seen."""
         variance = self.weight * self.tokens_squared - self.tokens**2

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from leftoff.cache.costs import Costs
 from leftoff.core import Prompt
 
+_TRIAL = 4
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -32,6 +34,9 @@ class Placement:
 
     def gap(self, snapshot_bytes: int, costs: Costs) -> int:
         """Tokens between snapshots inside a long stretch."""
+        if costs.pieces.per_piece_ms is None and costs.pieces.mean_tokens:
+            # Only pieces of different sizes show what a pause costs: after small ones, try larger ones.
+            return self.smallest_gap * (_TRIAL if costs.pieces.mean_tokens < 2 * self.smallest_gap else 1)
         cheap = (costs.save_ms(snapshot_bytes) + costs.cut_ms) * costs.prefill_tokens_per_ms / self.overhead
         bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
         return max(self.smallest_gap, int(min(cheap, bounded)))

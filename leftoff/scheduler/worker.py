@@ -63,7 +63,7 @@ class Worker:
         self._run_calls()
 
     def _work(self) -> bool:
-        """One step, or what is to be done between requests. No error ends the thread: the next request may fare better."""
+        """One step, or what is to be done between requests. No error ends the thread: the next may fare better."""
         try:
             if self.scheduler.step():
                 return True

@@ -65,8 +65,8 @@ def needed_bytes(office: Office) -> int:
     """The header once, each tail once, and the snapshots that are asked for.
 
     Those are one per gap inside the header and one at its end, which all chats share; and per turn four: at the end of
-    the last message, at the end of the prompt (with its logits), in the middle of the reply and at its end. The start of
-    the user's message is the end of the header, or close behind the reply before it.
+    the last message, at the end of the prompt (with its logits), in the middle of the reply and at its end. The start
+    of the user's message is the end of the header, or close behind the reply before it.
     """
     gap = Placement().gap(SNAPSHOT_BYTES, costs())
     in_header = sum(1 for _ in range(gap, HEADER - gap // 2 + 1, gap)) + 1
