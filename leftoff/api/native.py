@@ -9,7 +9,6 @@ from leftoff import __version__
 from leftoff.api.body import read_body
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.errors import ApiError, stopping
-from leftoff.api.generation import DEFAULT_SAMPLING
 from leftoff.api.messages import ChatFields
 from leftoff.api.native_types import (
     DefaultSettings,
@@ -29,6 +28,7 @@ from leftoff.api.orders import make_orders
 from leftoff.api.raw_prompts import RawPrompts, token_ids
 from leftoff.api.replies import answer, json_response
 from leftoff.api.reply import ReplyStream
+from leftoff.api.sampling import DEFAULT_SAMPLING
 from leftoff.api.service import Service
 from leftoff.cache.live import Live
 from leftoff.scheduler.run import Run

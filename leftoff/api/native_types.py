@@ -38,13 +38,27 @@ class GenerationSettings(Struct):
     max_tokens: int
     seed: int
     temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
     repeat_last_n: int
     repeat_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: list[str]
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
     stop: list[str]
     ignore_eos: bool
     stream: bool

@@ -2,17 +2,16 @@
 
 import ctypes as C
 import secrets
-from collections.abc import Iterator
 
 import numpy as np
 
 from leftoff.core import Logits, Sampling, Tokens
 from leftoff.engine import abi
 from leftoff.engine.context import Context
+from leftoff.engine.links import Links
 from leftoff.engine.model import Model
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-_MOST_REMEMBERED = 1 << 20  # llama.cpp allocates room for all of them at once, and dies where it cannot
 
 
 class Sampler:
@@ -23,7 +22,7 @@ class Sampler:
         self._vocabulary = model.vocabulary
         self.seed = secrets.randbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain: int | None = self._dll.llama_sampler_chain_init(self._dll.llama_sampler_chain_default_params())
-        for link in self._links(sampling):
+        for link in Links(model, sampling, self.seed):
             self._dll.llama_sampler_chain_add(self._chain, link)
 
     def close(self) -> None:
@@ -53,39 +52,7 @@ class Sampler:
         candidates["p"] = 0
         array = abi.Candidates(candidates.ctypes.data, candidates.size, -1, False)
         self._dll.llama_sampler_apply(self._chain, C.byref(array))
-        # the chain may sort the candidates in place or point at a buffer of its own
+        # the chain may sort the candidates in place, cut off the first ones, or point at a buffer of its own
         chosen = C.cast(array.data + array.selected * _CANDIDATE.itemsize, C.POINTER(C.c_int32))[0]
         self._dll.llama_sampler_accept(self._chain, chosen)
         return int(chosen)
-
-    def _links(self, sampling: Sampling) -> Iterator[int]:
-        """In llama-server's order: what changes logits, what narrows the choice, what chooses."""
-        dll = self._dll
-        if sampling.logit_bias:
-            yield self._logit_bias(sampling.logit_bias)
-        if sampling.has_penalties:
-            yield dll.llama_sampler_init_penalties(
-                self._vocabulary.size,
-                min(sampling.repeat_last_n, _MOST_REMEMBERED),
-                sampling.repeat_penalty,
-                sampling.frequency_penalty,
-                sampling.presence_penalty,
-            )
-        if sampling.is_greedy:
-            yield dll.llama_sampler_init_greedy()
-            return
-        if sampling.top_k > 0:
-            yield dll.llama_sampler_init_top_k(min(sampling.top_k, self._vocabulary.size))
-        if sampling.top_p < 1.0:
-            yield dll.llama_sampler_init_top_p(sampling.top_p, 1)
-        if sampling.min_p > 0.0:
-            yield dll.llama_sampler_init_min_p(sampling.min_p, 1)
-        yield dll.llama_sampler_init_temp(sampling.temperature)
-        yield dll.llama_sampler_init_dist(self.seed)
-
-    def _logit_bias(self, biases: tuple[tuple[int, float], ...]) -> int:
-        for token, _ in biases:
-            self._vocabulary.check_id(token)
-        array = (abi.LogitBias * len(biases))(*(abi.LogitBias(token, bias) for token, bias in biases))
-        link: int = self._dll.llama_sampler_init_logit_bias(self._vocabulary.size, len(biases), array)
-        return link

@@ -9,6 +9,7 @@ import pytest
 from leftoff.core import Logits, Sampling
 from leftoff.engine.errors import InputError
 from leftoff.engine.llama import LlamaEngine, Work
+from tests.engine.draws import draw
 from tests.engine.scenario import prompt
 
 pytestmark = pytest.mark.parametrize("engine", ["llama"], indirect=True)
@@ -19,11 +20,6 @@ PENALTIES = Sampling(repeat_penalty=1.3, frequency_penalty=0.4, presence_penalty
 
 def some_logits(engine: LlamaEngine, seed: int = 1) -> Logits:
     return np.random.default_rng(seed).normal(0, 3, engine.model.vocabulary.size).astype(np.float32)
-
-
-def draw(engine: LlamaEngine, sampling: Sampling, logits: Logits, count: int = 1) -> list[int]:
-    sampler = engine.sampler(sampling)
-    return [sampler.sample_from(logits) for _ in range(count)]
 
 
 def penalised(logits: Logits, past: list[int], sampling: Sampling) -> Logits:
@@ -94,7 +90,7 @@ def test_only_the_best_tokens_are_chosen_from(engine: LlamaEngine) -> None:
     assert {*draw(engine, replace(hot, min_p=0.2), logits, 300)} == {0, 1, 2}  # 2/8 of the best, 1/8 is too little
 
 
-@pytest.mark.parametrize("top_k", [2**31, 2**32 + 1, -5])
+@pytest.mark.parametrize("top_k", [2**31 - 1, 10**6, 0, -1])
 def test_a_top_k_beyond_the_vocabulary_leaves_all_tokens(engine: LlamaEngine, top_k: int) -> None:
     flat = np.zeros(engine.model.vocabulary.size, np.float32)
     assert len({*draw(engine, replace(WARM, top_k=top_k), flat, 50)}) > 20
@@ -154,6 +150,7 @@ def test_penalties_over_no_tokens_change_nothing(engine: LlamaEngine) -> None:
 def test_penalties_over_more_tokens_than_memory_holds_do_not_kill_the_process(engine: LlamaEngine) -> None:
     logits = some_logits(engine)
     endless = draw(engine, replace(PENALTIES, repeat_last_n=2**31 - 1), logits, 100)
+    assert endless == draw(engine, replace(PENALTIES, repeat_last_n=-1), logits, 100)
     assert endless == draw(engine, replace(PENALTIES, repeat_last_n=100), logits, 100)
     assert endless != draw(engine, replace(PENALTIES, repeat_last_n=3), logits, 100)
 
@@ -171,6 +168,10 @@ def test_unknown_tokens_are_not_counted(engine: LlamaEngine) -> None:
         replace(WARM, temperature=1.5),
         replace(WARM, top_k=20, top_p=0.9, min_p=0.02),
         replace(PENALTIES, temperature=1.2, seed=9, logit_bias=((3, 4.0), (300, -np.inf))),
+        replace(WARM, temperature=1.5, dynatemp_range=0.7, typical_p=0.9, top_n_sigma=2.0, dry_multiplier=0.8),
+        replace(WARM, temperature=1.5, xtc_probability=0.5, xtc_threshold=0.01, top_k=50),
+        replace(WARM, mirostat=1),
+        replace(WARM, mirostat=2, logit_bias=((300, -np.inf),)),
     ],
 )
 def test_kept_logits_give_the_tokens_that_the_batch_would_have(engine: LlamaEngine, sampling: Sampling) -> None:
@@ -186,11 +187,18 @@ def test_kept_logits_give_the_tokens_that_the_batch_would_have(engine: LlamaEngi
     assert len({*chosen}) > 5
 
 
+UNSIGNED = ["temperature", "dynatemp_range", "dynatemp_exponent", "dry_multiplier", "mirostat_tau", "mirostat_eta"]
+SHARES = ["top_p", "min_p", "typical_p", "xtc_probability", "xtc_threshold"]
+SIGNED = ["frequency_penalty", "presence_penalty", "top_n_sigma"]
 BAD = [
-    *(("temperature", value) for value in (-0.1, np.inf, np.nan)),
-    *((name, value) for name in ("top_p", "min_p") for value in (-0.1, 1.1, np.nan)),
+    *((name, value) for name in UNSIGNED for value in (-0.1, np.inf, np.nan)),
+    *((name, value) for name in SHARES for value in (-0.1, 1.1, np.nan)),
+    *((name, value) for name in SIGNED for value in (np.inf, -np.inf, np.nan)),
     *(("repeat_penalty", value) for value in (0.0, -1.0, np.inf, np.nan)),
-    *((name, value) for name in ("frequency_penalty", "presence_penalty") for value in (np.inf, -np.inf, np.nan)),
+    *(("dry_base", value) for value in (0.9, np.inf, np.nan)),
+    *((name, value) for name in ("top_k", "repeat_last_n", "dry_penalty_last_n") for value in (-2, 2**31, 1.5)),
+    *(("dry_allowed_length", value) for value in (-1, 2**31, 2.0)),
+    *(("mirostat", value) for value in (-1, 3, 1.0)),
 ]
 
 
@@ -200,3 +208,24 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: float) -> Non
     assert name in {field.name for field in fields(Sampling)}
     with pytest.raises(ValueError, match=f"^{name} is {value}"):
         Sampling(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("bias", [np.nan, np.inf, 1e300, -1e300])
+def test_a_bias_is_a_number_or_forbids(bias: float) -> None:
+    with pytest.raises(ValueError, match=r"^logit_bias is .* for token 3"):
+        Sampling(logit_bias=((2, -np.inf), (3, bias)))
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("names", [("top_k", "magic"), ("top_k", "top_k"), ("infill",)])
+def test_samplers_are_known_and_named_once(names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^samplers has"):
+        Sampling(samplers=names)
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("breakers", [("",), ("a\0b",), ("é" * 21,), ("x",) * 17])
+def test_breakers_are_short_texts(breakers: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^dry_sequence_breakers has"):
+        Sampling(dry_sequence_breakers=breakers)

@@ -1,0 +1,118 @@
+"""How the next token is chosen, on the wire: llama-server's fields, which all dialects take, and what they mean here.
+
+Where a request is silent, llama-server's defaults hold: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, all else
+off. `null` is silence too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from leftoff.api.errors import ApiError, bad_field, not_yet
+from leftoff.core import SAMPLERS, Sampling
+from leftoff.engine.vocabulary import Vocabulary
+
+DEFAULT_SAMPLING = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0, le=1e6)]
+Signed = Annotated[float, Meta(ge=-1e6, le=1e6)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Limit = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: as many as there are
+
+_LETTERS = dict(zip("edskypmxt", SAMPLERS, strict=True))
+_SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
+    "temp": "temperature",
+    "typ": "typ_p",
+    "typicalp": "typ_p",
+    "nucleus": "top_p",
+}
+_MOST_DIGITS = 20
+_NO_SAMPLER = "adaptivep"  # clients name it among the others; what turns it on is its target
+
+
+class SamplingFields(Struct, kw_only=True):
+    temperature: Amount | None = None
+    dynatemp_range: Amount | None = None
+    dynatemp_exponent: Amount | None = None
+    top_k: Limit | None = None
+    top_p: Share | None = None
+    min_p: Share | None = None
+    typical_p: Share | None = None
+    top_n_sigma: Signed | None = None
+    xtc_probability: Share | None = None
+    xtc_threshold: Share | None = None
+    repeat_penalty: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
+    repeat_last_n: Limit | None = None
+    frequency_penalty: Signed | None = None
+    presence_penalty: Signed | None = None
+    dry_multiplier: Amount | None = None
+    dry_base: Amount | None = None  # below 1: the default, as in llama-server
+    dry_allowed_length: Count | None = None
+    dry_penalty_last_n: Limit | None = None
+    dry_sequence_breakers: list[str] | None = None
+    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
+    mirostat_tau: Amount | None = None
+    mirostat_eta: Amount | None = None
+    adaptive_target: float | None = None
+    logit_bias: dict[str, Signed | bool] | list[tuple[int | str, Signed | bool]] | None = None
+    samplers: list[str] | str | None = None  # names, or llama-server's letters for them
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None  # -1: another one each time
+
+    def sampling(self, vocabulary: Vocabulary, context_tokens: int) -> Sampling:
+        if self.adaptive_target is not None and self.adaptive_target >= 0:
+            raise not_yet("adaptive_target", self.adaptive_target, "leave it out, or below 0")
+        given = {field.name: getattr(self, field.name) for field in fields(Sampling)}
+        given["logit_bias"] = tuple(self._biases(vocabulary))
+        given["seed"] = None if self.seed == -1 else self.seed
+        for name in ("repeat_last_n", "dry_penalty_last_n"):
+            given[name] = context_tokens if given[name] == -1 else given[name]
+        if self.dry_base is not None and self.dry_base < 1:
+            given["dry_base"] = None
+        if self.dry_sequence_breakers is not None:
+            given["dry_sequence_breakers"] = tuple(self.dry_sequence_breakers)
+        if self.samplers is not None:
+            given["samplers"] = tuple(_names_of(self.samplers))
+        return _checked({name: value for name, value in given.items() if value is not None})
+
+    def _biases(self, vocabulary: Vocabulary) -> Iterator[tuple[int, float]]:
+        """A token may be given as its id, as its id in letters, or as text, which stands for all of its tokens."""
+        pairs = self.logit_bias.items() if isinstance(self.logit_bias, dict) else self.logit_bias or ()
+        for key, bias in pairs:
+            value = float(bias) if not isinstance(bias, bool) else _banned(key, bias)
+            for token in _tokens_of(key, vocabulary):
+                yield token, value
+
+
+def _checked(given: dict[str, Any]) -> Sampling:
+    try:
+        return replace(DEFAULT_SAMPLING, **given)
+    except ValueError as error:  # which begins with the name of the field
+        raise ApiError(400, str(error), param=str(error).partition(" ")[0]) from error
+
+
+def _names_of(samplers: list[str] | str) -> Iterator[str]:
+    if isinstance(samplers, str):
+        yield from (_LETTERS.get(letter, letter) for letter in samplers)
+        return
+    for name in samplers:
+        plain = name.lower().replace("-", "").replace("_", "")
+        if plain != _NO_SAMPLER:
+            yield _SPELLINGS.get(plain, name)
+
+
+def _banned(key: int | str, bias: bool) -> float:
+    if bias:
+        raise bad_field("logit_bias", f"{key!r} is true: give a number, or false to forbid the token")
+    return float("-inf")
+
+
+def _tokens_of(key: int | str, vocabulary: Vocabulary) -> list[int]:
+    if isinstance(key, str) and not key.removeprefix("-").isdecimal():
+        return [int(token) for token in vocabulary.tokenize(key)]
+    is_number = isinstance(key, int) or len(key) <= _MOST_DIGITS
+    if not is_number or not 0 <= int(key) < vocabulary.size:
+        raise bad_field("logit_bias", f"token {key} is not in the vocabulary of {vocabulary.size} tokens")
+    return [int(key)]
