@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -44,10 +45,9 @@ class Service:
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
         self.settings = settings
         model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
-        self.engine = LlamaEngine(model, _context_settings(model, settings))
-        self.cache = Cache(self.engine.memory, num_slots=settings.slots, budget_bytes=settings.ram * MIB)
-        self.scheduler = Scheduler(self.engine, self.cache, Limits(queue=settings.queue))
-        self.worker = Worker(self.scheduler)
+        self.worker = Worker(partial(_scheduler, model, settings))
+        self.scheduler = self.worker.scheduler
+        self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
         self.prompts = PromptMaker(model, _template(settings))
         self._chat = Chat(self.prompts, self.context_tokens, rules=_rules(settings), overflow=_overflow(settings))
         self.journal = Journal(model.vocabulary, settings.reports)
@@ -56,7 +56,6 @@ class Service:
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
         # One thread: what remembers the tokens of texts is not made for two.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="leftoff-prompts")
-        self.worker.start()
 
     def close(self) -> None:
         self._reader.shutdown(cancel_futures=True)
@@ -160,6 +159,12 @@ class Service:
         room = self.context_tokens - order.prompt.length
         wanted = order.max_tokens if order.max_tokens is not None else self.settings.max_tokens
         return room if wanted < 0 else min(wanted, room)
+
+
+def _scheduler(model: Model, settings: Settings) -> Scheduler:
+    engine = LlamaEngine(model, _context_settings(model, settings))
+    cache = Cache(engine.memory, num_slots=settings.slots, budget_bytes=settings.ram * MIB)
+    return Scheduler(engine, cache, Limits(queue=settings.queue))
 
 
 def _context_settings(model: Model, settings: Settings) -> ContextSettings:

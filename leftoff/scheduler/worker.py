@@ -1,4 +1,8 @@
-"""The engine's thread: steps the scheduler while there is work, and puts things in order while there is none."""
+"""The engine's thread: steps the scheduler while there is work, and puts things in order while there is none.
+
+The engine is made on it too. llama.cpp's threads belong to the thread that called it first, and wait for work by
+spinning; a second caller would get a second set, more threads than cores, and decode at half the speed.
+"""
 
 import logging
 import queue
@@ -16,16 +20,16 @@ _IDLE_SECONDS = 1.0
 
 
 class Worker:
-    """Starts with `start`, ends with `stop`. Everything that touches engine or cache goes through it."""
+    """Lives from its making to `stop`. Everything that touches engine or cache goes through it."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(self, make: Callable[[], Scheduler]) -> None:
+        """`make` runs on the new thread; what it raises is raised here."""
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leftoff-engine", daemon=True)
-
-    def start(self) -> None:
+        made: Future[Scheduler] = Future()
+        self._thread = threading.Thread(target=self._run, args=(make, made), name="leftoff-engine", daemon=True)
         self._thread.start()
+        self.scheduler: Scheduler = made.result()
 
     def stop(self) -> None:
         """Ends the thread after the present step. Running requests are cancelled."""
@@ -52,25 +56,31 @@ class Worker:
         self.scheduler.wake()
         return future
 
-    def _run(self) -> None:
+    def _run(self, make: Callable[[], Scheduler], made: Future[Scheduler]) -> None:
+        try:
+            scheduler = make()
+        except BaseException as error:
+            made.set_exception(error)
+            return
+        made.set_result(scheduler)
         while not self._stopping.is_set():
             self._run_calls()
-            if self._work():
+            if self._work(scheduler):
                 continue
             if self._calls.empty():
-                self.scheduler.wait(_IDLE_SECONDS)
-        self.scheduler.cancel_all()
+                scheduler.wait(_IDLE_SECONDS)
+        scheduler.cancel_all()
         self._run_calls()
 
-    def _work(self) -> bool:
+    def _work(self, scheduler: Scheduler) -> bool:
         """One step, or what is to be done between requests. No error ends the thread: the next may fare better."""
         try:
-            if self.scheduler.step():
+            if scheduler.step():
                 return True
-            self.scheduler.cache.save_idle()
+            scheduler.cache.save_idle()
         except Exception as error:
             logger.exception("an unforeseen error on the engine's thread")
-            self.scheduler.fail_all(error)
+            scheduler.fail_all(error)
         return False
 
     def _run_calls(self) -> None:
