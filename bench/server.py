@@ -51,7 +51,8 @@ class Client:
     """One server, asked over HTTP."""
 
     def __init__(self, url: str) -> None:
-        self._http = httpx.AsyncClient(base_url=url, timeout=600)
+        # llama-server closes idle connections after seconds, just when the next request may be on its way
+        self._http = httpx.AsyncClient(base_url=url, timeout=600, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def complete(self, tokens: list[int], num_reply: int) -> Measured:
         body = {

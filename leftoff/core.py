@@ -147,6 +147,11 @@ class Sampling:
         return self.top_k == 1 or (is_cold and not may_drop_the_likeliest)
 
     @property
+    def takes_the_likeliest(self) -> bool:
+        """Whether it is simply the token with the highest logit."""
+        return self.is_greedy and not self.has_penalties and not self.logit_bias
+
+    @property
     def has_xtc(self) -> bool:
         return self.xtc_probability > 0.0 and self.xtc_threshold <= 0.5
 

@@ -30,6 +30,7 @@ class Placement:
     smallest_gap: int = 64
     smallest_reply_gap: int = 32
     longest_replay_ms: float = 2000.0
+    piece_tokens: int = 512  # what the scheduler reads at once
     slack: int = 16  # a position this close behind the resume point is not worth a cut of its own
 
     def gap(self, snapshot_bytes: int, costs: Costs) -> int:
@@ -39,7 +40,9 @@ class Placement:
             return self.smallest_gap * (_TRIAL if costs.pieces.mean_tokens < 2 * self.smallest_gap else 1)
         cheap = (costs.save_ms(snapshot_bytes) + costs.cut_ms) * costs.prefill_tokens_per_ms / self.overhead
         bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
-        return max(self.smallest_gap, int(min(cheap, bounded)))
+        gap = max(self.smallest_gap, int(min(cheap, bounded)))
+        # prompts are read in pieces anyway: where snapshots stand far apart, they stand at the ends of pieces
+        return gap if gap < self.piece_tokens else -(-gap // self.piece_tokens) * self.piece_tokens
 
     def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int:
         """Tokens between snapshots inside a reply: clients shorten replies, and go on from the middle of them."""

@@ -77,6 +77,7 @@ class Context:
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
         self.scratch = settings.num_sequences  # one sequence more than callers see
         self._batch = _BatchBuffers(self.batch_tokens)
+        self._logits_type = C.c_float * model.vocabulary.size
         self._cancelled = C.create_string_buffer(16)
         self._watch_for_cancel()
 
@@ -120,8 +121,7 @@ class Context:
         """The logits of one row of the last batch, as they lie in llama.cpp: valid until the next decode."""
         self._batch.check_row(row)
         address = self._dll.llama_get_logits_ith(self.handle, row)
-        pointer = C.cast(address, C.POINTER(C.c_float))
-        return np.ctypeslib.as_array(pointer, (self.model.vocabulary.size,))
+        return np.frombuffer(memoryview(self._logits_type.from_address(address)), np.float32)
 
     def sample(self, chain: int, row: int) -> int:
         self._batch.check_row(row)

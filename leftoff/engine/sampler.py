@@ -20,6 +20,7 @@ class Sampler:
     def __init__(self, model: Model, sampling: Sampling) -> None:
         self._dll = model.library.dll
         self._vocabulary = model.vocabulary
+        self._takes_the_likeliest = sampling.takes_the_likeliest
         self.seed = secrets.randbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain: int | None = self._dll.llama_sampler_chain_init(self._dll.llama_sampler_chain_default_params())
         for link in Links(model, sampling, self.seed):
@@ -41,6 +42,8 @@ class Sampler:
 
     def sample(self, context: Context, row: int) -> int:
         """Chooses from a row of the last batch, and remembers the choice."""
+        if self._takes_the_likeliest:  # llama.cpp would first make a list of the whole vocabulary
+            return int(context.logits(row).argmax())
         assert self._chain is not None
         return context.sample(self._chain, row)
 

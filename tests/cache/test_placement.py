@@ -113,7 +113,8 @@ def test_positions_rise_strictly_and_no_stretch_is_longer_than_a_gap_and_a_half(
 
 def test_dearer_snapshots_stand_further_apart() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=1e6, call_ms=0.0)
-    assert Placement().gap(10_000_000, costs) == 550, "10 ms to copy and 1 ms to pause are 2 % of 550 tokens"
+    assert Placement(piece_tokens=1).gap(10_000_000, costs) == 550, "10 ms to copy and 1 ms to pause: 2 % of 550 tokens"
+    assert Placement(piece_tokens=512).gap(10_000_000, costs) == 1024, "two whole pieces"
     assert Placement(overhead=0.04).gap(10_000_000, costs) == 275
 
 
