@@ -11,6 +11,8 @@ from contextlib import suppress
 
 Letter = Callable[[], None]
 
+_CLOSELY_SECONDS = 0.006
+
 
 class Mailbox:
     """Letters are opened on the loop, in the order in which they were put in."""
@@ -29,6 +31,12 @@ class Mailbox:
                 self._loop.call_soon_threadsafe(self._open_all)
 
     def _open_all(self) -> None:
-        self._is_called = False  # first: a letter that comes from now on calls again
+        """The first letter is opened at once; those that follow it closely wait to be opened together."""
+        if not self._letters:
+            self._is_called = False  # before the last look: a letter that comes from now on calls again
+            if not self._letters:
+                return
+            self._is_called = True
         while self._letters:
             self._letters.popleft()()
+        self._loop.call_later(_CLOSELY_SECONDS, self._open_all)
