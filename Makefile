@@ -26,8 +26,10 @@ lint: $(READY) ## check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(READY) ## measure the engine: cost per step, bandwidths, rates
+bench: $(READY) ## measure the engine, the cache and the eviction policies
 	@$(BIN)/python -m bench.engine
+	@$(BIN)/python -m bench.cache
+	@$(BIN)/python -m bench.policies
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -61,9 +61,10 @@ def _show(engine: LlamaEngine, cost: StepCost, comparisons: Sequence[Comparison]
         return
     console = Console(markup=False, highlight=False)
     console.print(_table(f"{name} · {kind} · {threads} threads", comparisons))
-    verdict = "reached" if cost.python_us < _GOAL_US else "missed"
-    console.print(f"Python per decode step: {cost.python_us:.0f} µs (goal: under {_GOAL_US} µs, {verdict}).")
-    console.print(f"As the difference to the bare loop: {cost.difference_us:.0f} µs.")
+    verdict = "reached" if cost.difference_us < _GOAL_US else "missed"
+    over = f"A decode step takes {cost.difference_us:.0f} µs more than the bare loop's"
+    console.print(f"{over} (goal: under {_GOAL_US} µs, {verdict}).")
+    console.print(f"Of it, {cost.python_us:.0f} µs pass outside llama.cpp, choosing the likeliest token included.")
 
 
 def _table(title: str, comparisons: Sequence[Comparison]) -> Table:

@@ -9,6 +9,7 @@ import pytest
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
+from leftoff.cache.policy import Policy
 from leftoff.cache.report import Reason, ReuseReport
 from leftoff.core import Message, Prompt
 from leftoff.engine.base import MemoryKind
@@ -34,11 +35,11 @@ def costs() -> Costs:
 class Office:
     """Sixteen chats take turns on one slot."""
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, policy: Policy | None = None) -> None:
         memory = RoomyChainMemory(
             MemoryKind.HYBRID, 1, bytes_per_token=BYTES_PER_TOKEN, fixed_snapshot_bytes=SNAPSHOT_BYTES
         )
-        self.cache = Cache(memory, num_slots=1, budget_bytes=budget_bytes, costs=costs())
+        self.cache = Cache(memory, num_slots=1, budget_bytes=budget_bytes, costs=costs(), policy=policy)
         self.driver = Driver(self.cache, memory, chunk=512)
         self.reports: list[ReuseReport] = []
         self.tail_tokens = 0
