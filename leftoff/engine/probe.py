@@ -14,7 +14,9 @@ from leftoff.engine.base import MemoryKind
 from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError
 from leftoff.engine.layout import HEADER_BYTES, Layout, learn_layout
-from leftoff.engine.memory import LlamaMemory, PagedMemory, SnapshotSize, WholeMemory
+from leftoff.engine.memory import LlamaMemory, SnapshotSize
+from leftoff.engine.paged import PagedMemory
+from leftoff.engine.whole import WholeMemory
 
 _HALF = 8
 _WHOLE = 2 * _HALF
