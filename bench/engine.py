@@ -64,7 +64,7 @@ def _show(engine: LlamaEngine, cost: StepCost, comparisons: Sequence[Comparison]
     verdict = "reached" if cost.difference_us < _GOAL_US else "missed"
     over = f"A decode step takes {cost.difference_us:.0f} µs more than the bare loop's"
     console.print(f"{over} (goal: under {_GOAL_US} µs, {verdict}).")
-    console.print(f"Of it, {cost.python_us:.0f} µs pass outside llama.cpp, choosing the likeliest token included.")
+    console.print(f"Its time outside llama.cpp is {cost.python_us:.0f} µs, choosing the likeliest token included.")
 
 
 def _table(title: str, comparisons: Sequence[Comparison]) -> Table:
