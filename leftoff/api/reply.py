@@ -91,17 +91,12 @@ class ReplyStream:
         self._send_progress(self.report, num_read)
 
     def token(self, token: int, logits: Logits | None) -> bool:
-        if self.request.max_tokens == 0:  # only the prompt was to be read
-            self.request.timings.num_generated = 0
-            return False
         num_top = self.order.num_logprobs
         chosen, top = _chances(token, logits, num_top) if logits is not None and num_top is not None else (None, ())
         self._send(Piece(token, self._text.push(token), chosen, top))
         return not self._text.is_stopped
 
     def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
-        if self.request.max_tokens == 0 and finish is Finish.STOPPED:
-            finish = Finish.LENGTH
         if self.report is not None:
             self._service.record(self.id, self.order, self.report, finish, timings)
         self._ended = True
