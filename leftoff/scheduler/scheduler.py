@@ -128,8 +128,9 @@ class Scheduler:
             if not run.is_reading or run.request.namespace != request.namespace:
                 continue
             common = common_prefix(run.turn.prompt.tokens.tobytes(), request.prompt.tokens.tobytes())
-            ahead = common - max(run.turn.position, self._resume(request))
-            if ahead >= (1 if request in self._held else self.limits.worth_waiting_tokens):
+            enough = 1 if request in self._held else self.limits.worth_waiting_tokens
+            # the plan is asked last: it is the dear part, and this is asked at every step
+            if common - run.turn.position >= enough and common - self._resume(request) >= enough:
                 run.turn.add_stop(common)
                 self._held.add(request)
                 return True
