@@ -1,0 +1,55 @@
+"""What a reply is made of, in the order in which it was written.
+
+A parser turns the text of a reply into parts as it comes. Parts of one kind that follow each other belong together:
+whoever wants the whole joins them.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Words for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Words the model wrote for itself."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """A tool is called. Calls are counted from 0 within a reply."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """Some more of a call's arguments: all of them together are one JSON object, as text."""
+
+    index: int
+    text: str
+
+
+Part = Content | Reasoning | CallStart | CallArguments
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """A whole reply, part by part joined."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
