@@ -11,7 +11,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "leftoff"
 
 # From the top down.
-ORDER = ("__main__", "cli", "bench", "api", "session", "chat", "scheduler", "cache", "engine", "hub", "config", "core")
+ORDER = (
+    *("__main__", "cli", "bench", "simulate", "api", "session", "chat", "grammar"),
+    *("scheduler", "cache", "engine", "hub", "config", "core"),
+)
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.base", "leftoff.engine.errors"}
 MAX_LINES = 400
