@@ -17,6 +17,7 @@ from rich.table import Table
 
 from bench.paper import PaperMemory
 from leftoff.cache.cache import Cache
+from leftoff.cache.found import Found
 from leftoff.cache.plan import Planner
 from leftoff.cache.policy import POLICIES
 from leftoff.cache.store import Store
@@ -110,7 +111,7 @@ def time_planning(forest: Forest) -> list[Timing]:
     for live in lives:
         live.replace(forest.long[:HEADER], "")
     matching = median_ms(lambda: tree.match(tokens))
-    planning = median_ms(lambda: planner.best(tokens, tree.match(tokens), lives))
+    planning = median_ms(lambda: planner.best(tokens, Found(tree.match(tokens)), lives))
     for live in lives:
         live.length = 0
     return [

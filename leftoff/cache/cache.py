@@ -6,29 +6,47 @@ read. It decodes nothing: whoever drives the engine does, between `begin` and `f
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from leftoff.cache.cargo import Cargo
 from leftoff.cache.costs import Costs
+from leftoff.cache.disk import DiskTier
+from leftoff.cache.entry import Entry
+from leftoff.cache.fetch import Fetch
+from leftoff.cache.found import Found
 from leftoff.cache.keeper import Keeper
 from leftoff.cache.live import Live, LiveTable
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Planner, Way
 from leftoff.cache.policy import GreedyDual, Policy
-from leftoff.cache.report import Knowledge, explain
+from leftoff.cache.report import Knowledge, ReuseReport, explain
+from leftoff.cache.shelf import Shelf
+from leftoff.cache.source import EngineSource
 from leftoff.cache.store import Clock, Store
-from leftoff.cache.trie import Match, Trie
+from leftoff.cache.tier import Tier
+from leftoff.cache.trie import Trie
 from leftoff.cache.turn import Turn
 from leftoff.core import Logits, Prompt, Tokens
-from leftoff.engine.base import Memory, MemoryKind, PagePart
+from leftoff.engine.base import Memory, MemoryKind
 from leftoff.engine.errors import EngineError, NoRoomError
 
 PAGE_TOKENS = 256
 SEEN_TOKENS = 16 << 20  # remembered for the report once their data is gone: 64 MiB
 
 
+@dataclass(frozen=True)
+class Disk:
+    """A second tier: where it is kept, and how many bytes it may have."""
+
+    shelf: Shelf
+    budget_bytes: int
+    policy: Policy = field(default_factory=GreedyDual)
+
+
 class Cache:
-    """A tree per namespace, one byte budget, and the live sequences of one engine. Belongs to the engine's thread."""
+    """Trees in RAM and perhaps on disk, and the live sequences of one engine. Belongs to the engine's thread."""
 
     def __init__(
         self,
@@ -36,6 +54,7 @@ class Cache:
         *,
         num_slots: int,
         budget_bytes: int,
+        disk: Disk | None = None,
         policy: Policy | None = None,
         placement: Placement | None = None,
         costs: Costs | None = None,
@@ -45,47 +64,67 @@ class Cache:
     ) -> None:
         self.memory = memory
         self.costs = costs or Costs()
-        self.store = Store("RAM", budget_bytes, policy or GreedyDual(), clock)
+        self.ram = Tier("RAM", budget_bytes, policy or GreedyDual(), clock)
         self.lives = LiveTable(memory, num_slots, clock)
-        self.trees: dict[str, Trie] = {}
+        source = EngineSource(memory, self.costs)
+        self.disk: DiskTier | None = None
+        if disk is not None:
+            self.disk = DiskTier(disk.shelf, disk.budget_bytes, disk.policy, clock, memory, source, page_tokens)
         self._planner = Planner(memory, self.costs)
-        self._keeper = Keeper(memory, self.store, self.costs, page_tokens)
+        self._keeper = Keeper(memory, self.store, source, page_tokens)
         self._placement = placement or Placement()
-        self._clock = clock
         self._seen_tokens = seen_tokens
+
+    @property
+    def store(self) -> Store:
+        return self.ram.store
+
+    @property
+    def trees(self) -> dict[str, Trie]:
+        return self.ram.trees
 
     # --- a turn
 
-    def begin(self, prompt: Prompt, namespace: str = "") -> Turn | None:
-        """Moves the deepest usable state into a slot. None while every slot is busy."""
+    def begin(self, prompt: Prompt, namespace: str = "", fetch: Fetch | None = None) -> Turn | None:
+        """Moves the deepest usable state into a slot. None while every slot is busy.
+
+        What has to come from disk is waited for, unless `fetch` has brought it.
+        """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
         if self.lives.idle_slot() is None:
             return None
-        match = self._tree(namespace).match(prompt.tokens)
         lives = self.lives.in_namespace(namespace)
-        way = self._planner.best(prompt.tokens, match, lives)
-        knowledge = self._knowledge(prompt, match, lives, namespace)
-        report = explain(prompt.tokens, way.resume, way.source, knowledge)
-        live = self._carry_out(prompt, match, way, namespace)
-        turn = Turn(prompt, live, report, self._stops(prompt, match, way), self._reply_gap(prompt))
+        found, way, cargo = self._choose(prompt.tokens, namespace, lives, fetch)
+        knowledge = self._knowledge(prompt, found, lives, namespace)
+        report = explain(prompt.tokens, way.resume, "disk" if cargo.is_fetched else way.source, knowledge)
+        self._use(way.entry)
+        live = self._carry_out(prompt, way, cargo, namespace)
+        turn = self._turn(prompt, live, report, found)
         if way.resume == prompt.length and way.entry is not None:
             turn.logits = way.entry.logits
         elif way.resume in turn.stops:
-            self._snapshot(live)
+            self._snapshot(turn)
         return turn
 
     def preview(self, prompt: Prompt, namespace: str = "") -> int:
         """Where the prompt would resume if it began now. Changes nothing."""
-        match = self._tree(namespace).match(prompt.tokens)
-        return self._planner.best(prompt.tokens, match, self.lives.in_namespace(namespace)).resume
+        return self._best(prompt.tokens, namespace)[1].resume
+
+    def fetch(self, prompt: Prompt, namespace: str = "") -> Fetch | None:
+        """Begins to bring what the prompt needs from disk, while others run on. None if it needs nothing from there."""
+        if self.disk is None:
+            return None
+        found, way = self._best(prompt.tokens, namespace)
+        cargo = Cargo(tuple(self._planner.pages(way, found)), way.snapshot)
+        return self.disk.fetch(cargo.on_disk) if cargo.on_disk else None
 
     def advance(self, turn: Turn, tokens: Tokens, logits: Logits | None = None) -> None:
         """After a decode of `tokens`. The logits of the prompt's last token are kept with its snapshot."""
         turn.live.append(tokens)
         if turn.is_at_stop:
             at_end = turn.position == turn.prompt.length
-            self._snapshot(turn.live, logits if at_end else None)
+            self._snapshot(turn, logits if at_end else None)
 
     def finish(self, turn: Turn) -> None:
         """The request is over, or was cancelled: what was read stays usable, and its slot is free."""
@@ -95,8 +134,8 @@ class Cache:
         live.is_saved, live.is_kept = live.is_empty, False
         self.lives.use(live)
         if not live.is_empty:
-            self._tree(live.namespace).insert(live.tokens, self._clock())
-            self._forget_oldest()
+            self.ram.insert(live.namespace, live.tokens)
+            self.ram.forget_oldest(self._seen_tokens)
 
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
@@ -108,17 +147,29 @@ class Cache:
     # --- keeping
 
     def save(self, live: Live) -> None:
-        """Puts what the tree lacks of a live sequence into it, as far as the budget allows."""
-        if not live.is_saved:
-            live.is_saved = True
-            tree = self._tree(live.namespace)
-            live.is_kept = self._keeper.keep_all(tree, tree.insert(live.tokens, self._clock()), live)
+        """Puts what the tiers lack of a live sequence into them, as far as their budgets allow."""
+        if live.is_saved:
+            return
+        live.is_saved = True
+        match = self.ram.insert(live.namespace, live.tokens)
+        live.is_kept = self._keeper.keep_all(self.ram.tree(live.namespace), match, live)
+        if self.disk is not None:
+            self.disk.keep(live, match)
+            self.disk.forget_oldest(self._seen_tokens)
 
     def save_idle(self) -> None:
         """Writes behind: to be called when nothing is running."""
         for live in self.lives.slots:
             if not live.is_busy:
                 self.save(live)
+        if self.disk is not None:
+            self.disk.settle()
+
+    def close(self, timeout_s: float) -> None:
+        """Saves what rests, and gives the disk so long to write it."""
+        self.save_idle()
+        if self.disk is not None:
+            self.disk.shelf.close(timeout_s)
 
     def clear(self) -> None:
         """Forgets everything but what is in use."""
@@ -126,30 +177,62 @@ class Cache:
             if not live.is_busy:
                 live.is_saved = True
                 self._drop(live)
-        for tree in self.trees.values():
-            for entry in [entry for node in tree.nodes() for entry in node.entries]:
-                self.store.drop(entry)
-        self.trees = {}
+        for tier in self._tiers:
+            tier.clear()
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""
-        for tree in self.trees.values():
-            tree.check_integrity()
-        self.store.check_integrity(list(self.trees.values()))
+        for tier in self._tiers:
+            tier.check_integrity()
         for live in self.lives:
             assert live.is_busy or live.length == self.memory.length(live.seq), f"{live} and the engine disagree"
 
+    @property
+    def _tiers(self) -> list[Tier]:
+        return [self.ram, self.disk] if self.disk is not None else [self.ram]
+
+    # --- choosing
+
+    def _find(self, tokens: Tokens, namespace: str) -> Found:
+        ram = self.ram.match(namespace, tokens)
+        return Found(ram, self.disk.match(namespace, tokens)) if self.disk is not None else Found(ram)
+
+    def _best(self, tokens: Tokens, namespace: str) -> tuple[Found, Way]:
+        found = self._find(tokens, namespace)
+        return found, self._planner.best(tokens, found, self.lives.in_namespace(namespace))
+
+    def _choose(
+        self, tokens: Tokens, namespace: str, lives: Sequence[Live], fetch: Fetch | None
+    ) -> tuple[Found, Way, Cargo]:
+        """The best way whose cargo is really there: what turns out to be lost is forgotten, and another one chosen."""
+        while True:
+            found = self._find(tokens, namespace)
+            way = self._planner.best(tokens, found, lives)
+            cargo = Cargo(tuple(self._planner.pages(way, found)), way.snapshot)
+            if not cargo.on_disk or self.disk is None:
+                return found, way, cargo
+            if fetch is None or not fetch.has(cargo.records):
+                fetch = self.disk.fetch(cargo.on_disk)
+            brought = cargo.brought(fetch)
+            if brought is not None:
+                self.costs.saw_disk(fetch.nbytes, fetch.ms)
+                return found, way, brought
+            for record in fetch.lost():
+                self.disk.forget(record)
+
+    def _use(self, entry: Entry | None) -> None:
+        for tier in self._tiers:
+            if entry is not None and tier.store.holds(entry):
+                tier.store.hit(entry)
+
     # --- carrying out
 
-    def _carry_out(self, prompt: Prompt, match: Match, way: Way, namespace: str) -> Live:
-        pages = self._planner.pages(way, match)
-        if way.entry is not None and way.entry.row >= 0:
-            self.store.hit(way.entry)
+    def _carry_out(self, prompt: Prompt, way: Way, cargo: Cargo, namespace: str) -> Live:
         target = self._target(way)
         target.is_busy = True
         if way.live is None or way.live is not target or not way.goes_on:
             self._set_aside(target, way)
-            self._restore(target, way, pages)
+            self._restore(target, way, cargo)
         target.replace(prompt.tokens[: way.resume], namespace)
         self._clear_the_way(target)
         return target
@@ -172,20 +255,18 @@ class Cache:
             spare.replace(live.tokens, live.namespace)
             spare.last_used = live.last_used
 
-    def _restore(self, target: Live, way: Way, pages: Sequence[PagePart]) -> None:
-        snapshot = way.snapshot
-        nbytes = sum(part.page.nbytes for part in pages) + (snapshot.nbytes if snapshot else 0)
+    def _restore(self, target: Live, way: Way, cargo: Cargo) -> None:
         began = time.perf_counter()
         if target is not way.live:
             self.memory.drop(target.seq)
         # Room is made before: a restore in place that finds none leaves nothing to share from.
-        self._drop_until_free(sum(part.num_tokens for part in pages), (target, way.live))
+        self._drop_until_free(sum(part.num_tokens for part in cargo.pages), (target, way.live))
         try:
-            self.memory.restore(target.seq, way.resume, share=way.share, pages=pages, snapshot=snapshot)
+            self.memory.restore(target.seq, way.resume, share=way.share, pages=cargo.pages, snapshot=cargo.snapshot)
         except EngineError:
             target.is_busy, target.length = False, self.memory.length(target.seq)
             raise
-        self.costs.saw_load(nbytes, 1000 * (time.perf_counter() - began))
+        self.costs.saw_load(cargo.nbytes, 1000 * (time.perf_counter() - began))
 
     def _clear_the_way(self, running: Live) -> None:
         """Idle sequences slow the running ones, whose attention passes over all cells: what is kept elsewhere goes.
@@ -211,24 +292,29 @@ class Cache:
 
     # --- details of a turn
 
-    def _stops(self, prompt: Prompt, match: Match, way: Way) -> tuple[int, ...]:
+    def _turn(self, prompt: Prompt, live: Live, report: ReuseReport, found: Found) -> Turn:
         if not self.memory.kind.has_snapshots:
-            return (prompt.length,)
-        shared = (match.length,) if match.leaves_midway and match.length > way.resume else ()
-        gap = self._placement.gap(self.memory.snapshot_bytes(prompt.length), self.costs)
-        return self._placement.stops(prompt, way.resume, shared, gap)
+            return Turn(prompt, live, report, (prompt.length,))
+        snapshot_bytes = self.memory.snapshot_bytes(prompt.length)
+        resume = live.length
+        shared = tuple(length for length in found.shared_lengths if length > resume)
+        return Turn(
+            prompt,
+            live,
+            report,
+            self._placement.stops(prompt, resume, shared, self._placement.gap(snapshot_bytes, self.costs)),
+            self._placement.marks(prompt, shared),
+            self._placement.reply_gap(snapshot_bytes, self.costs),
+        )
 
-    def _reply_gap(self, prompt: Prompt) -> int | None:
-        if not self.memory.kind.has_snapshots:
-            return None
-        return self._placement.reply_gap(self.memory.snapshot_bytes(prompt.length), self.costs)
+    def _snapshot(self, turn: Turn, logits: Logits | None = None) -> None:
+        live = turn.live
+        tree, match = self.ram.tree(live.namespace), self.ram.insert(live.namespace, live.tokens)
+        kept = logits.copy() if logits is not None else None
+        self._keeper.keep_point(tree, match, live, live.length, kept, is_mark=live.length in turn.marks)
 
-    def _snapshot(self, live: Live, logits: Logits | None = None) -> None:
-        tree = self._tree(live.namespace)
-        match = tree.insert(live.tokens, self._clock())
-        self._keeper.keep_snapshot(tree, match, live, logits.copy() if logits is not None else None)
-
-    def _knowledge(self, prompt: Prompt, match: Match, lives: Sequence[Live], namespace: str) -> Knowledge:
+    def _knowledge(self, prompt: Prompt, found: Found, lives: Sequence[Live], namespace: str) -> Knowledge:
+        match = found.deepest
         known, before, differs = match.length, match.continuation, match.leaves_midway
         for live in lives:
             common = live.shared_with(prompt.tokens)
@@ -238,16 +324,3 @@ class Cache:
         lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
         edited = differs and known > (prompt.header_end or 0)
         return Knowledge(known, max(others, default=0), lost, edited, before if differs else np.empty(0, np.int32))
-
-    def _tree(self, namespace: str) -> Trie:
-        return self.trees.setdefault(namespace, Trie())
-
-    def _forget_oldest(self) -> None:
-        """Bounds the tokens that are remembered only to explain."""
-        if sum(tree.num_tokens for tree in self.trees.values()) <= self._seen_tokens:
-            return
-        for tree in self.trees.values():
-            ghosts = [node for node in tree.nodes() if node.is_leaf and not node.is_live]
-            for node in sorted(ghosts, key=lambda node: node.last_used)[: len(ghosts) // 2 + 1]:
-                if node.parent is not None and node.is_leaf and not node.is_live:  # it may have grown by a merge
-                    tree.forget(node)

@@ -51,6 +51,8 @@ class Costs:
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
     call_ms: float = 0.2  # of one save or load, whatever its size
+    disk_bytes_per_ms: float = 5e5
+    disk_call_ms: float = 1.0  # of fetching anything at all from there
     pieces: PieceCost = field(default_factory=PieceCost)
 
     @property
@@ -64,6 +66,10 @@ class Costs:
 
     def load_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.load_bytes_per_ms if nbytes else 0.0
+
+    def disk_ms(self, nbytes: int) -> float:
+        """Of bringing bytes into RAM, from where they are loaded."""
+        return self.disk_call_ms + nbytes / self.disk_bytes_per_ms if nbytes else 0.0
 
     def save_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.save_bytes_per_ms
@@ -79,6 +85,10 @@ class Costs:
     def saw_load(self, nbytes: int, ms: float) -> None:
         if nbytes >= _SMALLEST_BYTES and ms > 0:
             self.load_bytes_per_ms += _WEIGHT * (nbytes / ms - self.load_bytes_per_ms)
+
+    def saw_disk(self, nbytes: int, ms: float) -> None:
+        if nbytes >= _SMALLEST_BYTES and ms > 0:
+            self.disk_bytes_per_ms += _WEIGHT * (nbytes / ms - self.disk_bytes_per_ms)
 
     def saw_save(self, nbytes: int, ms: float) -> None:
         if nbytes >= _SMALLEST_BYTES and ms > 0:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from leftoff.cache.shelf import Item, Record
 from leftoff.core import Logits
 from leftoff.engine.base import Page, PagePart, Snapshot
 
@@ -39,16 +40,24 @@ class Entry:
     """A position from which a prompt can be resumed, and the unit of eviction.
 
     It holds the snapshot there. Attention needs none: there an entry holds nothing and only marks the end of a page.
-    `logits` are those after the last token: with them an identical prompt computes nothing.
+    `logits` are those after the last token: with them an identical prompt computes nothing. A pinned entry is never
+    evicted. A mark is known to be resumed from; the others stand between marks and are not worth a disk's time.
     """
 
     node: "Node"
     position: int
     snapshot: Snapshot | None = None
     logits: Logits | None = None
+    is_mark: bool = False
+    is_pinned: bool = False
     row: int = field(default=-1, repr=False)  # its place in the ranking
 
     @property
     def nbytes(self) -> int:
         snapshot = self.snapshot.nbytes if self.snapshot else 0
         return snapshot + (self.logits.nbytes if self.logits is not None else 0)
+
+
+def is_on_disk(item: Item | None) -> bool:
+    """It must be fetched before it can be loaded."""
+    return item is not None and isinstance(item.data, Record)

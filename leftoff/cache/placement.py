@@ -49,6 +49,11 @@ class Placement:
         cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
         return max(self.smallest_reply_gap, int(cheap))
 
+    def marks(self, prompt: Prompt, shared: Iterable[int]) -> frozenset[int]:
+        """The positions that are worth a disk's time: others are known to resume from them, also after a restart."""
+        end = prompt.messages_end or prompt.length
+        return frozenset(mark for mark in (prompt.header_end, prompt.last_user_start, end, *shared) if mark)
+
     def stops(self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int) -> tuple[int, ...]:
         """The positions, rising, at which a snapshot is taken: the resume point itself, or where the prefill pauses.
 

@@ -1,6 +1,6 @@
 """Chooses where a prompt is resumed: the cheapest of all ways, in estimated milliseconds.
 
-A way takes attention from a live sequence, pages from the tree, and a snapshot at the resume point:
+A way takes attention from a live sequence, pages from the trees, and a snapshot at the resume point:
 
     [0 ···· shared with a live sequence ···· s)[s ···· pages ···· r)[r ···· to be computed ···· n)
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from leftoff.cache.costs import Costs
-from leftoff.cache.entry import Entry
+from leftoff.cache.entry import Entry, is_on_disk
+from leftoff.cache.found import Found
 from leftoff.cache.live import Live
-from leftoff.cache.trie import Match
 from leftoff.core import Tokens
 from leftoff.engine.base import Memory, PagePart, Share, Snapshot
 
@@ -63,41 +63,42 @@ class Planner:
         self._memory = memory
         self._costs = costs
 
-    def best(self, tokens: Tokens, match: Match, lives: Sequence[Live]) -> Way:
+    def best(self, tokens: Tokens, found: Found, lives: Sequence[Live]) -> Way:
         """The cheapest way; the one that resumes latest among equals."""
         length = int(tokens.size)
         best = Way(0)
-        best_ms = self.cost_ms(best, length)
-        for way in self.ways(tokens, match, lives):
+        best_ms = self.cost_ms(best, found, length)
+        for way in self.ways(tokens, found, lives):
             if way.entry is not None and self._costs.prefill_ms(length - way.resume) > best_ms:
                 break  # entries come latest first: what is left to compute only grows
-            cost_ms = self.cost_ms(way, length)
+            cost_ms = self.cost_ms(way, found, length)
             if (cost_ms, -way.resume) < (best_ms, -best.resume):
                 best, best_ms = way, cost_ms
         return best
 
-    def ways(self, tokens: Tokens, match: Match, lives: Sequence[Live]) -> Iterator[Way]:
-        """Those of the live sequences, then those of the tree, latest first."""
+    def ways(self, tokens: Tokens, found: Found, lives: Sequence[Live]) -> Iterator[Way]:
+        """Those of the live sequences, then those of the trees, latest first."""
         length = int(tokens.size)
         shared = {live: live.shared_with(tokens) for live in lives}
-        entries = [entry for entry in match.entries() if entry.position < length or entry.logits is not None]
+        entries = [entry for entry in found.entries() if entry.position < length or entry.logits is not None]
         for live, common in shared.items():
             yield from self._from_live(live, common, length, entries)
         if not self._memory.kind.has_snapshots:
-            entries += self._anywhere(match, length)
-        yield from self._from_tree(entries, match, shared)
+            entries += self._anywhere(found, length)
+        yield from self._from_trees(entries, found, shared)
 
-    def cost_ms(self, way: Way, length: int) -> float:
-        costs = self._costs
-        snapshot = way.snapshot.nbytes if way.snapshot is not None else 0
-        pages = self._memory.page_bytes(way.resume - way.shared) if self._needs_pages(way) else 0
-        return costs.prefill_ms(length - way.resume) + costs.load_ms(snapshot) + costs.load_ms(pages)
+    def cost_ms(self, way: Way, found: Found, length: int) -> float:
+        costs, snapshot = self._costs, way.snapshot
+        snapshot_bytes = snapshot.nbytes if snapshot is not None else 0
+        page_bytes = self._memory.page_bytes(way.resume - way.shared) if self._needs_pages(way) else 0
+        disk_bytes = snapshot_bytes if is_on_disk(snapshot) else 0
+        if page_bytes and found.parts_on_disk:
+            disk_bytes += sum(part.page.nbytes for part in _between(found.parts_on_disk, way.shared, way.resume))
+        loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes) + costs.disk_ms(disk_bytes)
+        return costs.prefill_ms(length - way.resume) + loading
 
-    def pages(self, way: Way, match: Match) -> list[PagePart]:
-        if not self._needs_pages(way):
-            return []
-        overlapping = (s for s in match.stretches() if s.end > way.shared and s.start < way.resume)
-        return [stretch.part(way.shared, way.resume) for stretch in overlapping]
+    def pages(self, way: Way, found: Found) -> list[PagePart]:
+        return list(_between(found.parts, way.shared, way.resume)) if self._needs_pages(way) else []
 
     def _needs_pages(self, way: Way) -> bool:
         return self._memory.kind.has_pages and way.shared < way.resume
@@ -110,36 +111,27 @@ class Planner:
             if resume > 0 and usable and self._memory.can_cut(live.seq, resume):
                 yield Way(resume, live, resume, entries[-1] if resume == length else None, live_stands_there=True)
 
-    def _from_tree(self, entries: list[Entry], match: Match, shared: dict[Live, int]) -> Iterator[Way]:
+    def _from_trees(self, entries: list[Entry], found: Found, shared: dict[Live, int]) -> Iterator[Way]:
         """An entry's snapshot, with attention from the live sequence that shares most and pages for the rest."""
         live = max(shared, key=shared.__getitem__, default=None)
         common = shared[live] if live is not None and self._memory.kind.has_pages else 0
-        runs = _runs(match) if self._memory.kind.has_pages else []
         for entry in sorted(entries, key=attrgetter("position"), reverse=True):
             use = min(common, entry.position)
-            if not self._memory.kind.has_pages or use == entry.position or _covered(runs, use, entry.position):
+            if not self._memory.kind.has_pages or use == entry.position or found.covers(use, entry.position):
                 yield Way(entry.position, live if use else None, use, entry)
 
-    def _anywhere(self, match: Match, length: int) -> list[Entry]:
+    def _anywhere(self, found: Found, length: int) -> list[Entry]:
         """Attention alone can be resumed anywhere: as far as the match goes."""
-        position = min(match.length, length - 1)
+        position = min(found.length, length - 1)
         if position <= 0:
             return []
-        node = next(node for node in match.path if node.start < position <= node.end)
-        stop = max((end for start, end in _runs(match) if start < position), default=0)
+        node = next(node for node in found.deepest.path if node.start < position <= node.end)
+        stop = max((end for start, end in found.runs if start < position), default=0)
         return [Entry(node, min(position, stop))] if stop else []
 
 
-def _runs(match: Match) -> list[tuple[int, int]]:
-    """The stretches of the path that are covered without a gap, as [start, end)."""
-    runs: list[tuple[int, int]] = []
-    for stretch in match.stretches():
-        if runs and runs[-1][1] == stretch.start:
-            runs[-1] = (runs[-1][0], stretch.end)
-        else:
-            runs.append((stretch.start, stretch.end))
-    return runs
-
-
-def _covered(runs: list[tuple[int, int]], start: int, end: int) -> bool:
-    return any(first <= start and end <= last for first, last in runs)
+def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePart]:
+    """What of the parts lies in [start, end)."""
+    for part in parts:
+        if part.end > start and part.start < end:
+            yield PagePart(part.page, max(part.start, start), min(part.end, end))

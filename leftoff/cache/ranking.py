@@ -51,6 +51,9 @@ class Ranking:
     def last_used(self, entry: Entry) -> float:
         return float(self._columns["last_used"][entry.row])
 
+    def set_last_used(self, entry: Entry, moment: float) -> None:
+        self._set(entry, last_used=moment)
+
     def lowest(self, now: float, spared: Collection[Entry]) -> Entry | None:
         """The entry to evict next, if there is one."""
         size = len(self._entries)

@@ -14,24 +14,32 @@ from leftoff.cache.policy import Policy
 from leftoff.cache.ranking import Ranking
 from leftoff.cache.trie import Match, Node, Trie
 from leftoff.core import Logits
-from leftoff.engine.base import Page, Snapshot
+from leftoff.engine.base import Bytes, Page, Snapshot
 
 Clock = Callable[[], float]
+Released = Callable[[Bytes], None]
 
 _by_position = attrgetter("position")
 _by_start = attrgetter("start")
 
 
-class Store:
-    """One byte budget over the trees of all namespaces."""
+def ignore_released(data: Bytes) -> None:
+    """In RAM, bytes go when nobody refers to them any more."""
 
-    def __init__(self, name: str, budget_bytes: int, policy: Policy, clock: Clock) -> None:
+
+class Store:
+    """One byte budget over the trees of all namespaces. `released` is told what has left it."""
+
+    def __init__(
+        self, name: str, budget_bytes: int, policy: Policy, clock: Clock, released: Released = ignore_released
+    ) -> None:
         self.name = name
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.num_evictions = 0
         self._ranking = Ranking(policy)
         self._clock = clock
+        self._released = released
         self._trees: dict[Entry, Trie] = {}
 
     @property
@@ -45,7 +53,14 @@ class Store:
     # --- putting in: the caller makes room first
 
     def add_entry(
-        self, tree: Trie, match: Match, position: int, snapshot: Snapshot | None, logits: Logits | None = None
+        self,
+        tree: Trie,
+        match: Match,
+        position: int,
+        snapshot: Snapshot | None,
+        logits: Logits | None = None,
+        *,
+        is_mark: bool = False,
     ) -> Entry:
         """A resume point on the path of `match`. One that is there already only gains what it lacks."""
         node = _node_at(match, position)
@@ -58,6 +73,7 @@ class Store:
         before = entry.nbytes
         entry.snapshot = entry.snapshot or snapshot
         entry.logits = entry.logits if entry.logits is not None else logits
+        entry.is_mark |= is_mark
         self.used_bytes += entry.nbytes - before
         tree.update_liveness(node)
         self._describe_around(entry)
@@ -73,8 +89,14 @@ class Store:
             tree.update_liveness(node)
         if stored.references:
             self.used_bytes += stored.nbytes
+        else:
+            self._released(page.data)
         if match.path and match.path[-1].entries:
             self._describe(match.path[-1].entries[-1])
+
+    def refuse(self, data: Bytes) -> None:
+        """There was no room for it after all."""
+        self._released(data)
 
     # --- using
 
@@ -86,6 +108,18 @@ class Store:
 
     def last_used(self, entry: Entry) -> float:
         return self._ranking.last_used(entry)
+
+    def holds(self, entry: Entry) -> bool:
+        return entry in self._trees
+
+    def set_age(self, entry: Entry, age_s: float) -> None:
+        """It comes from an earlier process, where it was used so long ago."""
+        self._ranking.set_last_used(entry, self._clock() - age_s)
+
+    def pin(self, entry: Entry, *, pinned: bool = True) -> None:
+        """A pinned entry is never evicted, and neither are the pages that lead to it."""
+        entry.is_pinned = pinned
+        self._describe(entry)
 
     # --- taking out
 
@@ -107,11 +141,13 @@ class Store:
         del node.entries[index]
         self._ranking.remove(entry)
         self.used_bytes -= entry.nbytes
-        self._drop_useless_pages(tree, node)
+        if entry.snapshot is not None:
+            self._released(entry.snapshot.data)
+        self.drop_useless_pages(tree, node)
         for other in affected:
             self._describe(other)
 
-    def _drop_useless_pages(self, tree: Trie, node: Node) -> None:
+    def drop_useless_pages(self, tree: Trie, node: Node) -> None:
         """Pages at the end of a branch, behind its last entry, lead nowhere."""
         at: Node | None = node
         while at is not None and at.parent is not None and at.num_live_children == 0:
@@ -128,10 +164,19 @@ class Store:
             for only in _following(at, len(at.entries)):
                 self._describe(only)
 
+    def drop_page(self, tree: Trie, stored: StoredPage) -> None:
+        """Its bytes are lost: what lies behind it waits for another page, or is evicted in time."""
+        for node in [node for node in tree.nodes() if any(stretch.stored is stored for stretch in node.stretches)]:
+            for stretch in [stretch for stretch in node.stretches if stretch.stored is stored]:
+                node.stretches.remove(stretch)
+                self._release(stored)
+            self.drop_useless_pages(tree, node)
+
     def _release(self, stored: StoredPage) -> None:
         stored.references -= 1
         if stored.references == 0:
             self.used_bytes -= stored.nbytes
+            self._released(stored.page.data)
 
     # --- what an entry is worth
 
@@ -148,7 +193,8 @@ class Store:
         if entry.node.num_live_children == 0 and entry.node.entries[-1] is entry:
             # at least one: where entries free nothing but together, one of them must be the first to go
             nbytes = max(1, nbytes + _freed_bytes(_behind(entry)))
-        self._ranking.describe(entry, entry.position - start, nbytes)
+        # what frees nothing is never chosen
+        self._ranking.describe(entry, entry.position - start, 0 if entry.is_pinned else nbytes)
 
     def check_integrity(self, trees: Sequence[Trie]) -> None:
         """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""

@@ -15,6 +15,7 @@ class Turn:
     live: Live = field(repr=False)
     report: ReuseReport
     stops: tuple[int, ...]
+    marks: frozenset[int] = frozenset()  # those of the stops that others are known to resume from
     reply_gap: int | None = None
     logits: Logits | None = None
 
@@ -43,6 +44,7 @@ class Turn:
         """Somebody else will want to resume here."""
         if self.position < position < self.prompt.length and position not in self.stops:
             self.stops = tuple(sorted({*self.stops, position}))
+            self.marks |= {position}
 
     @property
     def next_stop(self) -> int:

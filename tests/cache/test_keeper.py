@@ -9,6 +9,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.keeper import Keeper
 from leftoff.cache.live import Live
 from leftoff.cache.policy import LeastRecentlyUsed
+from leftoff.cache.source import EngineSource
 from leftoff.cache.store import Store
 from leftoff.cache.trie import Trie
 from leftoff.core import Tokens
@@ -42,7 +43,7 @@ class Bench:
         self.memory = WatchedMemory(self.kind)
         self.clock = Clock()
         self.store = Store("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
-        self.keeper = Keeper(self.memory, self.store, Costs(), PAGE_TOKENS)
+        self.keeper = Keeper(self.memory, self.store, EngineSource(self.memory, Costs()), PAGE_TOKENS)
         self.tree = Trie()
 
     def read(self, tokens: Tokens, seq: int = 0, snapshots: tuple[int, ...] = ()) -> Live:
@@ -54,7 +55,7 @@ class Bench:
             self.memory.decode(seq, tokens[start:end])
             live.append(tokens[start:end])
             if end in snapshots:
-                self.keeper.keep_snapshot(self.tree, self.tree.insert(live.tokens, self.clock()), live)
+                self.keeper.keep_point(self.tree, self.tree.insert(live.tokens, self.clock()), live, end)
         return live
 
     def keep(self, live: Live) -> None:
@@ -156,10 +157,10 @@ def test_a_snapshot_that_is_there_is_not_taken_again_but_gains_logits() -> None:
     bench = Bench(MemoryKind.HYBRID)
     live = bench.read(run((1, 40)), snapshots=())
     match = bench.tree.insert(live.tokens, 1.0)
-    entry = bench.keeper.keep_snapshot(bench.tree, match, live)
+    entry = bench.keeper.keep_point(bench.tree, match, live, live.length)
     assert entry is not None
     taken = entry.snapshot
-    assert bench.keeper.keep_snapshot(bench.tree, match, live, np.ones(5, np.float32)) is entry
+    assert bench.keeper.keep_point(bench.tree, match, live, live.length, np.ones(5, np.float32)) is entry
     assert entry.snapshot is taken
     assert bench.store.used_bytes == SNAPSHOT_BYTES + 20
-    assert bench.keeper.keep_snapshot(bench.tree, match, live) is entry
+    assert bench.keeper.keep_point(bench.tree, match, live, live.length) is entry

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leftoff.cache.costs import Costs
+from leftoff.cache.found import Found
 from leftoff.cache.live import Live
 from leftoff.cache.plan import Planner, Way
 from leftoff.core import Logits
@@ -50,17 +51,19 @@ class Scene:
             self.grove.keep(letters[:position], nbytes=400 if self.kind.has_snapshots else 0, logits=logits)
 
     def best(self, letters: str) -> Way:
-        match = self.grove.tree.match(text(letters))
-        way = self.planner.best(text(letters), match, self.lives)
-        ways = [Way(0), *self.planner.ways(text(letters), match, self.lives)]
-        assert self._weight(way, letters) == min(self._weight(each, letters) for each in ways), "none is overlooked"
-        covered = [way.shared] + [end for part in self.planner.pages(way, match) for end in (part.start, part.end)]
+        found = Found(self.grove.tree.match(text(letters)))
+        way = self.planner.best(text(letters), found, self.lives)
+        ways = [Way(0), *self.planner.ways(text(letters), found, self.lives)]
+        assert self._weight(way, found, letters) == min(self._weight(each, found, letters) for each in ways), (
+            "none is overlooked"
+        )
+        covered = [way.shared] + [end for part in self.planner.pages(way, found) for end in (part.start, part.end)]
         if self.kind.has_pages:
             assert covered[::2] == [*covered[1::2], way.resume], "shared part and pages follow on each other"
         return way
 
-    def _weight(self, way: Way, letters: str) -> tuple[float, int]:
-        return self.planner.cost_ms(way, len(letters)), -way.resume
+    def _weight(self, way: Way, found: Found, letters: str) -> tuple[float, int]:
+        return self.planner.cost_ms(way, found, len(letters)), -way.resume
 
 
 # --- each source wins when it should
@@ -118,7 +121,7 @@ def test_shared_attention_then_pages_then_a_snapshot() -> None:
     way = scene.best("header, first question, again")
     assert (way.live, way.shared, way.resume) == (live, 8, 22)
     assert [
-        (part.start, part.end) for part in scene.planner.pages(way, scene.grove.match("header, first question"))
+        (part.start, part.end) for part in scene.planner.pages(way, Found(scene.grove.match("header, first question")))
     ] == [(8, 22)]
 
 

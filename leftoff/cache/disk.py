@@ -1,0 +1,119 @@
+"""The tier on disk: the same trees, with records instead of bytes, that outlive the process.
+
+What is in RAM is copied here when a conversation rests: its pages, and the resume points that are marks. What a prompt
+needs from here is fetched into RAM and loaded from there.
+"""
+
+from collections.abc import Sequence
+
+from leftoff.cache.fetch import Fetch
+from leftoff.cache.keeper import Keeper
+from leftoff.cache.live import Live
+from leftoff.cache.policy import Policy
+from leftoff.cache.shelf import Item, Record, Shelf
+from leftoff.cache.source import EngineSource
+from leftoff.cache.store import Clock
+from leftoff.cache.tier import Tier
+from leftoff.cache.trie import Match
+from leftoff.engine.base import Bytes, Memory, Page, Snapshot
+
+
+class DiskTier(Tier):
+    def __init__(
+        self,
+        shelf: Shelf,
+        budget_bytes: int,
+        policy: Policy,
+        clock: Clock,
+        memory: Memory,
+        source: EngineSource,
+        page_tokens: int,
+    ) -> None:
+        super().__init__("disk", budget_bytes, policy, clock, self._release)
+        self.shelf = shelf
+        self._memory = memory
+        self._source = source
+        self._page_tokens = page_tokens
+        self._recall()
+
+    def keep(self, live: Live, ram: Match) -> None:
+        """Copies what is lacking here of a sequence that rests, as far as the budget and the disk's pace allow."""
+        self.settle()
+        source = _Copies(self.shelf, self._source, live, ram)
+        keeper = Keeper(self._memory, self.store, source, self._page_tokens)
+        tree, match = self.tree(live.namespace), self.insert(live.namespace, live.tokens)
+        if self._memory.kind.has_snapshots:
+            for position in [entry.position for entry in ram.entries() if entry.is_mark]:
+                keeper.keep_point(tree, match, live, position, is_mark=True)
+        keeper.keep_all(tree, match, live)
+
+    def fetch(self, items: Sequence[Item]) -> Fetch:
+        records = [item.data for item in items if isinstance(item.data, Record)]
+        self.shelf.used(records)
+        return Fetch(self.shelf, records)
+
+    def settle(self) -> None:
+        """Forgets what could not be written after all, or was found damaged."""
+        for record in self.shelf.settle():
+            self.forget(record)
+
+    def forget(self, record: Record) -> None:
+        for tree in self.trees.values():
+            for node in list(tree.nodes()):
+                for entry in [e for e in node.entries if e.snapshot is not None and e.snapshot.data is record]:
+                    self.store.drop(entry)
+                for stored in {s.stored for s in node.stretches if s.stored.page.data is record}:
+                    self.store.drop_page(tree, stored)
+
+    def _release(self, data: Bytes) -> None:
+        assert isinstance(data, Record)
+        self.shelf.remove(data)
+
+    def _recall(self) -> None:
+        """What an earlier process has left. All paths first: a later one may part an earlier one in two."""
+        paths = list(self.shelf.recall())
+        for path in paths:
+            self.insert(path.namespace, path.tokens)
+        for path in paths:
+            tree, match = self.tree(path.namespace), self.match(path.namespace, path.tokens)
+            for item, age_s in zip(path.items, path.ages_s, strict=True):
+                if isinstance(item, Page):
+                    self.store.add_page(tree, match, item)
+                if isinstance(item, Snapshot) or not self._memory.kind.has_snapshots:
+                    end, snapshot = (item.end, None) if isinstance(item, Page) else (item.position, item)
+                    entry = self.store.add_entry(tree, match, end, snapshot, is_mark=True)
+                    self.store.set_age(entry, age_s)
+        for tree in self.trees.values():
+            for leaf in [node for node in tree.nodes() if node.is_leaf]:
+                self.store.drop_useless_pages(tree, leaf)
+        self.store.make_room(0)
+
+
+class _Copies:
+    """Puts on the shelf what the tier in RAM has of a sequence, else what the engine has."""
+
+    def __init__(self, shelf: Shelf, engine: EngineSource, live: Live, ram: Match) -> None:
+        self._shelf = shelf
+        self._engine = engine
+        self._tokens = live.tokens.copy()
+        self._snapshots = {entry.position: entry.snapshot for entry in ram.entries() if entry.snapshot is not None}
+        self._pages = {(stretch.start, stretch.end): stretch.stored.page for stretch in ram.stretches()}
+
+    def page_bytes(self, num_tokens: int) -> int:
+        return self._engine.page_bytes(num_tokens) + self._shelf.overhead_bytes
+
+    def snapshot_bytes(self, position: int) -> int:
+        known = self._snapshots.get(position)
+        return (known.nbytes if known else self._engine.snapshot_bytes(position)) + self._shelf.overhead_bytes
+
+    def page(self, live: Live, start: int, end: int) -> Page | None:
+        page = self._pages.get((start, end))
+        if page is None or (page.start, page.end) != (start, end):  # other sequences have another end of it
+            page = self._engine.page(live, start, end)
+        record = self._shelf.put(page, live.namespace, self._tokens)
+        return Page(start, end, record) if record is not None else None
+
+    def snapshot(self, live: Live, position: int) -> Snapshot | None:
+        snapshot = self._snapshots.get(position) or self._engine.snapshot(live, position)
+        record = self._shelf.put(snapshot, live.namespace, self._tokens) if snapshot is not None else None
+        return Snapshot(position, record) if record is not None else None

@@ -1,0 +1,48 @@
+"""Where a tier gets what it keeps."""
+
+import time
+from typing import Protocol
+
+from leftoff.cache.costs import Costs
+from leftoff.cache.live import Live
+from leftoff.engine.base import Memory, Page, Snapshot
+
+
+class Source(Protocol):
+    """Pages and snapshots of a live sequence. None: it cannot be had, or not be kept."""
+
+    def page_bytes(self, num_tokens: int) -> int: ...
+    def snapshot_bytes(self, position: int) -> int:
+        """An estimate."""
+        ...
+
+    def page(self, live: Live, start: int, end: int) -> Page | None: ...
+    def snapshot(self, live: Live, position: int) -> Snapshot | None: ...
+
+
+class EngineSource:
+    """Copies out of the engine: for the tier in RAM."""
+
+    def __init__(self, memory: Memory, costs: Costs) -> None:
+        self._memory = memory
+        self._costs = costs
+
+    def page_bytes(self, num_tokens: int) -> int:
+        return self._memory.page_bytes(num_tokens)
+
+    def snapshot_bytes(self, position: int) -> int:
+        return self._memory.snapshot_bytes(position)
+
+    def page(self, live: Live, start: int, end: int) -> Page:
+        began = time.perf_counter()
+        page = self._memory.save_page(live.seq, start, end)
+        self._costs.saw_save(page.nbytes, 1000 * (time.perf_counter() - began))
+        return page
+
+    def snapshot(self, live: Live, position: int) -> Snapshot | None:
+        if position != live.length or not self._memory.is_whole(live.seq):
+            return None
+        began = time.perf_counter()
+        snapshot = self._memory.save_snapshot(live.seq)
+        self._costs.saw_save(snapshot.nbytes, 1000 * (time.perf_counter() - began))
+        return snapshot

@@ -1,0 +1,59 @@
+"""A place for pages and snapshots: a tree for each namespace, under one byte budget."""
+
+from collections.abc import Iterator
+
+from leftoff.cache.entry import Entry
+from leftoff.cache.policy import Policy
+from leftoff.cache.store import Clock, Released, Store, ignore_released
+from leftoff.cache.trie import Match, Trie
+from leftoff.core import Tokens
+
+
+class Tier:
+    """Finds what it has of a prompt. What to put into it, and when, is decided elsewhere."""
+
+    def __init__(
+        self, name: str, budget_bytes: int, policy: Policy, clock: Clock, released: Released = ignore_released
+    ) -> None:
+        self.store = Store(name, budget_bytes, policy, clock, released)
+        self.trees: dict[str, Trie] = {}
+        self._clock = clock
+
+    def tree(self, namespace: str) -> Trie:
+        return self.trees.setdefault(namespace, Trie())
+
+    def match(self, namespace: str, tokens: Tokens) -> Match:
+        return self.tree(namespace).match(tokens)
+
+    def insert(self, namespace: str, tokens: Tokens) -> Match:
+        return self.tree(namespace).insert(tokens, self._clock())
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(tree.num_tokens for tree in self.trees.values())
+
+    def entries(self) -> Iterator[Entry]:
+        for tree in self.trees.values():
+            for node in tree.nodes():
+                yield from node.entries
+
+    def clear(self) -> None:
+        for entry in list(self.entries()):
+            self.store.drop(entry)
+        self.trees = {}
+
+    def forget_oldest(self, limit: int) -> None:
+        """Bounds the tokens that are remembered only to explain: half of those without data go, the oldest."""
+        if self.num_tokens <= limit:
+            return
+        for tree in self.trees.values():
+            ghosts = [node for node in tree.nodes() if node.is_leaf and not node.is_live]
+            for node in sorted(ghosts, key=lambda node: node.last_used)[: len(ghosts) // 2 + 1]:
+                if node.parent is not None and node.is_leaf and not node.is_live:  # it may have grown by a merge
+                    tree.forget(node)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if anything contradicts itself. For tests."""
+        for tree in self.trees.values():
+            tree.check_integrity()
+        self.store.check_integrity(list(self.trees.values()))

@@ -1,0 +1,104 @@
+"""A shelf without a disk: it keeps what it is given, counts its bytes, and loses things when told to."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from leftoff.cache.shelf import Item, Kept, Record
+from leftoff.core import Tokens
+from leftoff.engine.base import Page, Snapshot
+from leftoff.engine.errors import BlobError
+
+OVERHEAD_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Plank:
+    item: Item
+    record: Record
+    namespace: str
+    tokens: Tokens
+
+
+@dataclass
+class Board:
+    """Implements `cache.shelf.Shelf`. Handed to a second cache, it is what a restart finds."""
+
+    overhead_bytes: int = OVERHEAD_BYTES
+    planks: dict[str, Plank] = field(default_factory=dict)
+    is_full: bool = False
+    num_puts: int = 0
+    most_bytes: int = 0
+    _broken: list[Record] = field(default_factory=list)
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(plank.record.nbytes for plank in self.planks.values())
+
+    def recall(self) -> Iterable[Kept]:
+        for plank in sorted(self.planks.values(), key=lambda plank: _end(plank.item)):
+            yield Kept(plank.namespace, plank.tokens[: _end(plank.item)], [_on_shelf(plank)], [0.0])
+
+    def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
+        if self.is_full:
+            return None
+        self.num_puts += 1
+        name = f"{type(item).__name__} {namespace} {_start(item)} {tokens[: _end(item)].tobytes().hex()}"
+        assert name not in self.planks, "put a second time"
+        record = Record(name, item.nbytes + self.overhead_bytes)
+        self.planks[name] = Plank(item, record, namespace, tokens)
+        self.most_bytes = max(self.most_bytes, self.used_bytes)
+        return record
+
+    def get(self, records: Sequence[Record]) -> list[Future[Item]]:
+        return [self._future(record) for record in records]
+
+    def remove(self, record: Record) -> None:
+        self.planks.pop(record.name, None)
+
+    def used(self, records: Iterable[Record]) -> None: ...
+
+    def settle(self) -> list[Record]:
+        broken, self._broken = self._broken, []
+        return broken
+
+    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002
+        return True
+
+    def close(self, timeout_s: float) -> None: ...
+
+    def lose(self, index: int) -> None:
+        """As a damaged file does: nobody knows before it is read."""
+        if self.planks:
+            del self.planks[list(self.planks)[index % len(self.planks)]]
+
+    def break_down(self, index: int) -> None:
+        """As a write does that failed: the shelf says so when it is asked."""
+        if self.planks:
+            plank = self.planks.pop(list(self.planks)[index % len(self.planks)])
+            self._broken.append(plank.record)
+
+    def _future(self, record: Record) -> Future[Item]:
+        future: Future[Item] = Future()
+        if record.name in self.planks:
+            future.set_result(self.planks[record.name].item)
+        else:
+            future.set_exception(BlobError(f"{record.name[:20]} is gone"))
+        return future
+
+
+def _start(item: Item) -> int:
+    return item.start if isinstance(item, Page) else item.position
+
+
+def _end(item: Item) -> int:
+    return item.end if isinstance(item, Page) else item.position
+
+
+def _on_shelf(plank: Plank) -> Item:
+    item = plank.item
+    return (
+        Page(item.start, item.end, plank.record)
+        if isinstance(item, Page)
+        else Snapshot(item.position, plank.record)
+    )
