@@ -97,8 +97,4 @@ def _end(item: Item) -> int:
 
 def _on_shelf(plank: Plank) -> Item:
     item = plank.item
-    return (
-        Page(item.start, item.end, plank.record)
-        if isinstance(item, Page)
-        else Snapshot(item.position, plank.record)
-    )
+    return Page(item.start, item.end, plank.record) if isinstance(item, Page) else Snapshot(item.position, plank.record)

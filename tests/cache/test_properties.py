@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from leftoff.cache.cache import Cache
+from leftoff.cache.cache import Cache, Disk
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import POLICIES
@@ -25,6 +25,7 @@ from leftoff.cache.turn import Turn
 from leftoff.core import Message, Prompt, Tokens
 from leftoff.engine.base import MemoryKind
 from leftoff.engine.errors import NoRoomError
+from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
 
@@ -35,34 +36,55 @@ class Conversations(RuleBasedStateMachine):
     """What clients do to a server."""
 
     kind = MemoryKind.HYBRID
+    leans_on_disk = False
 
     @initialize(
         num_slots=st.integers(1, 3),
         num_spares=st.integers(0, 2),
         budget=st.sampled_from([0, 900, 5_000, 20_000, 1 << 30]),
+        disk_budget=st.sampled_from([None, 0, 900, 5_000, 20_000, 1 << 30]),
         policy=st.sampled_from(sorted(POLICIES)),
         page_tokens=st.sampled_from([1, 7, 32]),
         gap=st.sampled_from([8, 40]),
     )
-    def start(self, num_slots: int, num_spares: int, budget: int, policy: str, page_tokens: int, gap: int) -> None:
+    def start(
+        self,
+        num_slots: int,
+        num_spares: int,
+        budget: int,
+        disk_budget: int | None,
+        policy: str,
+        page_tokens: int,
+        gap: int,
+    ) -> None:
         if self.kind is MemoryKind.OPAQUE:
             num_slots, num_spares = 1, 0
+        if self.leans_on_disk:
+            budget, disk_budget = min(budget, 900), max(disk_budget or 0, 5_000)
         self.now = 0.0
-        self.memory = ChainMemory(self.kind, num_slots + num_spares, NUM_CELLS)
-        self.cache = Cache(
-            self.memory,
-            num_slots=num_slots,
-            budget_bytes=budget,
-            policy=POLICIES[policy](),
-            placement=Placement(smallest_gap=gap, slack=4),
-            costs=Costs(),
-            clock=self.clock,
-            page_tokens=page_tokens,
-            seen_tokens=3000,
-        )
-        self.driver = Driver(self.cache, self.memory, chunk=20)
+        self.board = Board()
+
+        def open_cache() -> None:
+            self.memory = ChainMemory(self.kind, num_slots + num_spares, NUM_CELLS)
+            disk = None if disk_budget is None else Disk(self.board, disk_budget, POLICIES[policy]())
+            self.cache = Cache(
+                self.memory,
+                num_slots=num_slots,
+                budget_bytes=budget,
+                disk=disk,
+                policy=POLICIES[policy](),
+                placement=Placement(smallest_gap=gap, slack=4),
+                costs=Costs(),
+                clock=self.clock,
+                page_tokens=page_tokens,
+                seen_tokens=3000,
+            )
+            self.driver = Driver(self.cache, self.memory, chunk=20)
+            self.turns: list[Turn] = []
+
+        self.open_cache = open_cache
         self.known: list[Tokens] = [np.arange(30, dtype=np.int32)]
-        self.turns: list[Turn] = []
+        self.open_cache()
 
     def clock(self) -> float:
         self.now += 1.0
@@ -126,6 +148,24 @@ class Conversations(RuleBasedStateMachine):
         if often == 0:
             self.cache.clear()
 
+    # --- what happens to the disk
+
+    @rule(saves=st.booleans())
+    def restart(self, saves: bool) -> None:
+        if saves:
+            for turn in list(self.turns):
+                self.finish(turn)
+            self.cache.close(1.0)
+        self.open_cache()
+
+    @rule(index=st.integers(0, 99), is_told=st.booleans())
+    def lose_something(self, index: int, is_told: bool) -> None:
+        (self.board.break_down if is_told else self.board.lose)(index)
+
+    @rule(is_full=st.booleans())
+    def fill_up(self, is_full: bool) -> None:
+        self.board.is_full = is_full
+
     def guarded_read(self, turn: Turn, num_tokens: int | None) -> bool:
         """Reads, unless the other turns leave no room."""
         try:
@@ -144,18 +184,23 @@ class Conversations(RuleBasedStateMachine):
     def nothing_contradicts_itself(self) -> None:
         if hasattr(self, "cache"):
             self.cache.check_integrity()
+            if self.cache.disk is not None:
+                store = self.cache.disk.store
+                assert self.board.used_bytes <= store.used_bytes <= store.budget_bytes
+                assert self.board.most_bytes <= store.budget_bytes
             for live in self.cache.lives:
                 if self.memory.is_whole(live.seq):
                     self.memory.assert_holds(live.seq, live.tokens)
 
 
+@pytest.mark.parametrize("leans_on_disk", [False, True])
 @pytest.mark.parametrize("kind", list(MemoryKind))
-def test_any_history_of_conversations(kind: MemoryKind) -> None:
-    machine = type("Conversations", (Conversations,), {"kind": kind})
+def test_any_history_of_conversations(kind: MemoryKind, leans_on_disk: bool) -> None:
+    machine = type("Conversations", (Conversations,), {"kind": kind, "leans_on_disk": leans_on_disk})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),
