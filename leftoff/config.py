@@ -92,6 +92,15 @@ class Settings:
         metavar="MIB",
         limits=(0, 1 << 30),
     )
+    disk: int = setting(
+        4096, "MiB of disk for the same, kept from one start to the next (0: none)", metavar="MIB", limits=(0, 1 << 30)
+    )
+    cache_dir: str = setting("", "folder for what is kept on disk (default: the user's cache folder)", metavar="DIR")
+    prewarm: tuple[str, ...] = setting(
+        (),
+        "read this file at start and never forget it: a text, or JSON with messages; may be given several times",
+        metavar="FILE",
+    )
     threads: int = setting(
         0, "threads to compute with (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0}
     )

@@ -1,7 +1,7 @@
 """Items on their way from disk to RAM."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from leftoff.cache.shelf import Item, Record, Shelf
@@ -21,6 +21,11 @@ class Fetch:
     @property
     def is_done(self) -> bool:
         return all(future.done() for future in self._futures.values())
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls once everything has come, on whichever thread brings the last of it."""
+        for future in self._futures.values():
+            future.add_done_callback(lambda _: call() if self.is_done else None)
 
     @property
     def ms(self) -> float:

@@ -58,10 +58,19 @@ class Sink(Protocol):
 
 
 class Constraint(Protocol):
-    """Forbids tokens. The scheduler asks before it samples, and tells what was chosen."""
+    """Forbids tokens. The scheduler asks before it samples, and tells what was chosen.
 
-    def mask(self, logits: Logits) -> None:
-        """Sets the logits of forbidden tokens to minus infinity, in place."""
+    It forbids end tokens too, as long as a reply must not end; with a constraint, `ignore_end` has no meaning. What it
+    raises, as an `EngineError`, ends its reply and no other.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing can follow: the reply ends, without asking the model for the token that says so."""
+        ...
+
+    def mask(self, logits: Logits) -> bool:
+        """Sets the logits of forbidden tokens to minus infinity, in place. False if there are none."""
         ...
 
     def accept(self, token: int) -> None: ...

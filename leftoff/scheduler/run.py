@@ -1,11 +1,14 @@
 """A request in a slot: reading its prompt, then writing its reply."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from leftoff.cache.turn import Turn
 from leftoff.core import Logits, Tokens
+from leftoff.engine.errors import EngineError
 from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.engine.sampler import Sampler
 from leftoff.scheduler.request import Finish, Request
@@ -18,6 +21,7 @@ class Run:
         self.request = request
         self.turn = turn
         self.finish: Finish | None = None
+        self.error: EngineError | None = None
         self.last_served = 0
         self._engine = engine
         self._sampler = sampler
@@ -45,19 +49,18 @@ class Run:
         """The prompt is known to its end, and so are the logits there: no compute at all."""
         if self._wants_none():
             return
-        chosen = self._sampler.sample_from(self._masked(logits.copy()))
-        self._take(chosen, logits if self.request.wants_logits else None)
+        with self._failing_alone():
+            masked = logits.copy()
+            self._mask(masked)
+            self._take(self._sampler.sample_from(masked), logits if self.request.wants_logits else None)
 
     def choose(self, row: int) -> None:
         """Samples the next token from the last batch and hands it out."""
         if self._wants_none():
             return
-        wants_view = self.request.constraint is not None or self.request.wants_logits
-        logits = self._engine.logits(row) if wants_view else None
-        kept = logits.copy() if logits is not None and self.request.wants_logits else None
-        if logits is not None:
-            self._masked(logits)
-        self._take(self._sampler.sample(self._engine.context, row), kept)
+        with self._failing_alone():
+            kept = self._engine.logits(row).copy() if self.request.wants_logits else None
+            self._take(self._sample(row), kept)
 
     def close(self) -> None:
         self._sampler.close()
@@ -68,16 +71,30 @@ class Run:
             self.finish = Finish.LENGTH
         return self.request.max_tokens == 0
 
-    def _masked(self, logits: Logits) -> Logits:
-        if self.request.constraint is not None:
-            self.request.constraint.mask(logits)
-        return logits
+    def _sample(self, row: int) -> int:
+        if self.request.constraint is None:
+            return self._sampler.sample(self._engine.context, row)
+        logits = self._engine.logits(row)
+        if self._mask(logits):
+            return self._sampler.sample_from(logits)
+        return self._sampler.sample(self._engine.context, row)
+
+    def _mask(self, logits: Logits) -> bool:
+        return self.request.constraint is not None and self.request.constraint.mask(logits)
+
+    @contextmanager
+    def _failing_alone(self) -> Iterator[None]:
+        """What one constraint cannot follow is no matter of the other replies in the batch."""
+        try:
+            yield
+        except EngineError as error:
+            self.finish, self.error = Finish.FAILED, error
 
     def _take(self, token: int, logits: Logits | None) -> None:
         request, timings = self.request, self.request.timings
         if timings.num_generated == 0:
             timings.first_token = time.perf_counter()
-        if token in self._engine.model.vocabulary.end_tokens and not request.ignore_end:
+        if self._is_end(token):
             self.finish = Finish.END
             return
         timings.num_generated += 1
@@ -86,5 +103,11 @@ class Run:
             request.constraint.accept(token)
         if not request.sink.token(token, logits):
             self.finish = Finish.STOPPED
+        elif request.constraint is not None and request.constraint.is_done:
+            self.finish = Finish.END
         elif request.max_tokens is not None and timings.num_generated >= request.max_tokens:
             self.finish = Finish.LENGTH
+
+    def _is_end(self, token: int) -> bool:
+        ignores = self.request.ignore_end and self.request.constraint is None
+        return token in self._engine.model.vocabulary.end_tokens and not ignores

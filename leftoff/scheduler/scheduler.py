@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.fetch import Fetch
 from leftoff.cache.trie import common_prefix
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
 from leftoff.engine.llama import LlamaEngine
@@ -47,6 +48,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._cancelled: set[Request] = set()
         self._held: set[Request] = set()  # waiting for another to read what they share
+        self._fetches: dict[Request, Fetch | None] = {}  # what those at the head of the queue need from disk
         self._changed = threading.Condition()
         self._step = 0
         self._woken = False
@@ -79,7 +81,7 @@ class Scheduler:
     def wait(self, seconds: float) -> None:
         """Sleeps until there is something to do, or somebody calls `wake`."""
         with self._changed:
-            if not self._woken and not self._waiting and not self._cancelled:
+            if not self._woken and not self._cancelled and all(map(self._is_coming, self._waiting)):
                 self._changed.wait(seconds)
             self._woken = False
 
@@ -116,7 +118,7 @@ class Scheduler:
             if self.cache.lives.idle_slot() is None:
                 return
             request = self._waiting.popleft()
-            if self._is_worth_waiting(request):
+            if self._is_worth_waiting(request) or self._needs_disk(request):
                 self._waiting.append(request)
             elif not self._start(request):
                 return
@@ -137,6 +139,18 @@ class Scheduler:
         self._held.discard(request)
         return False
 
+    def _needs_disk(self, request: Request) -> bool:
+        """Part of what it resumes from is on its way."""
+        if request not in self._fetches:
+            fetch = self._fetches[request] = self.cache.fetch(request.prompt, request.namespace)
+            if fetch is not None:
+                fetch.when_done(self.wake)
+        return self._is_coming(request)
+
+    def _is_coming(self, request: Request) -> bool:
+        fetch = self._fetches.get(request)
+        return fetch is not None and not fetch.is_done
+
     def _resume(self, request: Request) -> int:
         return self.cache.preview(request.prompt, request.namespace)
 
@@ -145,7 +159,7 @@ class Scheduler:
         request.timings.started = time.perf_counter()
         try:
             sampler = self.engine.sampler(request.sampling)
-            turn = self.cache.begin(request.prompt, request.namespace)
+            turn = self.cache.begin(request.prompt, request.namespace, self._fetches.pop(request, None))
         except EngineError as error:
             if isinstance(error, NoRoomError) and self.runs:
                 self._waiting.appendleft(request)
@@ -237,13 +251,14 @@ class Scheduler:
             for request in dropped:
                 self._waiting.remove(request)
                 self._held.discard(request)
+                self._fetches.pop(request, None)
         for request in dropped:
             self._report_end(request, Finish.CANCELLED, None)
         for run in list(self.runs):
             if run.request in cancelled:
                 self._close(run, Finish.CANCELLED)
             elif run.finish is not None:
-                self._close(run, run.finish)
+                self._close(run, run.finish, run.error)
 
     def _close(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
         self.runs.remove(run)

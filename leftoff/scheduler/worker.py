@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 _IDLE_SECONDS = 1.0
+_SAVE_SECONDS = 10.0  # for the disk, when the server stops
 
 
 class Worker:
@@ -71,6 +72,7 @@ class Worker:
                 scheduler.wait(_IDLE_SECONDS)
         scheduler.cancel_all()
         self._run_calls()
+        self._save(scheduler)
 
     def _work(self, scheduler: Scheduler) -> bool:
         """One step, or what is to be done between requests. No error ends the thread: the next may fare better."""
@@ -82,6 +84,12 @@ class Worker:
             logger.exception("an unforeseen error on the engine's thread")
             scheduler.fail_all(error)
         return False
+
+    def _save(self, scheduler: Scheduler) -> None:
+        try:
+            scheduler.cache.close(_SAVE_SECONDS)
+        except Exception:
+            logger.exception("what was in the slots could not be saved")
 
     def _run_calls(self) -> None:
         while not self._calls.empty():

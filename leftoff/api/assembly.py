@@ -1,0 +1,48 @@
+"""From settings to what runs: engine, cache with its tiers, scheduler. Called on the engine's thread."""
+
+import logging
+from pathlib import Path
+
+from leftoff.cache.cache import Cache, Disk
+from leftoff.config import MIB, Settings
+from leftoff.disk.errors import FolderError
+from leftoff.disk.shelf import FileShelf
+from leftoff.engine.context import ContextSettings, default_threads
+from leftoff.engine.fingerprint import cache_folder
+from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.model import Model
+from leftoff.scheduler.scheduler import Limits, Scheduler
+
+logger = logging.getLogger("leftoff.disk")
+
+_MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
+
+
+def make_scheduler(model: Model, settings: Settings) -> Scheduler:
+    engine = LlamaEngine(model, _context_settings(model, settings))
+    disk = _open_disk(engine, settings)
+    cache = Cache(engine.memory, num_slots=settings.slots, budget_bytes=settings.ram * MIB, disk=disk)
+    return Scheduler(engine, cache, Limits(queue=settings.queue))
+
+
+def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
+    if not settings.disk:
+        return None
+    root = Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
+    try:
+        shelf = FileShelf.open(root, engine.memory.fingerprint, engine.context.arena, label=engine.model.path.stem)
+    except FolderError as error:
+        logger.warning("%s; until then nothing is kept on disk", error)
+        return None
+    return Disk(shelf, settings.disk * MIB)
+
+
+def _context_settings(model: Model, settings: Settings) -> ContextSettings:
+    return ContextSettings(
+        num_cells=settings.ctx or min(model.trained_context, _MAX_CONTEXT),
+        num_sequences=settings.slots + settings.parked,
+        batch_tokens=settings.batch,
+        micro_batch_tokens=settings.ubatch,
+        threads=settings.threads or default_threads(),
+        kv_type=settings.kv_type,
+    )
