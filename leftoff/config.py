@@ -18,6 +18,7 @@ MIB = 1 << 20
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 
 _ENVIRONMENT = "LEFTOFF_"
+_SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
 class SettingError(ValueError):
@@ -143,6 +144,11 @@ class Settings:
         metavar="HOW",
         choices=("error", "cut"),
     )
+    remember_replies: bool = setting(
+        True, "write a reply that a client sends back as the model wrote it, where the template keeps it"
+    )
+    read_ahead: bool = setting(True, "when idle, read a conversation as its next prompt will show it")
+    supervise: bool = setting(False, "start the server again if it crashes")
     queue: int = setting(512, "requests that may wait", limits=(1, 1 << 20))
     max_body: int = setting(32, "MiB of the largest request", metavar="MIB", limits=(1, 1 << 12))
     reports: int = setting(256, "reuse reports to keep for GET /cache/requests", limits=(0, 1 << 20))
@@ -176,7 +182,13 @@ class Definition:
         return isinstance(self.default, tuple)
 
     @property
+    def is_switch(self) -> bool:
+        return isinstance(self.default, bool)
+
+    @property
     def shown_default(self) -> str:
+        if self.is_switch:
+            return "on" if self.default else "off"
         return " ".join(self.default) if self.is_list else str(self.default)
 
     def value(self, text: str) -> Any:  # noqa: ANN401
@@ -186,6 +198,8 @@ class Definition:
             value = tuple(filter(None, map(str.strip, text.split(self.flag.separator))))
             if not value and not self.flag.may_be_empty:  # a variable that was not set must not open a server
                 raise SettingError(f"{text!r} holds no value: give one, or leave it out")
+        elif self.is_switch:
+            value = self._switch(text)
         elif isinstance(self.default, int):
             value = self._number(text)
         problem = self.problem(value)
@@ -208,6 +222,11 @@ class Definition:
         if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
             return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
         return next(filter(None, map(_regex_problem, value)), None) if flag.is_regex else None
+
+    def _switch(self, text: str) -> bool:
+        if text.strip().lower() not in _SWITCH:
+            raise SettingError(f"{text!r} is neither on nor off")
+        return _SWITCH[text.strip().lower()]
 
     def _number(self, text: str) -> int:
         word = self.flag.words.get(text.strip().lower())

@@ -16,6 +16,7 @@ from leftoff.api.replies import json_response
 from leftoff.api.service import Service
 from leftoff.api.tenant import Tenant, tenant_of
 from leftoff.cache.entry import Entry, StoredPage
+from leftoff.cache.store import Store
 from leftoff.cache.trie import Node, Trie
 from leftoff.core import Tokens
 
@@ -66,12 +67,18 @@ class SlotView(Struct):
     namespace: str
 
 
-class CacheView(Struct):
-    tier: str
+class TierView(Struct):
+    name: str
     used_bytes: int
     budget_bytes: int
     entries: int
     evictions: int
+
+
+class CacheView(Struct):
+    """`trees` are those in RAM; the disk has its own."""
+
+    tiers: list[TierView]
     memory: str
     context_tokens: int
     free_tokens: int
@@ -107,7 +114,7 @@ class CacheApi:
     def endpoints(self) -> list[Endpoint]:
         return [
             Endpoint("GET", "/cache", "The tree: what is kept, its bytes, ages and hits", self.tree),
-            Endpoint("DELETE", "/cache", "Forgets everything but what is in use", self.clear),
+            Endpoint("DELETE", "/cache", "Forgets everything of the asker's but what is in use", self.clear),
             Endpoint("GET", "/cache/requests", "The last reuse reports (?n=20)", self.requests),
         ]
 
@@ -119,8 +126,9 @@ class CacheApi:
             beginning.view.text = self._text(beginning.tokens)
         return json_response(view)
 
-    async def clear(self, _: Request) -> Response:
-        return json_response(await self._service.between_steps(self._clear))
+    async def clear(self, request: Request) -> Response:
+        tenant = tenant_of(request)
+        return json_response(await self._service.between_steps(lambda: self._clear(tenant)))
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)
@@ -129,20 +137,17 @@ class CacheApi:
 
     # --- on the engine's thread
 
-    def _clear(self) -> Cleared:
-        store = self._service.cache.store
-        used_bytes, num_entries = store.used_bytes, store.num_entries
-        self._service.cache.clear()
-        return Cleared(used_bytes - store.used_bytes, num_entries - store.num_entries)
+    def _clear(self, tenant: Tenant) -> Cleared:
+        stores = [tier.store for tier in self._service.cache.tiers]
+        used_bytes, num_entries = (sum(store.used_bytes for store in stores), sum(s.num_entries for s in stores))
+        self._service.cache.clear(tenant.sees)
+        freed_bytes = used_bytes - sum(store.used_bytes for store in stores)
+        return Cleared(freed_bytes, num_entries - sum(store.num_entries for store in stores))
 
     def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> CacheView:
         cache = self._service.cache
         return CacheView(
-            tier=cache.store.name,
-            used_bytes=cache.store.used_bytes,
-            budget_bytes=cache.store.budget_bytes,
-            entries=cache.store.num_entries,
-            evictions=cache.store.num_evictions,
+            tiers=[_tier(tier.store) for tier in cache.tiers],
             memory=cache.memory.kind.value,
             context_tokens=cache.memory.num_cells,
             free_tokens=cache.memory.free_cells,
@@ -196,6 +201,10 @@ class CacheApi:
 def _pages(nodes: list[Node]) -> Iterator[StoredPage]:
     """Each once: nodes may share a page."""
     yield from {stretch.stored for node in nodes for stretch in node.stretches}
+
+
+def _tier(store: Store) -> TierView:
+    return TierView(store.name, store.used_bytes, store.budget_bytes, store.num_entries, store.num_evictions)
 
 
 def _age(moment: float) -> float:

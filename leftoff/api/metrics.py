@@ -13,6 +13,16 @@ from starlette.responses import Response
 from leftoff.api.counts import FIRST_TOKEN_SECONDS, Counts
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.service import Service
+from leftoff.cache.store import Store
+
+
+@dataclass(frozen=True)
+class TierLevels:
+    name: str
+    used_bytes: int
+    budget_bytes: int
+    num_entries: int
+    num_evictions: int
 
 
 @dataclass(frozen=True)
@@ -21,11 +31,7 @@ class Levels:
 
     num_running: int
     num_waiting: int
-    tier: str
-    used_bytes: int
-    budget_bytes: int
-    num_entries: int
-    num_evictions: int
+    tiers: tuple[TierLevels, ...]
     context_tokens: int
     free_tokens: int
 
@@ -45,15 +51,11 @@ class MetricsApi:
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     def _levels(self) -> Levels:
-        service, store, memory = self._service, self._service.cache.store, self._service.cache.memory
+        service, memory = self._service, self._service.cache.memory
         return Levels(
             num_running=len(service.scheduler.runs),
             num_waiting=service.scheduler.num_waiting,
-            tier=store.name,
-            used_bytes=store.used_bytes,
-            budget_bytes=store.budget_bytes,
-            num_entries=store.num_entries,
-            num_evictions=store.num_evictions,
+            tiers=tuple(_tier(tier.store) for tier in service.cache.tiers),
             context_tokens=memory.num_cells,
             free_tokens=memory.free_cells,
         )
@@ -99,11 +101,13 @@ class _Scrape(Collector):
         )
 
     def _cache(self) -> Iterator[Metric]:
-        levels, tier = self._levels, {"tier": self._levels.tier}
-        yield _gauge("leftoff_cache_bytes", "Bytes kept", levels.used_bytes, labels=tier)
-        yield _gauge("leftoff_cache_budget_bytes", "Bytes that may be kept", levels.budget_bytes, labels=tier)
-        yield _gauge("leftoff_cache_entries", "Resume points kept", levels.num_entries, labels=tier)
-        yield _counter("leftoff_cache_evictions", "Resume points given up for the budget", levels.num_evictions)
+        levels, tiers = self._levels, self._levels.tiers
+        yield _of_tiers("leftoff_cache_bytes", "Bytes kept", {tier.name: tier.used_bytes for tier in tiers})
+        budgets = {tier.name: tier.budget_bytes for tier in tiers}
+        yield _of_tiers("leftoff_cache_budget_bytes", "Bytes that may be kept", budgets)
+        yield _of_tiers("leftoff_cache_entries", "Resume points kept", {tier.name: tier.num_entries for tier in tiers})
+        evictions = {tier.name: tier.num_evictions for tier in tiers}
+        yield _labelled("leftoff_cache_evictions", "Resume points given up for the budget", "tier", evictions)
         yield _gauge("leftoff_context_tokens", "Tokens that fit in the engine", levels.context_tokens)
         yield _gauge("leftoff_context_free_tokens", "Tokens that still fit", levels.free_tokens)
 
@@ -119,10 +123,17 @@ def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> 
     return family
 
 
-def _gauge(
-    name: str, text: str, value: float, per: float | None = None, *, labels: Mapping[str, str] | None = None
-) -> Metric:
-    shown = value if per is None else value / per if per > 0 else 0.0
-    family = GaugeMetricFamily(name, text, labels=[*(labels or {})])
-    family.add_metric([*(labels or {}).values()], shown)
+def _of_tiers(name: str, text: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["tier"])
+    for tier, value in values.items():
+        family.add_metric([tier], value)
     return family
+
+
+def _gauge(name: str, text: str, value: float, per: float | None = None) -> Metric:
+    shown = value if per is None else value / per if per > 0 else 0.0
+    return GaugeMetricFamily(name, text, value=shown)
+
+
+def _tier(store: Store) -> TierLevels:
+    return TierLevels(store.name, store.used_bytes, store.budget_bytes, store.num_entries, store.num_evictions)

@@ -20,9 +20,9 @@ _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 class Server:
     """Listens from the moment it is made: its port is known, and nothing that comes early is lost."""
 
-    def __init__(self, service: Service, settings: Settings) -> None:
+    def __init__(self, service: Service, settings: Settings, listener: socket.socket | None = None) -> None:
         self._host = settings.host
-        self._socket = _listen(settings.host, settings.port)
+        self._socket = listener or listen(settings.host, settings.port)
         config = uvicorn.Config(
             build_app(service),
             log_config=None,
@@ -56,9 +56,14 @@ class Server:
         self._socket.close()
 
 
-def run(service: Service, settings: Settings, on_ready: Callable[[str], None] | None = None) -> None:
+def run(
+    service: Service,
+    settings: Settings,
+    on_ready: Callable[[str], None] | None = None,
+    listener: socket.socket | None = None,
+) -> None:
     """Serves until a signal comes. `on_ready` is told the URL as soon as the server listens."""
-    with closing(Server(service, settings)) as server:
+    with closing(Server(service, settings, listener)) as server:
         if on_ready:
             on_ready(server.url)
         server.run()
@@ -77,7 +82,7 @@ def serving(service: Service) -> Iterator[str]:
             thread.join()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # By its protocol asyncio tells that this is TCP and sends without delay; left out, every reply waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

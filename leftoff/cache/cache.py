@@ -5,7 +5,7 @@ read. It decodes nothing: whoever drives the engine does, between `begin` and `f
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,6 +74,11 @@ class Cache:
         self._keeper = Keeper(memory, self.store, source, page_tokens)
         self._placement = placement or Placement()
         self._seen_tokens = seen_tokens
+
+    @property
+    def tiers(self) -> list[Tier]:
+        """The fastest first."""
+        return [self.ram, self.disk] if self.disk is not None else [self.ram]
 
     @property
     def store(self) -> Store:
@@ -171,25 +176,32 @@ class Cache:
         if self.disk is not None:
             self.disk.shelf.close(timeout_s)
 
-    def clear(self) -> None:
-        """Forgets everything but what is in use."""
+    def pin(self, tokens: Tokens, namespace: str = "") -> int:
+        """Keeps the way to the end of a prompt that was read: the bytes that are never evicted now, 0 if it is gone."""
+        self.save_idle()
+        found, nbytes = self._find(tokens, namespace), 0
+        for tier in self.tiers:
+            match = tier.match(namespace, tokens)
+            for entry in [entry for entry in match.entries() if entry.position == tokens.size]:
+                tier.store.pin(entry)
+                nbytes = nbytes or entry.nbytes + sum(part.page.nbytes for part in found.parts)
+        return nbytes
+
+    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+        """Forgets everything but what is in use, or what is meant of it: some namespaces."""
         for live in self.lives:
-            if not live.is_busy:
+            if not live.is_busy and is_meant(live.namespace):
                 live.is_saved = True
                 self._drop(live)
-        for tier in self._tiers:
-            tier.clear()
+        for tier in self.tiers:
+            tier.clear(is_meant)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""
-        for tier in self._tiers:
+        for tier in self.tiers:
             tier.check_integrity()
         for live in self.lives:
             assert live.is_busy or live.length == self.memory.length(live.seq), f"{live} and the engine disagree"
-
-    @property
-    def _tiers(self) -> list[Tier]:
-        return [self.ram, self.disk] if self.disk is not None else [self.ram]
 
     # --- choosing
 
@@ -221,7 +233,7 @@ class Cache:
                 self.disk.forget(record)
 
     def _use(self, entry: Entry | None) -> None:
-        for tier in self._tiers:
+        for tier in self.tiers:
             if entry is not None and tier.store.holds(entry):
                 tier.store.hit(entry)
 

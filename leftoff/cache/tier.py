@@ -1,8 +1,7 @@
 """A place for pages and snapshots: a tree for each namespace, under one byte budget."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
-from leftoff.cache.entry import Entry
 from leftoff.cache.policy import Policy
 from leftoff.cache.store import Clock, Released, Store, ignore_released
 from leftoff.cache.trie import Match, Trie
@@ -32,15 +31,11 @@ class Tier:
     def num_tokens(self) -> int:
         return sum(tree.num_tokens for tree in self.trees.values())
 
-    def entries(self) -> Iterator[Entry]:
-        for tree in self.trees.values():
-            for node in tree.nodes():
-                yield from node.entries
-
-    def clear(self) -> None:
-        for entry in list(self.entries()):
-            self.store.drop(entry)
-        self.trees = {}
+    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+        for namespace in filter(is_meant, list(self.trees)):
+            tree = self.trees.pop(namespace)
+            for entry in [entry for node in tree.nodes() for entry in node.entries]:
+                self.store.drop(entry)
 
     def forget_oldest(self, limit: int) -> None:
         """Bounds the tokens that are remembered only to explain: half of those without data go, the oldest."""

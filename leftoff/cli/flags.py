@@ -77,6 +77,11 @@ def _add(parser: CommandLine, definition: Definition) -> None:
     choices = f": one of {', '.join(flag.choices)}" if flag.choices else ""
     has_default = definition.shown_default and "default:" not in flag.help
     shown = f" (default: {definition.shown_default})" if has_default else ""
+    if definition.is_switch:
+        parser.add_argument(
+            *options, dest=definition.name, action=argparse.BooleanOptionalAction, help=f"{flag.help}{shown}"
+        )
+        return
     parser.add_argument(
         *options,
         dest=definition.name,

@@ -23,13 +23,14 @@ def test_the_tree_shows_what_is_kept(http: httpx.Client, service: Service) -> No
     chat(http, "only a map")
     chat(http, "only a map", cache_salt="other")
     view = http.get("/cache").json()
-    assert 0 < view["used_bytes"] <= view["budget_bytes"] == 64 << 20
+    (tier,) = view["tiers"]
+    assert 0 < tier["used_bytes"] <= tier["budget_bytes"] == 64 << 20
     assert view["memory"] == "hybrid"
     assert len(view["slots"]) == 4
     tree, other = view["trees"]
     assert tree["namespace"] != other["namespace"]
-    assert tree["bytes"] + other["bytes"] == view["used_bytes"]
-    assert tree["entries"] + other["entries"] == view["entries"]
+    assert tree["bytes"] + other["bytes"] == tier["used_bytes"]
+    assert tree["entries"] + other["entries"] == tier["entries"]
     root = next(node for node in tree["nodes"] if node["parent"] is None)
     assert root["text"].startswith("<|im_start|>system\nan old man")
     branches = [node for node in tree["nodes"] if node["parent"] == root["id"]]
@@ -43,10 +44,10 @@ def test_the_tree_shows_what_is_kept(http: httpx.Client, service: Service) -> No
 
 def test_the_cache_is_emptied(http: httpx.Client) -> None:
     chat(http, "where does the road end")
-    used_bytes = http.get("/cache").json()["used_bytes"]
+    used_bytes = http.get("/cache").json()["tiers"][0]["used_bytes"]
     assert http.delete("/cache").json()["freed_bytes"] >= used_bytes > 0  # more is saved while nobody asks
     view = http.get("/cache").json()
-    assert (view["used_bytes"], view["trees"]) == (0, [])
+    assert (view["tiers"][0]["used_bytes"], view["trees"]) == (0, [])
     assert chat(http, "where does the road end")["timings"]["cache_n"] == 0
 
 
@@ -94,9 +95,9 @@ def test_the_metrics_count_what_was_done(http: httpx.Client) -> None:
     assert rise("leftoff_time_to_first_token_seconds_count") == 2
     assert rise("leftoff_time_to_first_token_seconds_bucket[+Inf]") == 2
     view = http.get("/cache").json()
-    assert after["leftoff_cache_bytes[RAM]"] == view["used_bytes"]
-    assert after["leftoff_cache_budget_bytes[RAM]"] == view["budget_bytes"]
-    assert after["leftoff_cache_entries[RAM]"] == view["entries"]
+    assert after["leftoff_cache_bytes[RAM]"] == view["tiers"][0]["used_bytes"]
+    assert after["leftoff_cache_budget_bytes[RAM]"] == view["tiers"][0]["budget_bytes"]
+    assert after["leftoff_cache_entries[RAM]"] == view["tiers"][0]["entries"]
     assert after["llamacpp:requests_processing"] == after["llamacpp:requests_deferred"] == 0
     assert after["llamacpp:prompt_tokens_seconds"] > 0
     assert after["llamacpp:predicted_tokens_seconds"] > 0

@@ -63,7 +63,7 @@ class Wire:
     """Asks for greedy replies of a given length."""
 
     def __init__(self, http: httpx.Client) -> None:
-        self._http = http
+        self.http = http
 
     def chat(
         self,
@@ -75,7 +75,7 @@ class Wire:
         body: dict[str, Any] = {"messages": messages, "tools": tools, "max_tokens": max_tokens, "temperature": 0}
         if num_top:
             body |= {"logprobs": True, "top_logprobs": num_top}
-        reply = self._post("/v1/chat/completions", body)
+        reply = self.post("/v1/chat/completions", body)
         usage, timings, (choice,) = reply["usage"], reply["timings"], reply["choices"]
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         assert (timings["cache_n"], timings["cache_n"] + timings["prompt_n"]) == (cached, usage["prompt_tokens"])
@@ -97,7 +97,7 @@ class Wire:
         words: list[str] = []
         first_token_ms, timings = 0.0, {"cache_n": 0, "prompt_n": 0}
         began = time.perf_counter()
-        with self._http.stream("POST", "/v1/chat/completions", json=body) as reply:
+        with self.http.stream("POST", "/v1/chat/completions", json=body) as reply:
             for line in filter(lambda line: line.startswith("data: {"), reply.iter_lines()):
                 chunk = json.loads(line.removeprefix("data: "))
                 words += [word for choice in chunk["choices"] if (word := choice["delta"].get("content"))]
@@ -109,7 +109,7 @@ class Wire:
 
     def complete(self, tokens: Sequence[int], max_tokens: int, num_top: int) -> Answer:
         body = {"prompt": list(tokens), "n_predict": max_tokens, "temperature": 0, "n_probs": num_top}
-        reply = self._post("/completion", body | {"return_tokens": True})
+        reply = self.post("/completion", body | {"return_tokens": True})
         return Answer(
             text=reply["content"],
             prompt_tokens=reply["tokens_evaluated"],
@@ -126,21 +126,21 @@ class Wire:
     ) -> Tokens:
         """A chat as the model reads it."""
         body = {"messages": messages, "tools": tools, "add_generation_prompt": generation}
-        return self.tokens(self._post("/apply-template", body)["prompt"])
+        return self.tokens(self.post("/apply-template", body)["prompt"])
 
     def tokens(self, text: str) -> Tokens:
-        return np.array(self._post("/tokenize", {"content": text})["tokens"], np.int32)
+        return np.array(self.post("/tokenize", {"content": text})["tokens"], np.int32)
 
     @property
     def memory(self) -> str:
         """The kind of memory that the model has."""
-        return str(self._http.get("/cache").json()["memory"])
+        return str(self.http.get("/cache").json()["memory"])
 
     def forget(self) -> None:
-        assert self._http.delete("/cache").status_code == 200
+        assert self.http.delete("/cache").status_code == 200
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401
-        reply = self._http.post(path, json=body)
+    def post(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401
+        reply = self.http.post(path, json=body)
         assert reply.status_code == 200, reply.text
         return reply.json()
 

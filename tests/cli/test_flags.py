@@ -33,7 +33,7 @@ def test_nothing_given_gives_the_defaults() -> None:
     assert settings() == Settings()
 
 
-@pytest.mark.parametrize("name", [d.name for d in definitions()])
+@pytest.mark.parametrize("name", [d.name for d in definitions() if not d.is_switch])
 def test_every_setting_can_be_given_by_each_of_its_flags_and_by_the_environment(name: str) -> None:
     (definition,) = (d for d in definitions() if d.name == name)
     text = other_value(name)
@@ -42,6 +42,19 @@ def test_every_setting_can_be_given_by_each_of_its_flags_and_by_the_environment(
     for option in (definition.option, *definition.flag.names):
         assert settings(option, text) == by_environment
         assert settings(f"{option}={text}") == by_environment
+
+
+@pytest.mark.parametrize("name", [d.name for d in definitions() if d.is_switch])
+def test_a_switch_is_turned_on_and_off(name: str) -> None:
+    (definition,) = (d for d in definitions() if d.name == name)
+    option = definition.option
+    off = f"--no-{option[2:]}"
+    for is_on, flag, words in ((True, option, ("on", "1", "Yes")), (False, off, ("off", "0", "false"))):
+        assert getattr(settings(flag), name) is is_on
+        for word in words:
+            assert getattr(settings(**{definition.environment: word}), name) is is_on
+    with pytest.raises(SettingError, match=r"'maybe' is neither on nor off"):
+        settings(**{definition.environment: "maybe"})
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:

@@ -1,0 +1,72 @@
+"""Keeps a server running: one that crashes is started again, and its conversations go on from disk.
+
+llama.cpp ends the whole process when it meets what it did not foresee, and no Python can prevent that. The supervisor
+loads no model, so nothing of this can happen to it. It holds the socket: while the server comes back, clients wait in
+line instead of being refused.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from rich.console import Console
+
+SOCKET_VARIABLE = "LEFTOFF_SOCKET"  # tells the server which of its open files listens
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_MOST_CRASHES, _WITHIN_S = 5, 60.0
+
+
+class Supervisor:
+    """Runs `leftoff` with the arguments it was given itself."""
+
+    def __init__(self, console: Console, listener: socket.socket, arguments: Sequence[str]) -> None:
+        self._console = console
+        self._listener = listener
+        self._command = [sys.executable, "-m", "leftoff", *arguments, "--no-supervise"]
+        self._crashes: list[float] = []
+        self._server: subprocess.Popen[bytes] | None = None
+        self._is_stopping = False
+
+    def run(self) -> int:
+        """Returns the exit code of the server that ended by itself, or of the one that crashed too often."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._pass_on)
+        while True:
+            code = self._serve_once()
+            if code >= 0 or self._is_stopping:
+                return max(code, 0)
+            self._crashes = [*self._crashes[1 - _MOST_CRASHES :], time.monotonic()]
+            name = signal.Signals(-code).name
+            if len(self._crashes) == _MOST_CRASHES and self._crashes[-1] - self._crashes[0] < _WITHIN_S:
+                self._say(f"the server crashed ({name}), the {_MOST_CRASHES}th time within a minute: giving up")
+                return 128 - code
+            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (len(self._crashes) - 1))
+            self._say(f"the server crashed ({name}): starting it again; what it had saved is on disk")
+            time.sleep(pause)
+
+    def _serve_once(self) -> int:
+        number = self._listener.fileno()
+        environment = os.environ | {SOCKET_VARIABLE: str(number)}
+        self._server = subprocess.Popen(self._command, env=environment, pass_fds=[number])
+        return self._server.wait()
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """The second time, the server ends at once."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGKILL if self._is_stopping else number)
+        self._is_stopping = True
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, style="bold red", soft_wrap=True)
+
+
+def inherited_socket() -> socket.socket | None:
+    """The one that the supervisor listens on, in a server that it has started."""
+    number = os.environ.pop(SOCKET_VARIABLE, None)
+    return socket.socket(fileno=int(number)) if number else None
