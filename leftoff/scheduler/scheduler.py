@@ -21,6 +21,8 @@ from leftoff.scheduler.run import Run
 
 logger = logging.getLogger(__name__)
 
+_MOST_AHEAD = 4
+
 
 class QueueFullError(EngineError):
     """More requests are waiting than the server is willing to hold."""
@@ -34,6 +36,7 @@ class Limits:
     piece_ms: float = 150.0  # of a piece of prompt while others are waiting for their next token
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
+    worth_reading_ahead: int = 16  # tokens
     queue: int = 512
 
 
@@ -49,6 +52,8 @@ class Scheduler:
         self._cancelled: set[Request] = set()
         self._held: set[Request] = set()  # waiting for another to read what they share
         self._fetches: dict[Request, Fetch | None] = {}  # what those at the head of the queue need from disk
+        self._ahead: deque[Request] = deque(maxlen=_MOST_AHEAD)
+        self._reading_ahead: Request | None = None
         self._changed = threading.Condition()
         self._step = 0
         self._woken = False
@@ -65,6 +70,16 @@ class Scheduler:
             if len(self._waiting) >= self.limits.queue:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
             self._waiting.append(request)
+            if self._reading_ahead is not None:  # somebody waits now: it ends in the middle of its decode
+                self._cancelled.add(self._reading_ahead)
+                self.engine.cancel()
+            self._changed.notify()
+
+    def read_ahead(self, request: Request) -> None:
+        """Reads a prompt when there is nothing else to do. Of too many, the oldest are left out."""
+        with self._changed:
+            self._ahead.append(request)
+            self._woken = True
             self._changed.notify()
 
     def cancel(self, request: Request) -> None:
@@ -96,6 +111,8 @@ class Scheduler:
         self._step += 1
         self._sweep()
         self._admit()
+        if not self.runs and not self._waiting and self._ahead:
+            self._start_ahead(self._ahead.popleft())
         if self.runs:
             self._decode()
             self._sweep()
@@ -153,6 +170,22 @@ class Scheduler:
 
     def _resume(self, request: Request) -> int:
         return self.cache.preview(request.prompt, request.namespace)
+
+    def _start_ahead(self, request: Request) -> None:
+        if request.prompt.length - self._resume(request) < self.limits.worth_reading_ahead:
+            self._report_end(request, Finish.CANCELLED, None)
+            return
+        with self._changed:
+            self._reading_ahead = request
+        self._start(request)
+        if not self.runs:
+            self._end_reading_ahead()
+
+    def _end_reading_ahead(self) -> None:
+        """From here on nobody interrupts the engine for its sake."""
+        with self._changed:
+            self._reading_ahead = None
+            self.engine.context.forget_cancel()
 
     def _start(self, request: Request) -> bool:
         """False if running replies hold the cells it needs: it waits for one of them to end."""
@@ -262,6 +295,8 @@ class Scheduler:
 
     def _close(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
         self.runs.remove(run)
+        if run.request is self._reading_ahead:
+            self._end_reading_ahead()
         self.cache.finish(run.turn)
         run.close()
         self._report_end(run.request, finish, error)

@@ -1,0 +1,83 @@
+"""What is read while nobody waits is there when somebody does, and never in the way."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from leftoff.core import Prompt
+from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.scheduler import Scheduler
+from tests.scheduler.conftest import scheduler_for
+from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
+
+KINDS = ["llama", "qwen35", "mamba2", "gemma3", "deepseek4"]
+
+
+def read_ahead(scheduler: Scheduler, num_tokens: int, seed: int) -> tuple[Request, Recorder]:
+    recorder = Recorder()
+    request = Request(Prompt(prompt(scheduler, num_tokens, seed=seed)), recorder, max_tokens=0)
+    scheduler.read_ahead(request)
+    return request, recorder
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_what_was_read_ahead_is_not_read_again(architecture: str) -> None:
+    with scheduler_for(architecture, slots=1) as scheduler:
+        request, recorder = read_ahead(scheduler, 700, seed=1)
+        run(scheduler)
+        assert recorder.finish is Finish.LENGTH
+        tokens = np.concatenate([request.prompt.tokens, prompt(scheduler, 20, seed=2)])
+        _, reply = ask(scheduler, tokens)
+        run(scheduler)
+        assert reply.report is not None
+        assert reply.report.computed == 20
+        assert_greedy(scheduler.engine, tokens, reply.tokens)
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_it_ends_in_the_middle_of_a_decode_when_somebody_asks(architecture: str) -> None:
+    with scheduler_for(architecture, slots=1) as scheduler:
+        _, ahead = read_ahead(scheduler, 6000, seed=1)
+        tokens = prompt(scheduler, 40, seed=2)
+        asked: list[Recorder] = []
+
+        def interrupt() -> None:
+            while len(ahead.reads) < 2:
+                time.sleep(0.001)
+            asked.append(ask(scheduler, tokens)[1])
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        while not asked or asked[0].finish is None:
+            scheduler.step()
+        thread.join()
+        assert ahead.finish is Finish.CANCELLED
+        assert asked[0].finish is Finish.LENGTH
+        scheduler.cache.check_integrity()
+        _, after = ask(scheduler, prompt(scheduler, 300, seed=3))
+        run(scheduler)
+        assert after.finish is Finish.LENGTH, "the engine is not cancelled any more"
+        assert_greedy(scheduler.engine, tokens, asked[0].tokens)
+
+
+def test_nothing_is_read_ahead_while_somebody_waits() -> None:
+    with scheduler_for("qwen35", slots=2) as scheduler:
+        _, reply = ask(scheduler, prompt(scheduler, 50, seed=1), max_tokens=20)
+        _, ahead = read_ahead(scheduler, 400, seed=2)
+        while reply.finish is None:
+            assert not ahead.reads
+            scheduler.step()
+        run(scheduler)
+        assert ahead.finish is Finish.LENGTH
+
+
+def test_what_is_known_already_is_not_worth_it() -> None:
+    with scheduler_for("qwen35", slots=1) as scheduler:
+        read_ahead(scheduler, 400, seed=2)
+        run(scheduler)
+        _, again = read_ahead(scheduler, 400, seed=2)
+        run(scheduler)
+        assert again.finish is Finish.CANCELLED
+        assert again.report is None
