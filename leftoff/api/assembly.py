@@ -6,6 +6,7 @@ from pathlib import Path
 from leftoff.cache.cache import Cache, Disk
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import FolderError
+from leftoff.disk.models import make_room_among_models
 from leftoff.disk.shelf import FileShelf
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.fingerprint import cache_folder
@@ -34,7 +35,10 @@ def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
     except FolderError as error:
         logger.warning("%s; until then nothing is kept on disk", error)
         return None
-    return Disk(shelf, settings.disk * MIB)
+    budget_bytes = settings.disk * MIB
+    # What other models have left is kept as long as this one has half of the budget for itself.
+    others_bytes = make_room_among_models(root, shelf.path, budget_bytes // 2)
+    return Disk(shelf, max(0, budget_bytes - others_bytes))
 
 
 def _context_settings(model: Model, settings: Settings) -> ContextSettings:

@@ -23,8 +23,12 @@ def show_count(count: float) -> str:
     return _scaled(count).replace("G", "B").rstrip()
 
 
+def show_files(count: int) -> str:
+    return f"{count:,} {'file' if count == 1 else 'files'}"
+
+
 def show_ms(ms: float) -> str:
-    return f"{ms:.0f} ms" if ms < 9_999.5 else f"{ms / 1000:.1f} s"
+    return f"{ms:,.0f} ms" if ms < 9_999.5 else f"{ms / 1000:.1f} s"
 
 
 def printable(text: str) -> str:

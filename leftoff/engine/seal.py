@@ -8,9 +8,8 @@ reaches it before its checksum, its origin and its shape have been verified.
 
 import struct
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
-import numpy as np
 from blake3 import blake3
 
 from leftoff.engine.arena import Arena, view_of
@@ -18,13 +17,15 @@ from leftoff.engine.base import Page, Snapshot
 from leftoff.engine.errors import BlobError
 
 FORMAT = 1
+FINGERPRINT_BYTES = 32
 TAG_BYTES = 32
 _MAGIC = b"leftoff\x00"
 _CHECKSUM_BYTES = 32
 # magic, format, kind, fingerprint, start, end, payload bytes, tag
-_HEADER = struct.Struct(f"<8sHH32sqqQ{TAG_BYTES}s")
-_PAGE, _SNAPSHOT = 1, 2
+_HEADER = struct.Struct(f"<8sHH{FINGERPRINT_BYTES}sqqQ{TAG_BYTES}s")
+_CHUNK = 1 << 20  # a piece is hashed while the processor's cache still has it
 
+PAGE, SNAPSHOT = 1, 2
 SEAL_BYTES = _HEADER.size + _CHECKSUM_BYTES
 
 
@@ -54,33 +55,63 @@ class Seal:
         return cls(*fields)
 
 
+class Source(Protocol):
+    """An open file, or what reads like one."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
+
+
 def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES)) -> bytes:
     """What to write before the item's own bytes."""
-    start, end = (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
-    kind = _PAGE if isinstance(item, Page) else _SNAPSHOT
-    header = Seal(kind, bytes.fromhex(fingerprint), start, end, item.nbytes, tag).pack()
-    return header + _checksum(header, view_of(item.data).data)
+    start, end = span_of(item)
+    header = Seal(kind_of(item), bytes.fromhex(fingerprint), start, end, item.nbytes, tag).pack()
+    return header + blake3(header).update(view_of(item.data).data).digest()
 
 
-def unseal(blob: bytes | memoryview, fingerprint: str, arena: Arena, tag: bytes | None = None) -> Page | Snapshot:
-    """The item, in memory of the arena, or `BlobError`. Only what this returns may be given to an engine."""
-    blob = memoryview(blob)
-    if blob.nbytes < SEAL_BYTES:
-        raise BlobError(f"a blob of {blob.nbytes} bytes is cut short: its header alone has {SEAL_BYTES}")
-    header, checksum, payload = blob[: _HEADER.size], blob[_HEADER.size : SEAL_BYTES], blob[SEAL_BYTES:]
-    found = Seal.unpack(bytes(header))
-    if found.payload_bytes != payload.nbytes:
-        raise BlobError(f"a blob of {payload.nbytes} bytes that should have {found.payload_bytes}")
-    if _checksum(bytes(header), payload) != bytes(checksum):
+def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: bytes | None = None) -> Page | Snapshot:
+    """The item in a blob of `nbytes`, read straight into memory of the arena, or `BlobError`.
+
+    Only what this returns may be given to an engine.
+    """
+    if nbytes < SEAL_BYTES:
+        raise BlobError(f"a blob of {nbytes} bytes is cut short: its header alone has {SEAL_BYTES}")
+    head = bytearray(SEAL_BYTES)
+    _fill(source, memoryview(head))
+    header, checksum = bytes(head[: _HEADER.size]), bytes(head[_HEADER.size :])
+    found = Seal.unpack(header)
+    if found.payload_bytes != nbytes - SEAL_BYTES:
+        raise BlobError(f"a blob of {nbytes - SEAL_BYTES} bytes that should have {found.payload_bytes}")
+    buffer = arena.take(found.payload_bytes)
+    if _filled_checksum(source, buffer.view.data, header) != checksum:
         raise BlobError("a blob whose checksum does not match: it was damaged")
     if found.fingerprint != bytes.fromhex(fingerprint):
         raise BlobError("a blob made by another model, library or KV type")
     if tag is not None and found.tag != tag:
         raise BlobError("a blob made from other tokens")
-    buffer = arena.take(payload.nbytes)
-    buffer.view[:] = np.frombuffer(payload, np.uint8)
-    return Page(found.start, found.end, buffer) if found.kind == _PAGE else Snapshot(found.end, buffer)
+    return Page(found.start, found.end, buffer) if found.kind == PAGE else Snapshot(found.end, buffer)
 
 
-def _checksum(header: bytes, payload: memoryview) -> bytes:
-    return blake3(header).update(payload).digest()
+def kind_of(item: Page | Snapshot) -> int:
+    return PAGE if isinstance(item, Page) else SNAPSHOT
+
+
+def span_of(item: Page | Snapshot) -> tuple[int, int]:
+    """The positions [start, end) of a page; those of a snapshot are one."""
+    return (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
+
+
+def _filled_checksum(source: Source, payload: memoryview, header: bytes) -> bytes:
+    hasher = blake3(header)
+    for start in range(0, payload.nbytes, _CHUNK):
+        piece = payload[start : start + _CHUNK]
+        _fill(source, piece)
+        hasher.update(piece)
+    return hasher.digest()
+
+
+def _fill(source: Source, view: memoryview) -> None:
+    while view.nbytes:
+        count = source.readinto(view)
+        if not count:
+            raise BlobError(f"a blob that is cut short: {view.nbytes} bytes or more are missing")
+        view = view[count:]

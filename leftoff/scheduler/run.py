@@ -74,9 +74,8 @@ class Run:
     def _sample(self, row: int) -> int:
         if self.request.constraint is None:
             return self._sampler.sample(self._engine.context, row)
-        logits = self._engine.logits(row)
-        if self._mask(logits):
-            return self._sampler.sample_from(logits)
+        if self._mask(self._engine.logits(row)):
+            return self._sampler.sample_masked(self._engine.context, row)
         return self._sampler.sample(self._engine.context, row)
 
     def _mask(self, logits: Logits) -> bool:

@@ -36,7 +36,7 @@ class Limits:
     piece_ms: float = 150.0  # of a piece of prompt while others are waiting for their next token
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
-    worth_reading_ahead: int = 16  # tokens
+    worth_reading_ahead: int = 4  # tokens
     queue: int = 512
 
 

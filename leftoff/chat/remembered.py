@@ -1,0 +1,104 @@
+"""Replies as the model wrote them, found again when clients send them back.
+
+A reply is known by the whole conversation before it and by what it says: two replies that say the same may come from
+different thoughts.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from blake3 import blake3
+from msgspec import msgpack
+
+from leftoff.chat.output.parts import Call, Said
+from leftoff.chat.template import MessageDict
+
+_REMEMBERED_BYTES = 16 << 20
+_OVERHEAD_BYTES = 400
+
+
+@dataclass(frozen=True)
+class Written:
+    """The text of a reply up to its end token, and what it says."""
+
+    text: str
+    said: Said
+
+
+class RememberedReplies:
+    """The most recent replies of each namespace. Any thread may call it."""
+
+    def __init__(self, limit_bytes: int = _REMEMBERED_BYTES) -> None:
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._replies: OrderedDict[bytes, Written] = OrderedDict()
+        self._num_bytes = 0
+
+    def add(self, conversation: bytes, written: Written) -> None:
+        """`conversation` is the key of what it replied to."""
+        key = _key(conversation, "assistant", shown(written.said))
+        with self._lock:
+            before = self._replies.pop(key, None)
+            self._num_bytes += _size(written) - (_size(before) if before else 0)
+            self._replies[key] = written
+            while self._num_bytes > self._limit:
+                self._num_bytes -= _size(self._replies.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        with self._lock:
+            self._replies.clear()
+            self._num_bytes = 0
+
+    def find(self, conversation: bytes) -> Written | None:
+        """The reply that a conversation ends with, by the key of all of it."""
+        with self._lock:
+            if conversation in self._replies:
+                self._replies.move_to_end(conversation)
+            return self._replies.get(conversation)
+
+
+def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
+    """One for each message: of the conversation up to and with it."""
+    key = namespace.encode()
+    return [key := _key(key, str(message.get("role")), shown(said_of(message))) for message in messages]
+
+
+def _key(before: bytes, role: str, said: Said) -> bytes:
+    return blake3(before + msgpack.encode((role, said))).digest()
+
+
+def said_of(message: MessageDict) -> Said:
+    """What a message on its way back says. Its reasoning is left aside: most clients do not send it."""
+    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
+    content = message.get("content")
+    return Said(
+        content=content if isinstance(content, str) else "",
+        calls=tuple(Call(str(call.get("name", "")), _json(call.get("arguments", ""))) for call in calls),
+    )
+
+
+def says_the_same(one: Said, other: Said) -> bool:
+    return shown(one) == shown(other) and one.reasoning.strip() == other.reasoning.strip()
+
+
+def shown(said: Said) -> Said:
+    """What every client sends back, whatever it does to white space and JSON."""
+    return Said(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
+
+
+def _json(arguments: object) -> str:
+    """One text for all ways to write the same."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return json.dumps(value, sort_keys=True)
+    except (ValueError, TypeError, RecursionError):
+        return str(arguments)
+
+
+def _size(written: Written) -> int:
+    said = written.said
+    calls = sum(len(call.name) + len(call.arguments) for call in said.calls)
+    return 2 * (len(written.text) + len(said.content) + len(said.reasoning) + calls) + _OVERHEAD_BYTES

@@ -1,0 +1,213 @@
+"""`leftoff cache` looks at what is kept on disk, checks it, makes it smaller, and hands beginnings of prompts on."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_way
+from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.stages import show_stages
+from leftoff.cli.units import show_bytes, show_files
+from leftoff.config import MIB
+from leftoff.disk.blob import Blob
+from leftoff.disk.bundle import export_bundle, import_bundle, read_manifest
+from leftoff.disk.catalog import Catalog
+from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
+from leftoff.disk.models import ModelUsage, models, remove_model
+from leftoff.disk.prune import prune
+from leftoff.disk.verify import remove_faults, verify
+from leftoff.engine.fingerprint import cache_folder
+from leftoff.engine.model import Model
+
+_DAY_S = 86_400
+_SOUND, _FAULTY = 0, 1
+_ENTRY = "name of an entry, as `leftoff cache list` shows it, or the beginning of one"
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    parser = subparsers.add_parser(
+        "cache",
+        help="look at, check and tidy what is kept on disk",
+        description="What the server keeps on disk, model by model. To look is possible while a server runs; "
+        "to change something, stop it first.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    listing = _add(actions, "list", _list, "show models and conversations, with their bytes and ages")
+    listing.add_argument("--all", action="store_true", help="all conversations, not only the latest")
+    listing.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    showing = _add(actions, "show", _show, "show everything on the way to one entry")
+    showing.add_argument("name", metavar="NAME", help=_ENTRY)
+    showing.add_argument("--text", metavar="MODEL", type=Path, help="GGUF file whose vocabulary turns tokens to text")
+    verifying = _add(actions, "verify", _verify, "check every file; the exit code is 1 if one is damaged")
+    verifying.add_argument("--fix", action="store_true", help="remove what is damaged")
+    verifying.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    pruning = _add(actions, "prune", _prune, "remove what was not used for longest")
+    pruning.add_argument("--to", metavar="MIB", type=_amount, help="until this much is left")
+    pruning.add_argument("--older", metavar="DAYS", type=_amount, help="whatever was not used for so long")
+    exporting = _add(actions, "export", _export, "write all that is needed to resume at an entry into one file")
+    exporting.add_argument("name", metavar="NAME", help=_ENTRY)
+    exporting.add_argument("file", metavar="FILE", type=Path, help="file to write")
+    importing = _add(actions, "import", _import, "take in a file that `export` wrote, from somebody you trust")
+    importing.add_argument("file", metavar="FILE", type=Path, help="file to read")
+    _add(actions, "clear", _clear, "remove everything")
+
+
+def _add(
+    actions: "argparse._SubParsersAction[CommandLine]",
+    name: str,
+    action: Callable[["_Request"], int],
+    text: str,
+) -> CommandLine:
+    parser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    add_settings(parser, ("cache_dir",))
+    parser.add_argument(
+        "--model", dest="only", metavar="NAME", help="only this model: its name, or the beginning of its folder's"
+    )
+    parser.set_defaults(run=lambda args: _run(action, args))
+    return parser
+
+
+def _run(action: Callable[["_Request"], int], args: argparse.Namespace) -> int:
+    try:
+        return action(_Request(args))
+    except FolderBusyError as error:
+        raise FolderError(f"{error.folder} is in use by a server ({error.holder}): stop it first") from error
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return amount
+
+
+class _Request:
+    """The arguments of an action, and what they name."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.console = Console(markup=False, highlight=False, emoji=False)
+        self.root = Path(settings_from(args).cache_dir or cache_folder()).expanduser()
+
+    def models(self) -> list[ModelUsage]:
+        every, wanted = models(self.root), self.args.only
+        if wanted is None:
+            return every
+        chosen = [usage for usage in every if wanted == usage.label or usage.path.name.startswith(wanted)]
+        if not chosen:
+            there = ", ".join(usage.name for usage in every) or "nothing"
+            raise FolderError(f"{self.root} has nothing of a model called {wanted!r}: there is {there}")
+        return chosen
+
+    def entry(self) -> tuple[ModelUsage, Catalog, Blob]:
+        """The one that a name, or the beginning of one, stands for."""
+        name = self.args.name
+        found = []
+        for usage in self.models():
+            if not usage.problem:
+                catalog = Catalog.of(usage.path)
+                found += [(usage, catalog, blob) for blob in catalog.named(name)]
+        if len(found) != 1:
+            count = f"{len(found)} entries have" if found else "no entry has"
+            raise FolderError(f"{count} a name that begins with {name!r}: `leftoff cache list` shows what there is")
+        return found[0]
+
+
+def _list(request: _Request) -> int:
+    listings = [Listing.of(usage) for usage in request.models()]
+    if request.args.json:
+        print(json.dumps({"folder": str(request.root), "models": [as_json(listing) for listing in listings]}))
+    elif not listings:
+        request.console.print(f"nothing is kept in {request.root}")
+    for listing in () if request.args.json else listings:
+        show_listing(request.console, listing, every=request.args.all)
+    return 0
+
+
+def _show(request: _Request) -> int:
+    usage, catalog, blob = request.entry()
+    way = catalog.way_to(blob)
+    text = ""
+    if request.args.text is not None:
+        model = Model(request.args.text, gpu_layers=0)
+        try:
+            text = model.vocabulary.detokenize(way.tokens).decode("utf-8", "replace")
+        finally:
+            model.close()
+    show_way(request.console, usage, blob, way, text)
+    return 0
+
+
+def _verify(request: _Request) -> int:
+    is_watched = sys.stdout.isatty() and not request.args.json
+    with show_stages(request.console, visible=is_watched) as stages:
+        results = [(usage, verify(usage.path, stages.begin(f"checking {usage.name}"))) for usage in request.models()]
+    faulty = [(usage, findings) for usage, findings in results if findings.faults]
+    if request.args.fix:
+        for usage, findings in faulty:
+            remove_faults(usage, findings.faults)
+    show_findings(request.console, results, is_fixed=request.args.fix, as_json=request.args.json)
+    return _FAULTY if faulty and not request.args.fix else _SOUND
+
+
+def _prune(request: _Request) -> int:
+    to, older = request.args.to, request.args.older
+    if to is None and older is None:
+        raise FolderError("how much is to go? Give --to MIB, --older DAYS, or both")
+    pruned = prune(
+        [usage for usage in request.models() if not usage.problem],
+        to_bytes=None if to is None else int(to * MIB),
+        before=None if older is None else time.time() - older * _DAY_S,
+    )
+    gone, remaining = show_bytes(pruned.nbytes), show_bytes(pruned.left_bytes)
+    request.console.print(f"removed {show_files(pruned.num_blobs)} ({gone}); {remaining} are left")
+    return 0
+
+
+def _export(request: _Request) -> int:
+    usage, _, blob = request.entry()
+    manifest = export_bundle(usage.path, blob, request.args.file)
+    request.console.print(
+        f"{request.args.file}: {blob.end} tokens of {usage.name}, {show_bytes(manifest.nbytes)}. "
+        f"To use it elsewhere, with the same model file and library: leftoff cache import {request.args.file}",
+        soft_wrap=True,
+    )
+    if manifest.namespace:
+        request.console.print("it was computed under an API key or a salt: only requests with the same can use it")
+    return 0
+
+
+def _import(request: _Request) -> int:
+    source = request.args.file
+    manifest = read_manifest(source)
+    known = {usage.fingerprint: usage for usage in models(request.root)}
+    if request.args.only is not None and manifest.fingerprint not in {u.fingerprint for u in request.models()}:
+        raise BundleError(
+            f"{source} was made by another model, library or KV type ({manifest.label or manifest.fingerprint[:16]}): "
+            f"{request.args.only} cannot use it"
+        )
+    import_bundle(request.root, source)
+    request.console.print(f"took in {manifest.num_tokens} tokens of {manifest.label or 'a model'}")
+    if manifest.fingerprint not in known:
+        request.console.print("no server with that model, library and KV type has used this folder yet: others cannot")
+    return 0
+
+
+def _clear(request: _Request) -> int:
+    usages = request.models()
+    busy = next((usage for usage in usages if usage.is_in_use), None)
+    if busy is not None:
+        raise FolderBusyError(busy.path, busy.pid)
+    for usage in usages:
+        is_gone = remove_model(usage.path)
+        what = f"{usage.name}: {show_bytes(usage.nbytes)} removed" if is_gone else f"left alone: {usage.problem}"
+        request.console.print(what)
+    return 0

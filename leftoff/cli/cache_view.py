@@ -1,0 +1,139 @@
+"""What is kept on disk, as people and programs read it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from leftoff.cli.units import printable, show_bytes, show_files
+from leftoff.disk.blob import Blob
+from leftoff.disk.catalog import Branch, Catalog, Way
+from leftoff.disk.models import ModelUsage
+from leftoff.disk.verify import Findings
+
+_SHORT_NAME = 12
+_LATEST = 20
+_PREVIEW = 400
+_AGES = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
+
+Results = list[tuple[ModelUsage, Findings]]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One model and its conversations, the latest first."""
+
+    usage: ModelUsage
+    branches: list[Branch]
+
+    @classmethod
+    def of(cls, usage: ModelUsage) -> "Listing":
+        branches = [] if usage.problem else [*Catalog.of(usage.path).branches()]
+        return cls(usage, sorted(branches, key=lambda branch: branch.last_used, reverse=True))
+
+
+def show_listing(console: Console, listing: Listing, *, every: bool) -> None:
+    usage, branches = listing.usage, listing.branches
+    console.print(printable(_headline(usage)), style="bold", soft_wrap=True)
+    if usage.problem:
+        console.print(f"  cannot be read: {printable(usage.problem)}\n")
+        return
+    shown = branches if every else branches[:_LATEST]
+    table = Table("name", "tokens", "pages", "snapshots", "bytes", "used", box=None, header_style="cyan")
+    for branch in shown:
+        counts = (f"{branch.num_tokens:,}", f"{branch.num_pages}", f"{branch.num_snapshots}")
+        table.add_row(_short(branch.tip), *counts, show_bytes(branch.nbytes), show_age(branch.last_used))
+    console.print(table)
+    if len(shown) < len(branches):
+        console.print(f"  and {len(branches) - len(shown)} more: --all shows them")
+    console.print()
+
+
+def show_way(console: Console, usage: ModelUsage, blob: Blob, way: Way, text: str) -> None:
+    what = f"page [{blob.start}, {blob.end})" if blob.is_page else f"snapshot after {blob.end} tokens"
+    console.print(f"{blob.name}: {what} of {printable(usage.name)}", style="bold", soft_wrap=True)
+    console.print(
+        f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was kept"
+    )
+    table = Table("name", "positions", "", "bytes", "used", box=None, header_style="cyan")
+    blobs = sorted([*way.blobs, *way.borrowed], key=lambda other: (other.end, other.start))
+    for other in blobs:
+        positions = f"{other.start:,} … {other.end:,}" if other.is_page else f"{other.end:,}"
+        kind = "page, shared" if other in way.borrowed else "page" if other.is_page else "snapshot"
+        table.add_row(_short(other), positions, kind, show_bytes(other.file_bytes), show_age(other.last_used))
+    console.print(table)
+    console.print(f"{way.tokens.size:,} tokens, {show_bytes(sum(other.file_bytes for other in blobs))} on this path")
+    if not way.is_whole:
+        console.print("nothing can be resumed here: not all that lies before it is on disk any more")
+    if text:
+        console.print(f"\n{printable(_preview(text))}")
+
+
+def show_findings(console: Console, results: Results, *, is_fixed: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"models": [_findings_json(usage, findings) for usage, findings in results]}))
+        return
+    for usage, findings in results:
+        checked = f"{show_files(findings.num_blobs)}, {show_bytes(findings.nbytes)}"
+        bad = len(findings.faults)
+        verdict = f"{bad} damaged{', removed' if is_fixed else ''}" if bad else (findings.note or "all sound")
+        console.print(f"{printable(usage.name)}: {checked}: {verdict}")
+        for fault in findings.faults:
+            console.print(f"  {fault.name}: {printable(fault.reason)}", soft_wrap=True)
+    if any(findings.faults for _, findings in results) and not is_fixed:
+        console.print("`leftoff cache verify --fix` removes what is damaged: it will be computed again")
+
+
+def as_json(listing: Listing) -> dict[str, Any]:
+    usage = listing.usage
+    return {
+        **asdict(usage),
+        "path": str(usage.path),
+        "entries": [
+            {
+                "name": branch.tip.name,
+                "namespace": branch.namespace,
+                "tokens": branch.num_tokens,
+                "pages": branch.num_pages,
+                "snapshots": branch.num_snapshots,
+                "nbytes": branch.nbytes,
+                "last_used": branch.last_used,
+            }
+            for branch in listing.branches
+        ],
+    }
+
+
+def show_age(moment: float) -> str:
+    age_s = max(0.0, time.time() - moment)
+    return next((f"{age_s / unit:.0f} {name} ago" for unit, name in _AGES if age_s >= 2 * unit), "just now")
+
+
+def _headline(usage: ModelUsage) -> str:
+    parts = [
+        usage.name,
+        show_files(usage.num_blobs),
+        show_bytes(usage.nbytes),
+        f"used {show_age(usage.last_used)}",
+        *([f"in use by process {usage.pid}"] if usage.is_in_use else []),
+        str(usage.path),
+    ]
+    return " · ".join(parts)
+
+
+def _findings_json(usage: ModelUsage, findings: Findings) -> dict[str, Any]:
+    return {"name": usage.name, "path": str(usage.path), **asdict(findings)}
+
+
+def _short(blob: Blob) -> str:
+    return blob.name[:_SHORT_NAME]
+
+
+def _preview(text: str) -> str:
+    """Both ends of a long text."""
+    if len(text) <= 2 * _PREVIEW:
+        return text
+    return f"{text[:_PREVIEW]}\n[… {len(text) - 2 * _PREVIEW:,} characters …]\n{text[-_PREVIEW:]}"

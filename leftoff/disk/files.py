@@ -1,0 +1,151 @@
+"""Blobs as files: written whole or not at all, and verified whenever they are read.
+
+Two letters of the name make a folder, since some file systems are slow with ten thousand files in one.
+"""
+
+import errno
+import os
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from leftoff.cache.shelf import Item
+from leftoff.disk.blob import Blob
+from leftoff.engine.arena import Arena, view_of
+from leftoff.engine.seal import seal, unseal
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+_TEMPORARY = ".new"
+_RESERVE_BYTES = 256 << 20
+_RESERVE_PART = 0.01
+_NUM_SYNCS = 8
+
+
+@dataclass(frozen=True)
+class Write:
+    """A blob that is to become a file, and what it holds."""
+
+    blob: Blob
+    item: Item
+
+
+class BlobFiles:
+    """The files of one model. Reading may be done by any number of threads."""
+
+    def __init__(self, folder: Path, fingerprint: str, reserve_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._fingerprint = fingerprint
+        self.reserve_bytes = reserve_bytes
+
+    def path(self, name: str) -> Path:
+        return self._folder / name[:2] / name
+
+    def present(self) -> set[str]:
+        """The names of all that lie in their place."""
+        return {file.name for file in self._files() if file.path == str(self.path(file.name))}
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Removes all others, also what was never finished."""
+        paths = {str(self.path(name)) for name in names}
+        for file in self._files():
+            if file.path not in paths:
+                Path(file).unlink(missing_ok=True)
+
+    def write(self, writes: Sequence[Write]) -> None:
+        """All of them, safe from the loss of power, or an error."""
+        self.check_room(sum(write.blob.file_bytes for write in writes))
+        with self._temporary(writes) as paths:
+            for write, path in zip(writes, paths, strict=True):
+                path.replace(self.path(write.blob.name))
+        _sync_folders({path.parent for path in paths})
+
+    def read(self, blob: Blob, arena: Arena) -> Item:
+        """`BlobError` or `OSError` if it is not what was written."""
+        with self.path(blob.name).open("rb", buffering=0) as file:
+            item = unseal(file, os.fstat(file.fileno()).st_size, self._fingerprint, arena, blob.tag)
+        blob.check(item)
+        return item
+
+    def remove(self, names: Collection[str]) -> None:
+        for name in names:
+            self.path(name).unlink(missing_ok=True)
+
+    def _files(self) -> Iterator["os.DirEntry[str]"]:
+        for folder in os.scandir(self._folder):
+            if folder.is_dir(follow_symlinks=False):
+                yield from (file for file in os.scandir(folder) if file.is_file(follow_symlinks=False))
+
+    @contextmanager
+    def _temporary(self, writes: Sequence[Write]) -> Iterator[list[Path]]:
+        """The blobs under names that say they are not finished; those not renamed inside are gone after."""
+        paths = [self.path(write.blob.name + _TEMPORARY) for write in writes]
+        try:
+            with ExitStack() as open_files:
+                fds = []
+                for write, path in zip(writes, paths, strict=True):
+                    fds.append(_create(path))
+                    open_files.callback(os.close, fds[-1])
+                    header = seal(write.item, self._fingerprint, write.blob.tag)
+                    _write_all(fds[-1], [memoryview(header), view_of(write.item.data).data])
+                _sync(fds)
+            yield paths
+        finally:
+            for path in paths:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+    def check_room(self, nbytes: int) -> None:
+        """The last bytes of a disk belong to its user."""
+        disk = os.statvfs(self._folder)
+        reserve = self.reserve_bytes
+        if reserve is None:
+            reserve = max(_RESERVE_BYTES, int(_RESERVE_PART * disk.f_blocks * disk.f_frsize))
+        if disk.f_bavail * disk.f_frsize < nbytes + reserve:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+
+
+def make_folder(path: Path) -> None:
+    """With all above it, for the user alone."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+
+
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    try:
+        return os.open(path, flags, FILE_MODE)
+    except FileNotFoundError:
+        path.parent.mkdir(FOLDER_MODE)  # not what is above: if that is gone, so is everything
+        _sync_folders([path.parent.parent])
+        return os.open(path, flags, FILE_MODE)
+
+
+def _write_all(fd: int, views: list[memoryview]) -> None:
+    while views:
+        count = os.writev(fd, views)
+        while views and count >= views[0].nbytes:
+            count -= views.pop(0).nbytes
+        if views:
+            views[0] = views[0][count:]
+
+
+def _sync_folders(paths: Collection[Path]) -> None:
+    with ExitStack() as open_folders:
+        fds = []
+        for path in paths:
+            fds.append(os.open(path, os.O_RDONLY))
+            open_folders.callback(os.close, fds[-1])
+        _sync(fds)
+
+
+def _sync(fds: Sequence[int]) -> None:
+    """At once: a file system makes one write of its journal out of many, and is ten times as fast."""
+    if len(fds) == 1:
+        os.fsync(fds[0])
+        return
+    with ThreadPoolExecutor(_NUM_SYNCS) as pool:
+        for _ in pool.map(os.fsync, fds):
+            pass

@@ -1,0 +1,97 @@
+"""A shelf on a disk of its own that really is full, or really becomes read-only.
+
+Run where mounting is allowed: `unshare --user --map-root-user --mount python -m tests.disk.mounted full`.
+"""
+
+import logging
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.disk.shelves import (
+    WAIT_S,
+    blob_files,
+    content,
+    page,
+    path_of,
+    put,
+    read,
+    recalled,
+    record_of,
+    shelf_in,
+    snapshot,
+    until,
+    written,
+)
+
+TOKENS = path_of(3000)
+
+
+def full(disk: Path) -> None:
+    with shelf_in(disk / "cache") as shelf:
+        (before,) = written(shelf, [page(0, 1000)], TOKENS)
+        filler = disk / "filler"
+        with filler.open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1024)):
+                    pass
+            except OSError:
+                print("the disk is full")
+        late = put(shelf, page(1000, 3000, nbytes=500_000), TOKENS)
+        assert shelf.flush(WAIT_S)
+        assert shelf.settle() == [late]
+        assert content(read(shelf, before)) == content(page(0, 1000))
+        assert [file.name for file in blob_files(disk / "cache")] == [before.name], "nothing half-written stays"
+        filler.unlink()
+        assert until(lambda: shelf.put(page(1000, 3000, nbytes=500_000), "", TOKENS) is not None)
+        assert shelf.flush(WAIT_S)
+        assert shelf.settle() == []
+    with shelf_in(disk / "cache") as shelf:
+        assert len(recalled(shelf)) == 2
+
+
+def read_only(disk: Path) -> None:
+    root = disk / "cache"
+    with shelf_in(root) as shelf:
+        (before,) = written(shelf, [page(0, 1000)], TOKENS)
+        _freeze(root)
+        late = put(shelf, page(1000, 3000), TOKENS)
+        assert shelf.flush(WAIT_S)
+        assert shelf.settle() == [late]
+        assert content(read(shelf, before)) == content(page(0, 1000))
+        _thaw(root)
+        assert until(lambda: shelf.put(page(1000, 3000), "", TOKENS) is not None)
+        assert shelf.flush(WAIT_S)
+        assert shelf.settle() == []
+    _freeze(root)
+    with shelf_in(root) as shelf:
+        found = [record_of(item) for _, item, _ in recalled(shelf).values()]
+        assert {content(read(shelf, record)) for record in found} == {content(page(0, 1000)), content(page(1000, 3000))}
+        assert shelf.put(snapshot(3000), "", TOKENS) is None
+        _thaw(root)
+        assert until(lambda: shelf.put(snapshot(3000), "", TOKENS) is not None)
+        assert shelf.flush(WAIT_S)
+        assert shelf.settle() == [], "what was there when it could not be written is still there"
+    with shelf_in(root) as shelf:
+        assert len(recalled(shelf)) == 3
+
+
+def _freeze(root: Path) -> None:
+    """Mounted onto itself, since a disk with files open for writing does not become read-only."""
+    subprocess.run(["mount", "--bind", root, root], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", root], check=True)
+
+
+def _thaw(root: Path) -> None:
+    subprocess.run(["umount", "--lazy", root], check=True)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "leftoff", folder], check=True)
+        try:
+            {"full": full, "read_only": read_only}[sys.argv[1]](Path(folder))
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)

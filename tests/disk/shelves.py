@@ -1,0 +1,99 @@
+"""Items with bytes of their own, paths of tokens, and shelves in a folder: what the disk tests are told in."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from blake3 import blake3
+
+from leftoff.cache.shelf import Item, Kept, Record
+from leftoff.core import Tokens
+from leftoff.disk.shelf import QUEUE_BYTES, FileShelf
+from leftoff.engine.arena import Arena, Buffer, view_of
+from leftoff.engine.base import Page, Snapshot
+
+FINGERPRINT = "ab" * 32
+ARENA = Arena()
+WAIT_S = 30.0
+
+
+def path_of(num_tokens: int, seed: int = 0) -> Tokens:
+    return np.random.default_rng(seed).integers(0, 1000, num_tokens).astype(np.int32)
+
+
+def page(start: int, end: int, nbytes: int = 5000, seed: int = 0) -> Page:
+    return Page(start, end, filled(nbytes, f"page {start} {end} {seed}"))
+
+
+def snapshot(position: int, nbytes: int = 5000, seed: int = 0) -> Snapshot:
+    return Snapshot(position, filled(nbytes, f"snapshot {position} {seed}"))
+
+
+def filled(nbytes: int, text: str) -> Buffer:
+    buffer = ARENA.take(nbytes)
+    buffer.view[:] = np.frombuffer(blake3(text.encode()).digest(nbytes), np.uint8)
+    return buffer
+
+
+@contextmanager
+def shelf_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[FileShelf]:
+    shelf = FileShelf.open(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
+    try:
+        yield shelf
+    finally:
+        shelf.close(WAIT_S)
+
+
+def put(shelf: FileShelf, item: Item, tokens: Tokens, namespace: str = "") -> Record:
+    record = shelf.put(item, namespace, tokens)
+    assert record is not None
+    return record
+
+
+def written(shelf: FileShelf, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
+    records = [put(shelf, item, tokens, namespace) for item in items]
+    assert shelf.flush(WAIT_S)
+    assert shelf.settle() == []
+    return records
+
+
+def read(shelf: FileShelf, record: Record) -> Item:
+    return shelf.get([record])[0].result(WAIT_S)
+
+
+def content(item: Item) -> tuple[object, ...]:
+    """All there is to compare."""
+    where = (item.start, item.end) if isinstance(item, Page) else (item.position,)
+    return (*where, view_of(item.data).tobytes())
+
+
+def record_of(item: Item) -> Record:
+    assert isinstance(item.data, Record)
+    return item.data
+
+
+def recalled(shelf: FileShelf) -> dict[str, tuple[Kept, Item, float]]:
+    """Each item that was left, by its name, with the path it came with and its age."""
+    found: dict[str, tuple[Kept, Item, float]] = {}
+    for kept in shelf.recall():
+        for item, age_s in zip(kept.items, kept.ages_s, strict=True):
+            name = record_of(item).name
+            assert name not in found, "each item comes once"
+            found[name] = (kept, item, age_s)
+    return found
+
+
+def blob_files(root: Path) -> list[Path]:
+    return sorted(path for path in root.glob("v1/*/blobs/*/*") if path.is_file())
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Waits for what another thread does; False if it does not do it."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -1,0 +1,313 @@
+"""Whatever happens to the disk: the caller's thread sees no exception and no wrong bytes, and the log says it once."""
+
+import os
+import random
+import shutil
+import sqlite3
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leftoff.cache.shelf import Item, Record
+from leftoff.disk.errors import NewerFormatError
+from leftoff.disk.shelf import FileShelf
+from leftoff.engine.errors import BlobError
+from tests.disk.shelves import (
+    ARENA,
+    FINGERPRINT,
+    WAIT_S,
+    blob_files,
+    content,
+    page,
+    path_of,
+    put,
+    read,
+    recalled,
+    record_of,
+    shelf_in,
+    snapshot,
+    until,
+    written,
+)
+
+Log = pytest.LogCaptureFixture
+TOKENS = path_of(3000)
+
+
+def some_items() -> list[Item]:
+    return [page(0, 1000), page(1000, 3000), snapshot(1000), snapshot(3000)]
+
+
+def works_again(shelf: FileShelf, namespace: str = "later") -> bool:
+    """Puts until one is taken, and reads it back from its file."""
+    taken: list[Record] = []
+
+    def try_again() -> bool:
+        record = shelf.put(page(0, 3000), namespace, TOKENS)
+        taken[:] = [record] if record else []
+        return record is not None and shelf.flush(WAIT_S) and record not in shelf.settle()
+
+    return until(try_again) and content(read(shelf, taken[0])) == content(page(0, 3000))
+
+
+def index_of(root: Path) -> Path:
+    (index,) = root.glob("v1/*/index.sqlite")
+    return index
+
+
+# --- blobs
+
+
+def truncated(blob: bytes) -> bytes:
+    return blob[:-1]
+
+
+def flipped(blob: bytes) -> bytes:
+    return blob[:-1] + bytes([blob[-1] ^ 1])
+
+
+def of_a_newer_format(blob: bytes) -> bytes:
+    return blob[:8] + struct.pack("<H", 2) + blob[10:]
+
+
+def emptied(_blob: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, of_a_newer_format, emptied, None])
+def test_a_damaged_blob_is_refused_reported_once_and_removed(tmp_path: Path, caplog: Log, damage: object) -> None:
+    with shelf_in(tmp_path) as shelf:
+        records = written(shelf, some_items(), TOKENS)
+        for file in blob_files(tmp_path):
+            if callable(damage):
+                file.write_bytes(damage(file.read_bytes()))
+            else:
+                file.unlink()
+        for answer in shelf.get(records):
+            with pytest.raises(BlobError):
+                answer.result(WAIT_S)
+        assert {record.name for record in shelf.settle()} == {record.name for record in records}
+        assert shelf.settle() == []
+        assert shelf.flush(WAIT_S)
+        assert blob_files(tmp_path) == []
+        assert len(caplog.messages) == 1
+        assert "leftoff cache verify" in caplog.text
+        assert works_again(shelf, "")
+    with shelf_in(tmp_path) as shelf:
+        assert len(recalled(shelf)) == 1
+
+
+def test_a_blob_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    with shelf_in(tmp_path) as shelf:
+        first, second = written(shelf, [page(0, 1000), page(1000, 2000)], TOKENS)
+        here, there = (next(file for file in blob_files(tmp_path) if file.name == r.name) for r in (first, second))
+        there.write_bytes(here.read_bytes())
+        with pytest.raises(BlobError, match="other tokens"):
+            read(shelf, second)
+        assert content(read(shelf, first)) == content(page(0, 1000))
+
+
+def test_what_a_crash_left_is_swept_and_rows_without_files_go(tmp_path: Path) -> None:
+    with shelf_in(tmp_path) as shelf:
+        records = written(shelf, some_items(), TOKENS)
+    files = blob_files(tmp_path)
+    files[0].with_name("0" * 40).write_bytes(b"an orphan")
+    files[1].with_name(files[1].name + ".new").write_bytes(b"half a blob")
+    files[2].unlink()
+    with shelf_in(tmp_path) as shelf:
+        found = recalled(shelf)
+        assert {*found} == {record.name for record in records} - {files[2].name}
+        assert {file.name for file in blob_files(tmp_path)} == {*found}
+
+
+# --- the index
+
+
+def garbage(index: Path, rng: random.Random) -> None:
+    index.write_bytes(rng.randbytes(8192))
+
+
+def cut_short(index: Path, rng: random.Random) -> None:
+    with index.open("rb+") as file:
+        file.truncate(rng.randrange(1, index.stat().st_size))
+
+
+def with_a_torn_page(index: Path, rng: random.Random) -> None:
+    with index.open("rb+") as file:
+        file.seek(rng.randrange(100, index.stat().st_size))
+        file.write(rng.randbytes(rng.randrange(1, 600)))
+
+
+def with_a_changed_token(index: Path, rng: random.Random) -> None:
+    """What sqlite cannot see."""
+    with sqlite3.connect(index) as connection:
+        tag, tokens = connection.execute("SELECT tag, tokens FROM run ORDER BY start LIMIT 1").fetchone()
+        position = rng.randrange(len(tokens))
+        changed = tokens[:position] + bytes([tokens[position] ^ 1]) + tokens[position + 1 :]
+        connection.execute("UPDATE run SET tokens = ? WHERE tag = ?", (changed, tag))
+    connection.close()
+
+
+def with_a_changed_row(index: Path, rng: random.Random) -> None:
+    column = rng.choice(["kind = 3 - kind", "start = start + 1", '"end" = "end" + 1', "nbytes = 7", "namespace = 'x'"])
+    with sqlite3.connect(index) as connection:
+        connection.execute(f"UPDATE blob SET {column}")
+    connection.close()
+
+
+DAMAGES = [garbage, cut_short, with_a_torn_page, with_a_changed_token, with_a_changed_row]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_index_never_gives_wrong_bytes_and_the_shelf_goes_on(
+    tmp_path: Path, damage: object, seed: int
+) -> None:
+    with shelf_in(tmp_path) as shelf:
+        items = {record.name: item for item in some_items() for record in written(shelf, [item], TOKENS)}
+    assert callable(damage)
+    damage(index_of(tmp_path), random.Random(seed))
+    with shelf_in(tmp_path) as shelf:
+        for name, (kept, place, _) in recalled(shelf).items():
+            assert np.array_equal(kept.tokens, TOKENS[: kept.tokens.size])
+            try:
+                assert content(read(shelf, record_of(place))) == content(items[name])
+            except BlobError:
+                assert record_of(place) in shelf.settle()
+        assert works_again(shelf)
+        names = {file.name for file in blob_files(tmp_path)}
+    with shelf_in(tmp_path) as shelf:
+        assert {*recalled(shelf)} == names, "index and files agree again"
+
+
+def test_a_damaged_index_is_set_aside_and_the_log_says_where(tmp_path: Path, caplog: Log) -> None:
+    for number in (1, 2, 3, 3):
+        with shelf_in(tmp_path) as shelf:
+            assert recalled(shelf) == {}
+            written(shelf, some_items(), TOKENS)
+        index_of(tmp_path).write_bytes(b"nonsense" * 1000)
+        caplog.clear()
+        with shelf_in(tmp_path) as shelf:
+            assert recalled(shelf) == {}
+            assert blob_files(tmp_path) == []
+            assert (shelf.path / f"index.broken-{number}").read_bytes().startswith(b"nonsense")
+        assert len(caplog.messages) == 1
+        assert str(tmp_path) in caplog.text
+        assert f"index.broken-{number}" in caplog.text
+    assert len([*tmp_path.glob("v1/*/index.broken-?")]) == 3, "there is a limit to what is kept"
+
+
+def test_an_index_that_breaks_while_it_is_used_begins_anew(tmp_path: Path, caplog: Log) -> None:
+    with shelf_in(tmp_path) as shelf:
+        records = written(shelf, some_items(), TOKENS)
+        with sqlite3.connect(index_of(tmp_path)) as connection:
+            connection.execute("DROP TABLE run")
+        connection.close()
+        assert works_again(shelf)
+        assert {file.name for file in blob_files(tmp_path)}.isdisjoint(record.name for record in records)
+        assert len(caplog.messages) == 2
+        assert "is damaged" in caplog.messages[0]
+        assert "written again" in caplog.messages[1]
+
+
+def test_an_index_that_is_deleted_while_it_is_used_begins_anew(tmp_path: Path) -> None:
+    with shelf_in(tmp_path) as shelf:
+        written(shelf, some_items(), TOKENS)
+        index_of(tmp_path).unlink()
+        assert works_again(shelf)
+        names = {file.name for file in blob_files(tmp_path)}
+    with shelf_in(tmp_path) as shelf:
+        assert {*recalled(shelf)} == names
+        assert len(names) == 1
+
+
+def test_the_index_of_a_newer_leftoff_is_left_alone(tmp_path: Path) -> None:
+    with shelf_in(tmp_path) as shelf:
+        written(shelf, some_items(), TOKENS)
+    with sqlite3.connect(index_of(tmp_path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    before = {path: path.read_bytes() for path in [index_of(tmp_path), *blob_files(tmp_path)]}
+    with pytest.raises(NewerFormatError, match=rf"{tmp_path}.*format 2.*--cache-dir"), shelf_in(tmp_path):
+        pass
+    assert {path: path.read_bytes() for path in [index_of(tmp_path), *blob_files(tmp_path)]} == before
+
+
+# --- the folder
+
+
+def test_a_folder_that_vanishes_is_made_again(tmp_path: Path, caplog: Log) -> None:
+    root = tmp_path / "cache"
+    with shelf_in(root) as shelf:
+        records = written(shelf, some_items(), TOKENS)
+        shutil.rmtree(root)
+        late = put(shelf, page(0, 2000), TOKENS)
+        assert shelf.flush(WAIT_S)
+        assert until(lambda: bool(blob_files(root)) or works_again(shelf))
+        with pytest.raises(BlobError):
+            read(shelf, records[0])
+        with pytest.raises(BlobError):
+            read(shelf, late)
+        assert ["is gone" in caplog.messages[0], "written again" in caplog.messages[1]] == [True, True]
+        assert len(caplog.messages) == 2
+
+
+def test_a_full_disk_pauses_writing_until_there_is_room(
+    tmp_path: Path, caplog: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shelf_in(tmp_path) as shelf:
+        (before,) = written(shelf, [page(0, 1000)], TOKENS)
+        disk = os.statvfs(tmp_path)
+        full = os.statvfs_result([*disk[:4], 0, *disk[5:]])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "statvfs", lambda _: full)
+            late = put(shelf, page(1000, 3000), TOKENS)
+            assert shelf.flush(WAIT_S)
+            assert shelf.settle() == [late]
+            assert all(shelf.put(page(0, n), "", TOKENS) is None for n in range(10, 20))
+            assert content(read(shelf, before)) == content(page(0, 1000)), "reading goes on"
+            shelf.remove(before)
+        assert works_again(shelf)
+        assert shelf.flush(WAIT_S)
+        assert len(blob_files(tmp_path)) == 1, "what was removed during the pause is gone"
+    assert ["is full" in caplog.messages[0], "--disk" in caplog.messages[0], str(tmp_path) in caplog.text] == [True] * 3
+    assert "written again" in caplog.messages[1]
+    assert len(caplog.messages) == 2
+
+
+def test_some_of_the_disk_is_left_to_its_user(tmp_path: Path) -> None:
+    shelf = FileShelf.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
+    late = put(shelf, page(0, 1000), TOKENS)
+    assert shelf.flush(WAIT_S)
+    assert shelf.settle() == [late]
+    assert blob_files(tmp_path) == []
+    shelf.close(WAIT_S)
+
+
+def test_a_folder_that_cannot_be_made_is_made_when_it_can(tmp_path: Path, caplog: Log) -> None:
+    root = tmp_path / "cache"
+    root.write_text("somebody's file")
+    with shelf_in(root) as shelf:
+        assert recalled(shelf) == {}
+        assert shelf.put(page(0, 1000), "", TOKENS) is None
+        assert root.read_text() == "somebody's file"
+        root.unlink()
+        assert works_again(shelf)
+    assert str(root) in caplog.messages[0]
+    assert "--cache-dir" in caplog.messages[0]
+    assert len(caplog.messages) == 2
+
+
+def test_a_folder_that_is_another_s_by_now_stays_the_other_s(tmp_path: Path, caplog: Log) -> None:
+    root, moved = tmp_path / "cache", tmp_path / "moved"
+    with shelf_in(root) as shelf:
+        written(shelf, some_items(), TOKENS)
+        root.rename(moved)
+        with shelf_in(root) as other:
+            theirs = written(other, some_items(), TOKENS)
+            put(shelf, page(0, 2000), TOKENS)
+            assert until(lambda: "in use by another leftoff" in caplog.text)
+            assert shelf.put(page(0, 2000), "", TOKENS) is None
+            assert {file.name for file in blob_files(root)} == {record.name for record in theirs}

@@ -1,0 +1,30 @@
+"""The disk is full, or read-only, in truth."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def may_mount() -> bool:
+    try:
+        command = [*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not may_mount(), reason="this system lets users mount nothing, not even for themselves")
+@pytest.mark.parametrize(
+    ("fault", "message"), [("full", "is full: free some space"), ("read_only", "cannot be written")]
+)
+def test_a_disk_that_fails_is_waited_for(fault: str, message: str) -> None:
+    command = [*NAMESPACE, sys.executable, "-m", "tests.disk.mounted", fault]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert message in done.stdout
+    assert "written again" in done.stdout
