@@ -221,6 +221,9 @@ class Cache:
             found = self._find(tokens, namespace)
             way = self._planner.best(tokens, found, lives)
             cargo = Cargo(tuple(self._planner.pages(way, found)), way.snapshot)
+            if way.live is not None and not self._fits_beside(way.live, cargo):
+                lives = [live for live in lives if live is not way.live]
+                continue
             if not cargo.on_disk or self.disk is None:
                 return found, way, cargo
             if fetch is None or not fetch.has(cargo.records):
@@ -231,6 +234,17 @@ class Cache:
                 return found, way, brought
             for record in fetch.lost():
                 self.disk.forget(record)
+
+    def _fits_beside(self, live: Live, cargo: Cargo) -> bool:
+        """A long sequence that shares little is in the way of what is to be loaded. Nothing is lost if it is saved."""
+        needed = sum(part.num_tokens for part in cargo.pages)
+        if not needed:
+            return True
+        busy = sum(other.length for other in self.lives if other.is_busy and other is not live)
+        fits = live.length + busy + needed <= self.memory.num_cells
+        if not fits and not live.is_busy:
+            self.save(live)
+        return fits
 
     def _use(self, entry: Entry | None) -> None:
         for tier in self.tiers:

@@ -226,3 +226,12 @@ def test_forgetting_stops_at_what_has_become_one_with_a_parent_that_holds_data()
         store.drop(entry)
     table.ask(run((5, 50)))
     assert table.ask(run((1, 40), (6, 5))).startswith("reused 40 of 45")
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW])
+def test_a_long_idle_sequence_that_shares_little_makes_way(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=2, num_cells=256)
+    short, long = run((1, 4), (2, 32)), run((1, 4), (3, 240))
+    table.ask(short)
+    table.ask(long)
+    assert table.ask(np.concatenate([short, run((4, 2))])).startswith("reused 36 of 38")
