@@ -114,4 +114,5 @@ class Keeper:
 
 
 def _entry_at(match: Match, position: int) -> Entry | None:
-    return next((entry for entry in match.entries() if entry.position == position), None)
+    node = next((node for node in match.path if node.start < position <= node.end), None)
+    return node.entry_at(position) if node is not None else None

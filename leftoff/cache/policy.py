@@ -6,6 +6,7 @@ All of them weigh the same facts. They differ in how they guess the chance of re
     nbytes     bytes that its eviction really frees
     hits       how often it was resumed from
     last_used  when that was, or when it was made
+    branches   how many ways go on from it to later entries: 0 at the end of a conversation, more than 1 at a fork
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Candidates:
     hits: Column
     last_used: Column
     stamp: Column
+    branches: Column
     now: float
 
 
@@ -92,7 +94,7 @@ class FlopUtility:
         start = candidates.position - candidates.saves
         flops = candidates.saves + self.attention_share * (candidates.position**2 - start**2)
         utility: Column = _normalised(1 / age) + self.alpha * _normalised(flops / candidates.nbytes)
-        return utility
+        return np.where(candidates.branches > 1, np.inf, utility)
 
     def stamp(self) -> float:
         return 0.0
@@ -102,14 +104,23 @@ class FlopUtility:
 
 @dataclass
 class ValuePerByte:
-    """Chance of reuse times tokens saved per byte freed. The chance falls with the time since the last use."""
+    """Chance of reuse times tokens saved per byte freed.
+
+    The chance falls with the time since the last use, as one over it: that is how people and agents come back. It is
+    twenty times lower for an entry that a single conversation has left behind. It goes on from its end; one request in
+    twenty goes back a little, because something near its end was changed. Forks count in full: others will branch off
+    there. So a conversation keeps its end and few points before it, far apart, since those close to another save
+    little; a header keeps its own; and of the conversations at rest the oldest is given up from its end.
+    """
 
     name: str = "value"
-    half_life_s: float = 300.0
+    half_life_s: float = 60.0
+    left_behind: float = 0.05
 
     def rank(self, candidates: Candidates) -> Column:
         age = np.maximum(candidates.now - candidates.last_used, 0.0)
         chance = (candidates.hits + 1) / (1 + age / self.half_life_s)
+        chance[candidates.branches == 1] *= self.left_behind
         value: Column = chance * candidates.saves / candidates.nbytes
         return value
 

@@ -7,7 +7,7 @@ import numpy as np
 from leftoff.cache.entry import Entry
 from leftoff.cache.policy import Candidates, Policy
 
-_COLUMNS = ("position", "saves", "nbytes", "hits", "last_used", "stamp")
+_COLUMNS = ("position", "saves", "nbytes", "hits", "last_used", "stamp", "branches")
 _FIRST_CAPACITY = 256
 
 
@@ -38,8 +38,8 @@ class Ranking:
         self._free.append(entry.row)
         entry.row = -1
 
-    def describe(self, entry: Entry, saves: int, nbytes: int) -> None:
-        self._set(entry, saves=float(saves), nbytes=float(nbytes))
+    def describe(self, entry: Entry, saves: int, nbytes: int, branches: int = 0) -> None:
+        self._set(entry, saves=float(saves), nbytes=float(nbytes), branches=float(branches))
 
     def hit(self, entry: Entry, now: float) -> None:
         self._columns["hits"][entry.row] += 1

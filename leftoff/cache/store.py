@@ -64,7 +64,7 @@ class Store:
     ) -> Entry:
         """A resume point on the path of `match`. One that is there already only gains what it lacks."""
         node = _node_at(match, position)
-        entry = next((entry for entry in node.entries if entry.position == position), None)
+        entry = node.entry_at(position)
         if entry is None:
             entry = Entry(node, position)
             insort(node.entries, entry, key=_by_position)
@@ -83,6 +83,8 @@ class Store:
         """Covers the positions of `page` that are not covered yet."""
         stored = StoredPage(page)
         for node in match.path:
+            if page.end <= node.start or node.end <= page.start:
+                continue
             for start, end in _gaps(node, max(page.start, node.start), min(page.end, node.end)):
                 insort(node.stretches, Stretch(stored, start, end), key=_by_start)
                 stored.references += 1
@@ -190,11 +192,12 @@ class Store:
         before = _before(entry)
         start = before.position if before else 0
         nbytes = entry.nbytes
-        if entry.node.num_live_children == 0 and entry.node.entries[-1] is entry:
+        branches = entry.node.num_live_children if entry.node.entries[-1] is entry else 1
+        if branches == 0:
             # at least one: where entries free nothing but together, one of them must be the first to go
             nbytes = max(1, nbytes + _freed_bytes(_behind(entry)))
         # what frees nothing is never chosen
-        self._ranking.describe(entry, entry.position - start, 0 if entry.is_pinned else nbytes)
+        self._ranking.describe(entry, entry.position - start, 0 if entry.is_pinned else nbytes, branches)
 
     def check_integrity(self, trees: Sequence[Trie]) -> None:
         """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""
@@ -216,9 +219,12 @@ def _node_at(match: Match, position: int) -> Node:
 
 def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The parts of [start, end) that no stretch of the node covers."""
-    for stretch in list(node.stretches):
-        if start < min(stretch.start, end):
-            yield start, min(stretch.start, end)
+    first = max(0, bisect_left(node.stretches, start, key=_by_start) - 1)
+    for stretch in node.stretches[first:]:
+        if stretch.start >= end:
+            break
+        if start < stretch.start:
+            yield start, stretch.start
         start = max(start, stretch.end)
     if start < end:
         yield start, end

@@ -54,6 +54,10 @@ class Node:
     def is_leaf(self) -> bool:
         return not self.children
 
+    def entry_at(self, position: int) -> Entry | None:
+        index = bisect_left(self.entries, position, key=_by_position)
+        return self.entries[index] if index < len(self.entries) and self.entries[index].position == position else None
+
     @property
     def holds_data(self) -> bool:
         return bool(self.entries or self.stretches)

@@ -1,5 +1,6 @@
 """One request's stay in a slot."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from leftoff.cache.live import Live
@@ -49,4 +50,5 @@ class Turn:
     @property
     def next_stop(self) -> int:
         """Where the next piece of the prompt must end at the latest."""
-        return next((stop for stop in self.stops if stop > self.position), self.prompt.length)
+        index = bisect_right(self.stops, self.position)
+        return self.stops[index] if index < len(self.stops) else self.prompt.length

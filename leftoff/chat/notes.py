@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["dropped", "pinned", "cut", "template"]
+Kind = Literal["dropped", "pinned", "cut", "template", "reasoning dropped", "re-rendered"]
 
 
 @dataclass(frozen=True)

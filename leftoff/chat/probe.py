@@ -10,6 +10,7 @@ from leftoff.chat.template import ChatTemplate, MessageDict, TemplateError, Tool
 _USER = {"role": "user", "content": "question?"}
 _RULE = {"role": "system", "content": "first rule"}
 _OTHER_RULE = {"role": "system", "content": "other rule"}
+_REPLY = {"role": "assistant", "content": "answer."}
 _RESULT = {"role": "tool", "tool_call_id": "call_0123456789", "name": "look_up", "content": "forty-two"}
 _CALL: MessageDict = {
     "role": "assistant",
@@ -29,7 +30,7 @@ def find_shape(template: ChatTemplate) -> Shape:
     """Renders a few conversations of two or three messages, and looks what comes out."""
     probe = _Probe(template)
     shape = Shape(knows_developer=template.mentions("developer"))
-    for find in (probe.content, probe.header, probe.calls, probe.thinking, probe.tools):
+    for find in (probe.content, probe.header, probe.late_header, probe.calls, probe.thinking, probe.tools):
         shape = find(shape)
     return shape
 
@@ -54,6 +55,10 @@ class _Probe:
         if self._shows(shape, [_RULE, _USER], "first rule"):
             return replace(shape, merges_header=True)
         return replace(shape, header_into_user=True)
+
+    def late_header(self, shape: Shape) -> Shape:
+        is_shown = self._shows(shape, [_USER, _REPLY, _OTHER_RULE, _USER], "other rule")
+        return shape if is_shown else replace(shape, late_header_into_user=True)
 
     def calls(self, shape: Shape) -> Shape:
         """The first way in which a call and its result both come out; or else each by itself; or else as text."""

@@ -1,11 +1,12 @@
 """Makes prompts: from messages by the model's template, or from plain text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from leftoff.chat.boundaries import Rendered, TextSpan, render_with_spans
+from leftoff.chat.output.choice import find_format, shown_tokens
 from leftoff.chat.probe import find_shape
 from leftoff.chat.segments import SegmentTokenizer
 from leftoff.chat.template import ChatTemplate, MessageDict, TemplateError, ToolDict
@@ -21,6 +22,10 @@ _SHORTEST_PARAGRAPH = 200
 _MOST_BREAKS = 2
 
 
+def _as_it_is(rendered: Rendered) -> Rendered:
+    return rendered
+
+
 class PromptMaker:
     """One per model. Remembers the tokens of what it has seen, so that a turn costs only its new text."""
 
@@ -31,6 +36,9 @@ class PromptMaker:
         source = template or model.chat_template()
         self.template = ChatTemplate(source, bos=self._bos, eos=_name(vocabulary, vocabulary.eos))
         self.shape = find_shape(self.template)
+        self.format = find_format(self.template)
+        self.shown_tokens = shown_tokens(self.format, vocabulary)
+        self.endings = frozenset(filter(None, (_name(vocabulary, token) for token in vocabulary.end_tokens)))
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
 
     def from_messages(
@@ -40,8 +48,11 @@ class PromptMaker:
         tools: Sequence[ToolDict] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
+        rewrite: Callable[[Rendered], Rendered] = _as_it_is,
     ) -> Prompt:
+        """`rewrite` may change the text before it becomes tokens."""
         rendered = self.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options)
+        rendered = rewrite(rendered)
         return self._prompt(rendered.text, rendered.spans)
 
     def from_text(self, text: str) -> Prompt:

@@ -23,6 +23,7 @@ class Shape:
     text_as_parts: bool = False
     merges_header: bool = False  # only one system message is shown
     header_into_user: bool = False  # none is
+    late_header_into_user: bool = False  # one that stands between turns is refused, or not shown
     object_arguments: bool = True
     null_content: bool = False  # of a message that only calls
     short_ids: bool = False
@@ -39,6 +40,8 @@ class Shape:
             plain = _merged_header(plain)
         if self.header_into_user:
             plain = _header_into_user(plain)
+        if self.late_header_into_user:
+            plain = _late_header_into_user(plain)
         return [_as_parts(message) for message in plain] if self.text_as_parts else plain
 
     def tools(self, tools: Sequence[ToolDict] | None) -> Sequence[ToolDict] | None:
@@ -142,7 +145,7 @@ def _short_id(name: object) -> str:
 
 
 def _merged_header(messages: list[MessageDict]) -> list[MessageDict]:
-    size = next((i for i, m in enumerate(messages) if m.get("role") not in _HEADER_ROLES), len(messages))
+    size = _header_size(messages)
     if size < 2:
         return messages
     content = "\n\n".join(filter(None, (message["content"] for message in messages[:size])))
@@ -154,6 +157,30 @@ def _header_into_user(messages: list[MessageDict]) -> list[MessageDict]:
         return messages
     content = "\n\n".join(filter(None, (message["content"] for message in messages[:2])))
     return [{**messages[1], "content": content}, *messages[2:]]
+
+
+def _late_header_into_user(messages: list[MessageDict]) -> list[MessageDict]:
+    """As a reminder within the user's turn: many templates want user and assistant to take turns."""
+    size = _header_size(messages)
+    told = messages[:size]
+    is_reminder = False  # what was told last
+    for message in messages[size:]:
+        was_reminder, is_reminder = is_reminder, message.get("role") in _HEADER_ROLES
+        turn = _reminder(message) if is_reminder else message
+        if (was_reminder or is_reminder) and told[-1].get("role") == turn.get("role") == "user":
+            told[-1] = {**told[-1], "content": f"{told[-1]['content']}\n\n{turn['content']}"}
+        else:
+            told.append(turn)
+    return told
+
+
+def _reminder(message: MessageDict) -> MessageDict:
+    return {"role": "user", "content": f"<system-reminder>\n{message['content']}\n</system-reminder>"}
+
+
+def _header_size(messages: list[MessageDict]) -> int:
+    roles = (message.get("role") for message in messages)
+    return next((index for index, role in enumerate(roles) if role not in _HEADER_ROLES), len(messages))
 
 
 def _as_parts(message: MessageDict) -> MessageDict:

@@ -8,10 +8,18 @@ from leftoff.engine.vocabulary import Vocabulary
 class TextStream:
     """A pure function of the tokens pushed: whatever the pace, the text is the same."""
 
-    def __init__(self, vocabulary: Vocabulary, stops: tuple[str, ...] = (), *, show_control: bool = False) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        stops: tuple[str, ...] = (),
+        *,
+        show_control: bool = False,
+        shown: frozenset[int] = frozenset(),
+    ) -> None:
+        """Of the control tokens, those `shown` become text, or all."""
         self._vocabulary = vocabulary
+        self._hidden = frozenset() if show_control else vocabulary.control_tokens - shown
         self._stops = tuple(stop for stop in stops if stop)
-        self._show_control = show_control
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self.stop: str | None = None
@@ -22,7 +30,7 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """The text that is certain now. A beginning of a stop string is held back until it is known not to be one."""
-        if not self._show_control and token in self._vocabulary.control_tokens:
+        if token in self._hidden:
             return ""
         return self._release(self._decoder.decode(self._vocabulary.piece(token)))
 

@@ -19,6 +19,7 @@ def candidates(now: float = 100.0, **columns: list[float]) -> Candidates:
     """Equal in everything that is not named."""
     size = len(next(iter(columns.values())))
     usual = {"position": 100.0, "saves": 50.0, "nbytes": 10.0, "hits": 0.0, "last_used": 90.0, "stamp": 0.0}
+    usual["branches"] = 0.0
     return Candidates(**{name: np.array(columns.get(name, [value] * size)) for name, value in usual.items()}, now=now)
 
 

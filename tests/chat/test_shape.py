@@ -80,6 +80,29 @@ def test_rules_in_two_messages_become_one_where_only_one_is_shown() -> None:
     assert text_of(PLAIN, [system("a"), system("b"), user("c")]) == "[system]a[system]b[user]c"
 
 
+def test_rules_between_turns_become_reminders_where_the_template_refuses_them() -> None:
+    conversation = [
+        system("Be kind."),
+        user("Hi"),
+        system("Be short."),
+        assistant("Hello"),
+        system("Be wet."),
+        user("So?"),
+    ]
+    for lost in ("{{ raise_exception('too late') }}", ""):
+        source = (
+            "{% for m in messages %}{% if m.role == 'system' and not loop.first %}" + lost + "{% else %}"
+            "[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}"
+        )
+        assert text_of(source, conversation) == (
+            "[system]Be kind."
+            "[user]Hi\n\n<system-reminder>\nBe short.\n</system-reminder>"
+            "[assistant]Hello"
+            "[user]<system-reminder>\nBe wet.\n</system-reminder>\n\nSo?"
+        )
+    assert "[system]Be wet." in text_of(PLAIN.replace("ARGUMENTS", ""), conversation)
+
+
 def test_ids_are_shortened_only_where_they_must_be() -> None:
     source = (
         "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}"

@@ -4,6 +4,7 @@ A parser turns the text of a reply into parts as it comes. Parts of one kind tha
 whoever wants the whole joins them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -53,3 +54,23 @@ class Said:
     content: str = ""
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
+
+
+def join(parts: Iterable[Part]) -> Said:
+    content: list[str] = []
+    reasoning: list[str] = []
+    names: list[str] = []
+    arguments: list[list[str]] = []
+    for part in parts:
+        match part:
+            case Content(text):
+                content.append(text)
+            case Reasoning(text):
+                reasoning.append(text)
+            case CallStart(_, name):
+                names.append(name)
+                arguments.append([])
+            case CallArguments(index, text):
+                arguments[index].append(text)
+    calls = tuple(Call(name, "".join(texts)) for name, texts in zip(names, arguments, strict=True))
+    return Said("".join(content), "".join(reasoning), calls)
