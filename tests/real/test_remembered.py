@@ -1,0 +1,69 @@
+"""A tool loop whose client writes calls anew and keeps no thoughts: the model reads its own text all the same."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from leftoff.api.service import Service
+from tests.real.test_reasoning import thinking
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {"name": "get_weather", "description": "The weather in a city", "parameters": CITY},
+    }
+]
+RESULT = '{"temperature": 21, "sky": "sunny"}'
+
+
+def loop(client: openai.OpenAI, *, thinks: bool) -> tuple[int, int]:
+    """A call, and its result: how many tokens of the second prompt were reused, and how many the first turn had."""
+    messages: list[Any] = [{"role": "user", "content": "What is the weather in Rome?"}]
+    values: dict[str, Any] = {"model": "any", "tools": TOOLS, "temperature": 0, "max_tokens": 200}
+    values["extra_body"] = {"enable_thinking": thinks}
+    first = client.chat.completions.create(messages=messages, **values)
+    assert first.choices[0].message.tool_calls, first
+    (call,) = first.choices[0].message.tool_calls
+    assert call.type == "function"
+    written_anew = json.dumps(json.loads(call.function.arguments), indent=2)
+    function = {"name": call.function.name, "arguments": written_anew}
+    messages.append({"role": "assistant", "tool_calls": [{"id": call.id, "type": "function", "function": function}]})
+    messages.append({"role": "tool", "tool_call_id": call.id, "content": RESULT})
+    second = client.chat.completions.create(messages=messages, **values)
+    assert first.usage is not None
+    assert second.usage is not None
+    assert second.usage.prompt_tokens_details is not None
+    return second.usage.prompt_tokens_details.cached_tokens or 0, first.usage.total_tokens
+
+
+def notes(service: Service) -> str:
+    return " ".join(service.journal.records[0].notes)
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+def test_the_models_own_text_is_resumed(thinks: bool) -> None:
+    with thinking(read_ahead=False) as (service, client):
+        reused, read = loop(client, thinks=thinks)
+        assert reused >= read - 1  # the token that ended the reply was not read
+        assert not notes(service)
+
+
+def test_without_memory_the_thoughts_are_lost() -> None:
+    with thinking(read_ahead=False, remember_replies=False) as (_, client):
+        reused, read = loop(client, thinks=True)
+        assert reused < read - 5
+
+
+def test_a_reply_that_was_changed_is_taken_as_it_is() -> None:
+    with thinking(read_ahead=False) as (service, client):
+        messages: list[Any] = [{"role": "user", "content": "My name is Anna."}]
+        values: dict[str, Any] = {"model": "any", "temperature": 0, "max_tokens": 60}
+        first = client.chat.completions.create(messages=messages, **values)
+        changed = (first.choices[0].message.content or "") + " And a word more."
+        messages += [{"role": "assistant", "content": changed}, {"role": "user", "content": "What is my name?"}]
+        client.chat.completions.create(messages=messages, **values)
+        prompt = service.chat(messages).prompt
+        assert b"And a word more." in service.model.vocabulary.detokenize(prompt.tokens)
