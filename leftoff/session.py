@@ -1,6 +1,6 @@
 """leftoff without a server: a model, its cache and a scheduler in this process, for programs that embed it.
 
-    with Session("model.gguf") as session:
+    with Session() as session:
         reply = session.generate([{"role": "user", "content": "Hello!"}])
         print(reply.text, reply.report.line())
 
@@ -22,6 +22,7 @@ from leftoff.core import Logits, Prompt, Sampling, Tokens
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Progress
+from leftoff.hub import default_model
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
 
@@ -67,18 +68,18 @@ class _Collector:
 
 
 class Session:
-    """Generates text, reusing everything it has read before."""
+    """Generates text, reusing everything it has read before. Without a model, by the one that comes with leftoff."""
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | None = None,
         *,
         context: ContextSettings | None = None,
         ram_bytes: int = 2 << 30,
         gpu_layers: int = -1,
         progress: Progress | None = None,
     ) -> None:
-        self.engine = LlamaEngine.open(model, context, gpu_layers=gpu_layers, progress=progress)
+        self.engine = LlamaEngine.open(model or default_model(), context, gpu_layers=gpu_layers, progress=progress)
         self.cache = Cache(self.engine.memory, num_slots=self.engine.memory.num_sequences, budget_bytes=ram_bytes)
         self._scheduler = Scheduler(self.engine, self.cache)
         self._prompts = PromptMaker(self.engine.model)

@@ -7,15 +7,19 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.api.anthropic import Anthropic
 from leftoff.api.cache import CacheApi
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.errors import on_error
 from leftoff.api.guard import BodyLimit, Keys
 from leftoff.api.metrics import MetricsApi
 from leftoff.api.native import Native
+from leftoff.api.ollama import Ollama
 from leftoff.api.openai import OpenAI
 from leftoff.api.openapi import describe
+from leftoff.api.prewarm import PrewarmApi
 from leftoff.api.replies import json_response
+from leftoff.api.responses import Responses
 from leftoff.api.service import Service
 from leftoff.config import MIB, Settings
 
@@ -30,7 +34,10 @@ def build_app(service: Service) -> Starlette:
 
 
 def _endpoints(service: Service) -> list[Endpoint]:
-    dialects = (OpenAI(service), Native(service), CacheApi(service), MetricsApi(service))
+    dialects = (
+        *(OpenAI(service), Responses(service), Anthropic(service), Ollama(service), Native(service)),
+        *(CacheApi(service), PrewarmApi(service), MetricsApi(service)),
+    )
     endpoints = [endpoint for dialect in dialects for endpoint in dialect.endpoints()]
 
     async def openapi(_: Request) -> Response:

@@ -16,6 +16,7 @@ class Counts:
     reused_tokens: int = 0
     computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason
     generated_tokens: int = 0
+    read_ahead_tokens: int = 0
     prompt_seconds: float = 0.0
     generation_seconds: float = 0.0
     most_tokens: int = 0  # in one sequence, so far

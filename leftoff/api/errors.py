@@ -1,6 +1,7 @@
-"""Everything that can go wrong on the wire, turned into HTTP here and nowhere else, in OpenAI's shape."""
+"""Everything that can go wrong on the wire, turned into HTTP here and nowhere else, in the shape of each dialect."""
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -15,6 +16,15 @@ logger = logging.getLogger(__name__)
 
 BAD_REQUEST = "invalid_request_error"
 _RETRY_SECONDS = 2
+_ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
 
 
 class ApiError(Exception):
@@ -73,6 +83,22 @@ class ErrorBody(msgspec.Struct):
     error: Details
 
 
+class AnthropicDetails(msgspec.Struct):
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(msgspec.Struct, tag_field="type", tag="error"):
+    error: AnthropicDetails
+
+
+class OllamaErrorBody(msgspec.Struct):
+    error: str
+
+
+ErrorShape = Callable[[Exception], msgspec.Struct]
+
+
 def bad_field(param: str, message: str) -> ApiError:
     """A field whose value is of the right type and still not acceptable."""
     return ApiError(400, f"{param}: {message}", param=param)
@@ -106,8 +132,14 @@ def as_api_error(error: Exception) -> ApiError:
     return ApiError(500, "an error inside the server; its log says more", kind="server_error", code="internal_error")
 
 
+def error_shape(path: str) -> ErrorShape:
+    """A request's path tells its dialect, also where no route does."""
+    if path.startswith("/v1/messages"):
+        return anthropic_error
+    return ollama_error if path.startswith("/api/") else error_body
+
+
 def error_body(error: Exception) -> ErrorBody:
-    """For a stream that has begun: its status is sent, the error comes as an event."""
     known = as_api_error(error)
     details = Details(known.message, known.kind, known.param, known.code)
     if isinstance(known, PromptTooLongError):
@@ -115,11 +147,23 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(details)
 
 
-def error_response(error: Exception) -> Response:
+def anthropic_error(error: Exception) -> AnthropicErrorBody:
+    known = as_api_error(error)
+    message = known.message
+    if isinstance(known, PromptTooLongError):  # by these words agents know that it is time to shorten the conversation
+        message = f"prompt is too long: {known.num_tokens} tokens > {known.context_tokens} maximum. {message}"
+    return AnthropicErrorBody(AnthropicDetails(_ANTHROPIC_KINDS.get(known.status, BAD_REQUEST), message))
+
+
+def ollama_error(error: Exception) -> OllamaErrorBody:
+    return OllamaErrorBody(as_api_error(error).message)
+
+
+def error_response(error: Exception, path: str) -> Response:
     known = as_api_error(error)
     if known.status >= 500:
         logger.error("%s", error, exc_info=error if known.code == "internal_error" else None)
-    content = msgspec.json.encode(error_body(known))
+    content = msgspec.json.encode(error_shape(path)(known))
     return Response(content, known.status, headers=known.headers, media_type="application/json")
 
 
@@ -127,11 +171,11 @@ async def on_error(request: Request, error: Exception) -> Response:
     """For starlette: the one place where an exception becomes a response."""
     if isinstance(error, ClientGoneError):
         return Response(status_code=499)
+    path = request.url.path
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
-        way_out = "see GET /openapi.json for what there is"
-        message = f"there is no {request.method} {request.url.path}: {way_out}"
-        return error_response(ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {})))
-    return error_response(error)
+        message = f"there is no {request.method} {path}: see GET /openapi.json for what there is"
+        error = ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {}))
+    return error_response(error, path)
 
 
 def _unavailable(message: str, code: str) -> ApiError:

@@ -2,8 +2,21 @@
 
 from typing import Any
 
-from leftoff.api.errors import not_yet
+from msgspec import Struct
+
 from leftoff.api.sampling import Limit, SamplingFields
+
+Schema = dict[str, Any]
+
+
+class StructuredOutputs(Struct):
+    """vLLM's way to ask for a form: exactly one of them."""
+
+    json: Schema | str | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
 
 
 class GenerationFields(SamplingFields, kw_only=True):
@@ -20,8 +33,13 @@ class GenerationFields(SamplingFields, kw_only=True):
     cache_salt: str | None = None
     user: str | None = None
 
-    grammar: str | None = None
-    json_schema: dict[str, Any] | None = None
+    grammar: str | None = None  # llama-server's, and so is the next
+    json_schema: Schema | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | str | None = None  # vLLM's former names for the same
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -31,10 +49,3 @@ class GenerationFields(SamplingFields, kw_only=True):
     def length_limit(self) -> int | None:
         limits = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((limit for limit in limits if limit is not None), None)
-
-    def refuse_what_is_not_there(self) -> None:
-        """Better a clear no than a reply that ignores what was asked for."""
-        if self.grammar:
-            raise not_yet("grammar", self.grammar[:40], "leave it out")
-        if self.json_schema is not None:
-            raise not_yet("json_schema", "a schema", "leave it out")

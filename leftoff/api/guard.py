@@ -27,7 +27,7 @@ class Keys:
         if scope["type"] == "http":
             key = _key_of(Headers(scope=scope))
             if scope["path"] not in _PUBLIC and not self._is_known(key):
-                await error_response(_refusal(key))(scope, receive, send)
+                await error_response(_refusal(key), scope["path"])(scope, receive, send)
                 return
             scope.setdefault("state", {})["tenant"] = Tenant.of(key, sees_all=not self._known)
         await self._app(scope, receive, send)
@@ -54,7 +54,7 @@ class BodyLimit:
         if _declared_bytes(headers) > self._limit_bytes:
             if "expect" not in headers:  # else the client waits for leave to send
                 await _drain(receive)
-            await error_response(self._too_large())(scope, receive, send)
+            await error_response(self._too_large(), scope["path"])(scope, receive, send)
             return
         await self._app(scope, self._counting(receive), send)
 

@@ -6,9 +6,13 @@ from msgspec import Meta, Struct, to_builtins
 
 from leftoff.api.errors import bad_field
 from leftoff.api.generation import GenerationFields
+from leftoff.chat.output.format import OutputFormat
+from leftoff.chat.output.output import Output
 from leftoff.chat.prompts import MessageDict
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+# llama-server's. All that split the reasoning off mean the same here.
+ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
@@ -51,6 +55,8 @@ class ChatFields(GenerationFields, kw_only=True):
     enable_thinking: bool | None = None
     reasoning_effort: str | None = None
     add_generation_prompt: bool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_format: ReasoningFormat | None = None
 
     @property
     def template_options(self) -> dict[str, Any]:
@@ -67,6 +73,15 @@ class ChatFields(GenerationFields, kw_only=True):
     @property
     def offered_tools(self) -> list[dict[str, Any]] | None:
         return None if self.tool_choice == "none" else self.tools or None
+
+    def output(self, output_format: OutputFormat) -> Output:
+        """How to read the reply."""
+        return Output(
+            output_format,
+            tuple(self.offered_tools or ()),
+            splits_reasoning=self.reasoning_format != "none",
+            one_call=self.parallel_tool_calls is False,
+        )
 
     def plain_messages(self) -> list[MessageDict]:
         """As the chat layer takes them; refuses what is not text, by its place."""

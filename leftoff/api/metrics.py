@@ -91,6 +91,7 @@ class _Scrape(Collector):
         yield _labelled("leftoff_requests", "Requests by how they ended", "finish", counts.requests)
         yield _counter("leftoff_reused_tokens", "Prompt tokens that were not read again", counts.reused_tokens)
         yield _labelled("leftoff_computed_tokens", "Prompt tokens read, and why", "reason", counts.computed_tokens)
+        yield _counter("leftoff_read_ahead_tokens", "Prompt tokens read while idle", counts.read_ahead_tokens)
         edges = [*map(str, FIRST_TOKEN_SECONDS), "+Inf"]
         buckets = list(zip(edges, accumulate(counts.first_token_buckets), strict=True))
         yield HistogramMetricFamily(

@@ -28,7 +28,6 @@ from leftoff.api.orders import make_orders
 from leftoff.api.raw_prompts import RawPrompts, token_ids
 from leftoff.api.replies import answer, json_response
 from leftoff.api.reply import ReplyStream
-from leftoff.api.sampling import DEFAULT_SAMPLING
 from leftoff.api.service import Service
 from leftoff.cache.live import Live
 from leftoff.scheduler.run import Run
@@ -61,7 +60,7 @@ class Native:
         body = await read_body(request, NativeRequest)
         prompts = await self._service.aside(lambda: self._raw_prompts.read(body.prompt))
         num_each = body.n_cmpl or 1
-        orders = make_orders(
+        orders = await make_orders(
             self._service, request, body, prompts, num_each=num_each, num_logprobs=body.n_probs or None
         )
         writer = NativeWriter(
@@ -105,7 +104,7 @@ class Native:
 
     async def props(self, _: Request) -> Response:
         service = self._service
-        params = wire_settings(DEFAULT_SAMPLING, max_tokens=service.settings.max_tokens)
+        params = wire_settings(service.default_sampling, max_tokens=service.settings.max_tokens)
         return json_response(
             Props(
                 default_generation_settings=DefaultSettings(service.context_tokens, params),

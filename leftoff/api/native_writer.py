@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET, Struct, UnsetType
 
+from leftoff.api.errors import error_body
+from leftoff.api.framing import EVENTS
 from leftoff.api.native_types import GenerationSettings, NativeChunk, NativeCompletion
 from leftoff.api.openai_types import TokenLogprob
 from leftoff.api.openai_writer import progress_of, token_logprobs
@@ -33,7 +35,9 @@ class NativeWriter:
     returns_tokens: bool
     shows_progress: bool
     times_tokens: bool
+    framing = EVENTS
     last = b""
+    failure = staticmethod(error_body)
     _has_new_line: set[int] = field(default_factory=set)
 
     def whole(self, replies: Sequence[Whole]) -> NativeCompletion | list[NativeCompletion]:

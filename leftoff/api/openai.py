@@ -5,6 +5,7 @@ Where a request is silent on sampling, llama-server's defaults hold (see `genera
 
 import time
 import uuid
+from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +23,7 @@ from leftoff.api.openai_types import (
     StreamOptions,
 )
 from leftoff.api.openai_writer import ChatWriter, Head, TextWriter
-from leftoff.api.orders import make_orders, read_chat
+from leftoff.api.orders import chat_orders, make_orders
 from leftoff.api.raw_prompts import RawPrompts
 from leftoff.api.replies import answer, json_response
 from leftoff.api.service import Service
@@ -45,18 +46,7 @@ class OpenAI:
 
     async def chat(self, request: Request) -> Response:
         body = await read_body(request, ChatRequest)
-        _refuse_in_chat(body)
-        chat = await read_chat(self._service, request, body)
-        wants_logprobs = body.logprobs or body.top_logprobs
-        orders = make_orders(
-            self._service,
-            request,
-            body,
-            [chat.prompt],
-            num_each=body.n or 1,
-            num_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
-            notes=chat.notes,
-        )
+        orders = await chat_orders(self._service, request, body)
         head = self._head("chatcmpl", body, body.stream_options, body.n or 1, len(orders))
         return await answer(request, self._service, orders, head.id, ChatWriter(head), stream=bool(body.stream))
 
@@ -64,7 +54,9 @@ class OpenAI:
         body = await read_body(request, CompletionRequest)
         _refuse_in_completions(body)
         prompts = await self._service.aside(lambda: self._raw_prompts.read(body.prompt))
-        orders = make_orders(self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs)
+        orders = await make_orders(
+            self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs
+        )
         head = self._head("cmpl", body, body.stream_options, body.n or 1, len(orders))
         vocabulary = self._service.model.vocabulary
         echoes = [vocabulary.detokenize(order.prompt.tokens).decode("utf-8", "replace") for order in orders]
@@ -107,14 +99,8 @@ class OpenAI:
             n_params=model.num_parameters,
             size=model.size_bytes,
         )
-        return ModelCard(service.model_name, int(service.started_at), meta)
-
-
-def _refuse_in_chat(body: ChatRequest) -> None:
-    if body.response_format is not None and body.response_format.type != "text":
-        raise not_yet("response_format.type", body.response_format.type, "use 'text'")
-    if body.tool_choice not in (None, "auto", "none"):
-        raise not_yet("tool_choice", body.tool_choice, "use 'auto' or 'none'")
+        started, name = int(service.started_at), service.model_name
+        return ModelCard(name, started, meta, name, datetime.fromtimestamp(started, UTC))
 
 
 def _refuse_in_completions(body: CompletionRequest) -> None:

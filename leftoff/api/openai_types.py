@@ -1,5 +1,6 @@
 """OpenAI's wire types: what is asked and answered under /v1/chat/completions, /v1/completions and /v1/models."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -8,7 +9,7 @@ from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import ChatFields
 from leftoff.api.tally import PromptProgress, Usage, WireTimings
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 NumReplies = Annotated[int, Meta(ge=1, le=128)]
 
 # --- asked
@@ -18,8 +19,17 @@ class StreamOptions(Struct):
     include_usage: bool | None = None
 
 
+class JsonSchema(Struct):
+    schema: dict[str, Any] | None = None
+    name: str | None = None
+    strict: bool | None = None
+
+
 class ResponseFormat(Struct):
     type: str = "text"
+    json_schema: JsonSchema | None = None
+    schema: dict[str, Any] | None = None  # llama-server's place for it
+    pattern: str | None = None  # with type "regex"
 
 
 class ChatRequest(ChatFields, kw_only=True):
@@ -71,14 +81,43 @@ class TextLogprobs(Struct):
     text_offset: list[int]
 
 
+class MadeFunction(Struct):
+    name: str
+    arguments: str
+
+
+class MadeCall(Struct):
+    id: str
+    function: MadeFunction
+    type: str = "function"
+
+
 class ReplyMessage(Struct):
-    content: str
+    """`content` is null where there are only calls."""
+
+    content: str | None
     role: str = "assistant"
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[MadeCall] | UnsetType = UNSET
+
+
+class FunctionDelta(Struct):
+    name: str | UnsetType = UNSET
+    arguments: str = ""
+
+
+class CallDelta(Struct):
+    index: int
+    function: FunctionDelta
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
 
 
 class Delta(Struct):
     role: str | UnsetType = UNSET
     content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[CallDelta] | UnsetType = UNSET
 
 
 class ChatChoice(Struct):
@@ -148,13 +187,19 @@ class ModelMeta(Struct):
 
 
 class ModelCard(Struct):
+    """For OpenAI's clients and for Anthropic's: they ask at the same place, and pass over what they do not know."""
+
     id: str
     created: int
     meta: ModelMeta
+    display_name: str
+    created_at: datetime
     object: str = "model"
     owned_by: str = "leftoff"
+    type: str = "model"
 
 
 class ModelList(Struct):
     data: list[ModelCard]
     object: str = "list"
+    has_more: bool = False

@@ -7,7 +7,10 @@ from typing import TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from leftoff.api.errors import error_body
+from leftoff.api.framing import EVENTS
 from leftoff.api.openai_types import (
+    CallDelta,
     ChatChoice,
     ChatChunk,
     ChatCompletion,
@@ -16,6 +19,9 @@ from leftoff.api.openai_types import (
     Completion,
     Delta,
     FinishReason,
+    FunctionDelta,
+    MadeCall,
+    MadeFunction,
     ReplyMessage,
     TextChoice,
     TextLogprobs,
@@ -25,6 +31,7 @@ from leftoff.api.openai_types import (
 from leftoff.api.replies import Whole
 from leftoff.api.reply import End, Event, Piece, Progress, ReplyStream, TokenChance
 from leftoff.api.tally import PromptProgress, WireTimings, timings_of, timings_so_far, usage_of
+from leftoff.chat.output.parts import CallArguments, CallStart, Content, Part, Reasoning
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.request import Finish
 
@@ -55,7 +62,9 @@ class Head:
 @dataclass
 class ChatWriter:
     head: Head
+    framing = EVENTS
     last = DONE
+    failure = staticmethod(error_body)
     _begun: set[int] = field(default_factory=set)
     _ends: dict[int, End] = field(default_factory=dict)
 
@@ -79,9 +88,11 @@ class ChatWriter:
         if index not in self._begun:
             yield self._chunk(ChunkChoice(index, self._first_delta(index)))
         logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
-        if event.text or logprobs:
-            choice = ChunkChoice(index, Delta(content=event.text), None, logprobs)
+        parts = event.parts or ((Content(""),) if logprobs else ())
+        for part in parts:
+            choice = ChunkChoice(index, delta_of(part, stream), None, logprobs)
             yield self._chunk(choice, timings=self.head.timings(stream))
+            logprobs = None  # with the first of them
         if isinstance(event, End):
             self._ends[index] = event
             yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), finish_reason(event))))
@@ -103,7 +114,7 @@ class ChatWriter:
 
     def _choice(self, index: int, reply: Whole) -> ChatChoice:
         logprobs = self._logprobs(reply.pieces)
-        return ChatChoice(index, ReplyMessage(reply.text), finish_reason(reply.end), logprobs)
+        return ChatChoice(index, message_of(reply), finish_reason(reply.end), logprobs)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         content = token_logprobs(pieces, self.head.vocabulary)
@@ -116,7 +127,9 @@ class TextWriter:
 
     head: Head
     echoes: Sequence[str]
+    framing = EVENTS
     last = DONE
+    failure = staticmethod(error_body)
     _offsets: dict[int, int] = field(default_factory=dict)
     _ends: dict[int, End] = field(default_factory=dict)
 
@@ -188,8 +201,37 @@ def closing(head: Head, ends: dict[int, End], chunk: Chunk) -> Iterator[Chunk]:
     yield chunk
 
 
+def message_of(reply: Whole) -> ReplyMessage:
+    said = reply.said
+    message = ReplyMessage(said.content or (None if said.calls else ""))
+    if said.reasoning:
+        message.reasoning_content = said.reasoning
+    if said.calls:
+        message.tool_calls = [
+            MadeCall(reply.stream.call_id(index), MadeFunction(call.name, call.arguments))
+            for index, call in enumerate(said.calls)
+        ]
+    return message
+
+
+def delta_of(part: Part, stream: ReplyStream) -> Delta:
+    match part:
+        case Content(text):
+            return Delta(content=text)
+        case Reasoning(text):
+            return Delta(reasoning_content=text)
+        case CallStart(index, name):
+            start = CallDelta(index, FunctionDelta(name), stream.call_id(index), "function")
+            return Delta(tool_calls=[start])
+        case CallArguments(index, text):
+            return Delta(tool_calls=[CallDelta(index, FunctionDelta(arguments=text))])
+
+
 def finish_reason(end: End) -> FinishReason:
-    return "length" if end.finish is Finish.LENGTH else "stop"
+    """A reply that was cut off may have half a call."""
+    if end.finish is Finish.LENGTH:
+        return "length"
+    return "tool_calls" if end.num_calls else "stop"
 
 
 def progress_of(event: Progress) -> PromptProgress:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from leftoff import __version__
 from leftoff.api.endpoint import Endpoint
-from leftoff.api.errors import ErrorBody
+from leftoff.api.errors import error_shape
 
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
@@ -16,8 +16,9 @@ _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     bodies = [endpoint.body for endpoint in endpoints if endpoint.body is not None]
-    schemas, components = msgspec.json.schema_components([*bodies, ErrorBody], ref_template=_REFERENCE)
-    by_type = dict(zip([*bodies, ErrorBody], schemas, strict=True))
+    types = [*bodies, *{_error_type(endpoint): None for endpoint in endpoints}]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
@@ -35,7 +36,7 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
         "summary": endpoint.summary,
         "responses": {
             "200": {"description": "done"},
-            "4XX": {"description": "refused, and why", "content": _json(schemas[ErrorBody])},
+            "4XX": {"description": "refused, and why", "content": _json(schemas[_error_type(endpoint)])},
         },
     }
     if endpoint.body is not None:
@@ -45,6 +46,11 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     return operation
+
+
+def _error_type(endpoint: Endpoint) -> type[msgspec.Struct]:
+    kind: type[msgspec.Struct] = get_type_hints(error_shape(endpoint.path))["return"]
+    return kind
 
 
 def _json(schema: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -5,12 +5,16 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
+from leftoff.api.constrain import make_guides
 from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import ChatFields
+from leftoff.api.openai_types import ChatRequest
+from leftoff.api.order import Conversation
 from leftoff.api.service import Order, Service
 from leftoff.api.tenant import namespace_of
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.notes import Note
+from leftoff.chat.output.output import Output
 from leftoff.core import Prompt
 
 
@@ -26,7 +30,24 @@ async def read_chat(service: Service, request: Request, body: ChatFields) -> Cha
     )
 
 
-def make_orders(
+async def chat_orders(service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()) -> list[Order]:
+    """`notes` is what was done to the request on its way here, for the journal."""
+    chat = await read_chat(service, request, body)
+    wants_logprobs = body.logprobs or body.top_logprobs
+    return await make_orders(
+        service,
+        request,
+        body,
+        [chat.prompt],
+        num_each=body.n or 1,
+        num_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
+        notes=(*notes, *chat.notes),
+        output=body.output(service.prompts.format),
+        conversation=Conversation(chat.conversation, body.plain_messages(), body.offered_tools, body.template_options),
+    )
+
+
+async def make_orders(
     service: Service,
     request: Request,
     body: GenerationFields,
@@ -35,11 +56,14 @@ def make_orders(
     num_each: int = 1,
     num_logprobs: int | None = None,
     notes: Sequence[Note] = (),
+    output: Output | None = None,
+    conversation: Conversation | None = None,
 ) -> list[Order]:
     """The replies to one prompt stand together, each with a seed of its own."""
-    body.refuse_what_is_not_there()
-    sampling = body.sampling(service.model.vocabulary, service.context_tokens)
+    sampling = body.sampling(service.model.vocabulary, service.context_tokens, service.default_sampling)
     seeds = [None if sampling.seed is None else sampling.seed + index for index in range(num_each)]
+    guides = await make_guides(service, body, output, prompts, num_each)
+    replies = [(prompt, seed) for prompt in prompts for seed in seeds]
     return [
         Order(
             prompt,
@@ -50,7 +74,9 @@ def make_orders(
             num_logprobs=num_logprobs,
             ignore_end=bool(body.ignore_eos),
             notes=tuple(map(str, notes)),
+            output=output,
+            constraint=guide,
+            conversation=conversation if num_each == 1 else None,
         )
-        for prompt in prompts
-        for seed in seeds
+        for (prompt, seed), guide in zip(replies, guides, strict=True)
     ]

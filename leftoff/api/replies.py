@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Seque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
@@ -15,37 +16,41 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leftoff.api.errors import ClientGoneError, error_body, stopping
+from leftoff.api.errors import ClientGoneError, stopping
+from leftoff.api.framing import Framing
 from leftoff.api.reply import End, Event, Piece, ReplyStream
 from leftoff.api.service import Order, Service
+from leftoff.chat.output.parts import Said, join
 from leftoff.scheduler.request import Finish
 
 Result = TypeVar("Result")
 
 _encode = msgspec.json.Encoder().encode
-_STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A reply that has ended."""
+    """A reply that has ended: its text as it was written, and what it says."""
 
     text: str
+    said: Said
     pieces: list[Piece]
     end: End
+    stream: ReplyStream
 
 
 class Writer(Protocol):
     """Puts replies into the words of one dialect."""
 
+    framing: Framing
     last: bytes  # what ends a stream
 
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
         """What a stream says of an event."""
+        ...
+
+    def failure(self, error: Exception) -> msgspec.Struct:
+        """What a stream that has begun says of an error: its status is sent."""
         ...
 
     def whole(self, replies: Sequence[Whole]) -> Any:  # noqa: ANN401
@@ -101,10 +106,13 @@ class Replies:
                 elif isinstance(event, End):
                     _raise_failure(event)
                     ends[index] = event
-        return [
-            Whole("".join(piece.text for piece in some) + ends[index].text, some, ends[index])
-            for index, some in enumerate(pieces)
-        ]
+        return [_whole(stream, pieces[index], ends[index]) for index, stream in enumerate(self.streams)]
+
+
+def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
+    text = "".join(piece.text for piece in pieces) + end.text
+    said = join(chain(*(piece.parts for piece in pieces), end.parts))
+    return Whole(text, said, pieces, end, stream)
 
 
 async def answer(
@@ -123,7 +131,7 @@ def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
 
 
 class EventStream(Response):
-    """Server-sent events. Written straight to the connection: it is on the path of every token."""
+    """Chunk after chunk. Written straight to the connection: it is on the path of every token."""
 
     def __init__(self, replies: Replies, writer: Writer) -> None:
         super().__init__()
@@ -132,11 +140,11 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         with self._replies, suppress(ClientGoneError):
-            await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": self._writer.framing.headers})
             try:
                 await attended(receive, self._write(send))
             except asyncio.CancelledError:  # the server does not wait any longer: a last word
-                body = _event(error_body(stopping())) + self._writer.last
+                body = self._writer.framing.frame(self._writer.failure(stopping())) + self._writer.last
                 await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _write(self, send: Send) -> None:
@@ -149,20 +157,16 @@ class EventStream(Response):
     def _events(self, batch: list[tuple[int, Event]]) -> Iterator[bytes]:
         for index, event in batch:
             for chunk in self._chunks(index, event):
-                yield _event(chunk)
+                yield self._writer.framing.frame(chunk)
 
     def _chunks(self, index: int, event: Event) -> Iterator[msgspec.Struct]:
         if isinstance(event, End):
             try:
                 _raise_failure(event)
             except Exception as error:
-                yield error_body(error)
+                yield self._writer.failure(error)
                 return
         yield from self._writer.chunks(self._replies.streams[index], index, event)
-
-
-def _event(chunk: msgspec.Struct) -> bytes:
-    return b"data: " + _encode(chunk) + b"\n\n"
 
 
 async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:

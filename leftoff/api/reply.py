@@ -1,6 +1,8 @@
 """A reply on its way from the engine's thread to a client: text, token by token, then how it ended."""
 
 import asyncio
+import base64
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ import numpy as np
 
 from leftoff.api.order import Order
 from leftoff.cache.report import ReuseReport
+from leftoff.chat.output.parts import Part, join
+from leftoff.chat.remembered import Written
 from leftoff.chat.text import TextStream
 from leftoff.core import Logits
 from leftoff.scheduler.request import Finish, Request, Timings
@@ -39,25 +43,33 @@ class TokenChance:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One token of the reply. Its text may be empty, or hold what earlier tokens had held back."""
+    """One token of the reply: its text as it is, and what that says.
+
+    Both may be empty, or hold what earlier tokens had held back. There are parts only if the order says how to read.
+    """
 
     token: int
     text: str
+    parts: tuple[Part, ...] = ()
     chosen: TokenChance | None = None
     top: tuple[TokenChance, ...] = ()
 
 
 @dataclass(frozen=True)
 class End:
-    """How it ended. `text` is what was held back until then."""
+    """How it ended. `text` and `parts` are what was held back until then."""
 
     finish: Finish
     text: str
+    parts: tuple[Part, ...]
+    num_calls: int
     stop: str | None
     timings: Timings
     report: ReuseReport | None
     error: Exception | None = None
 
+
+_MOST_OPENING_TOKENS = 16  # of what a template may write of the reply itself
 
 Event = Progress | Piece | End
 Deliver = Callable[[Event], None]
@@ -74,7 +86,15 @@ class ReplyStream:
         self.order = order
         self.report: ReuseReport | None = None
         self._service = service
-        self._text = TextStream(service.model.vocabulary, order.stops, show_control=order.show_control)
+        self._text = TextStream(
+            service.model.vocabulary,
+            order.stops,
+            show_control=order.show_control,
+            shown=service.prompts.shown_tokens if order.output else frozenset(),
+        )
+        self._parser = order.output.parser(self._prompt_end()) if order.output else None
+        self._texts: list[str] = []
+        self._parts: list[Part] = []
         self._mailbox = service.mailbox()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._deliver = deliver or self._events.put_nowait
@@ -93,16 +113,34 @@ class ReplyStream:
     def token(self, token: int, logits: Logits | None) -> bool:
         num_top = self.order.num_logprobs
         chosen, top = _chances(token, logits, num_top) if logits is not None and num_top is not None else (None, ())
-        self._send(Piece(token, self._text.push(token), chosen, top))
-        return not self._text.is_stopped
+        text = self._text.push(token)
+        if self._parser is None:
+            self._send(Piece(token, text, (), chosen, top))
+            return not self._text.is_stopped
+        parts = self._parser.push(text)
+        self._texts.append(text)
+        self._parts += parts
+        self._send(Piece(token, text, parts, chosen, top))
+        return not (self._text.is_stopped or self._parser.is_over)
 
     def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
         if self.report is not None:
             self._service.record(self.id, self.order, self.report, finish, timings)
         self._ended = True
-        self._send(End(finish, self._text.close(), self._text.stop, timings, self.report, error))
+        text = self._text.close()
+        parts = self._parser.push(text) + self._parser.close() if self._parser else ()
+        num_calls = self._parser.num_calls if self._parser else 0
+        if self.order.conversation is not None and finish in (Finish.END, Finish.STOPPED):
+            written = Written("".join((*self._texts, text)), join((*self._parts, *parts)))
+            self._service.afterwards.replied(self, written, is_whole=finish is Finish.END)
+        self._send(End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error))
 
     # --- for the dialects, on the event loop
+
+    def call_id(self, index: int) -> str:
+        """Of the reply's calls: some templates take only nine letters or digits."""
+        digest = hashlib.sha256(f"{self.id}/{index}".encode()).digest()
+        return base64.b32encode(digest)[:9].decode().lower()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:
@@ -110,16 +148,6 @@ class ReplyStream:
             yield event
             if isinstance(event, End):
                 return
-
-    async def collect(self) -> tuple[str, list[Piece], End]:
-        """The whole reply at once."""
-        pieces: list[Piece] = []
-        async for event in self:
-            if isinstance(event, Piece):
-                pieces.append(event)
-            elif isinstance(event, End):
-                return "".join(piece.text for piece in pieces) + event.text, pieces, event
-        raise RuntimeError("a reply without an end")
 
     def close(self) -> None:
         """Cancels what is left: the client went away, or has enough."""
@@ -131,6 +159,10 @@ class ReplyStream:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+    def _prompt_end(self) -> str:
+        last = self.order.prompt.tokens[-_MOST_OPENING_TOKENS:]
+        return self._service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
 
     def _send_progress(self, report: ReuseReport, num_read: int) -> None:
         elapsed = 1000 * (time.perf_counter() - self.request.timings.started)

@@ -1,10 +1,11 @@
 """How the next token is chosen, on the wire: llama-server's fields, which all dialects take, and what they mean here.
 
-Where a request is silent, llama-server's defaults hold: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, all else
-off. `null` is silence too.
+Where a request is silent, the model's own recommendation holds, if its file has one, and else llama-server's defaults:
+temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, all else off. `null` is silence too.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Annotated, Any
 
@@ -14,7 +15,24 @@ from leftoff.api.errors import ApiError, bad_field, not_yet
 from leftoff.core import SAMPLERS, Sampling
 from leftoff.engine.vocabulary import Vocabulary
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_SAMPLING = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
+
+# Where a GGUF file says how its model wants to be sampled.
+_RECOMMENDED: dict[str, tuple[str, type[int] | type[float]]] = {
+    "general.sampling.temp": ("temperature", float),
+    "general.sampling.top_k": ("top_k", int),
+    "general.sampling.top_p": ("top_p", float),
+    "general.sampling.min_p": ("min_p", float),
+    "general.sampling.xtc_probability": ("xtc_probability", float),
+    "general.sampling.xtc_threshold": ("xtc_threshold", float),
+    "general.sampling.penalty_last_n": ("repeat_last_n", int),
+    "general.sampling.penalty_repeat": ("repeat_penalty", float),
+    "general.sampling.mirostat": ("mirostat", int),
+    "general.sampling.mirostat_tau": ("mirostat_tau", float),
+    "general.sampling.mirostat_eta": ("mirostat_eta", float),
+}
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0, le=1e6)]
@@ -61,7 +79,7 @@ class SamplingFields(Struct, kw_only=True):
     samplers: list[str] | str | None = None  # names, or llama-server's letters for them
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None  # -1: another one each time
 
-    def sampling(self, vocabulary: Vocabulary, context_tokens: int) -> Sampling:
+    def sampling(self, vocabulary: Vocabulary, context_tokens: int, defaults: Sampling = DEFAULT_SAMPLING) -> Sampling:
         if self.adaptive_target is not None and self.adaptive_target >= 0:
             raise not_yet("adaptive_target", self.adaptive_target, "leave it out, or below 0")
         given = {field.name: getattr(self, field.name) for field in fields(Sampling)}
@@ -75,7 +93,7 @@ class SamplingFields(Struct, kw_only=True):
             given["dry_sequence_breakers"] = tuple(self.dry_sequence_breakers)
         if self.samplers is not None:
             given["samplers"] = tuple(_names_of(self.samplers))
-        return _checked({name: value for name, value in given.items() if value is not None})
+        return _checked(defaults, {name: value for name, value in given.items() if value is not None})
 
     def _biases(self, vocabulary: Vocabulary) -> Iterator[tuple[int, float]]:
         """A token may be given as its id, as its id in letters, or as text, which stands for all of its tokens."""
@@ -86,9 +104,22 @@ class SamplingFields(Struct, kw_only=True):
                 yield token, value
 
 
-def _checked(given: dict[str, Any]) -> Sampling:
+def recommended(metadata: Mapping[str, str]) -> Sampling:
+    """The defaults as a model's file wants them. What makes no sense in it is left out, and said."""
+    sampling = DEFAULT_SAMPLING
+    for key in _RECOMMENDED.keys() & metadata.keys():
+        name, kind = _RECOMMENDED[key]
+        try:
+            value: Any = kind(metadata[key])
+            sampling = replace(sampling, **{name: value})
+        except ValueError as error:
+            logger.warning("the model's %s is left out: %s", key, error)
+    return sampling
+
+
+def _checked(defaults: Sampling, given: dict[str, Any]) -> Sampling:
     try:
-        return replace(DEFAULT_SAMPLING, **given)
+        return replace(defaults, **given)
     except ValueError as error:  # which begins with the name of the field
         raise ApiError(400, str(error), param=str(error).partition(" ")[0]) from error
 

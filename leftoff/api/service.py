@@ -5,31 +5,33 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from leftoff.api.afterwards import Afterwards
+from leftoff.api.assembly import make_scheduler
 from leftoff.api.counts import Counts
 from leftoff.api.errors import PromptTooLongError, stopping
 from leftoff.api.journal import Journal
 from leftoff.api.mailbox import Mailbox
 from leftoff.api.order import Order
 from leftoff.api.reply import Deliver, ReplyStream
-from leftoff.cache.cache import Cache
+from leftoff.api.sampling import recommended
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import MessageDict, PromptMaker
+from leftoff.chat.remembered import RememberedReplies
 from leftoff.chat.volatile import Rules
-from leftoff.config import MIB, Settings
+from leftoff.config import Settings
 from leftoff.core import Prompt
-from leftoff.engine.context import ContextSettings, default_threads
-from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Model, Progress
+from leftoff.grammar.grammars import Grammars
 from leftoff.scheduler.request import Finish, Request, Timings
-from leftoff.scheduler.scheduler import Limits, Scheduler
 from leftoff.scheduler.worker import Worker
 
 __all__ = ["Order", "Service"]
@@ -45,11 +47,21 @@ class Service:
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
         self.settings = settings
         model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
-        self.worker = Worker(partial(_scheduler, model, settings))
+        self.worker = Worker(partial(make_scheduler, model, settings))
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
         self.prompts = PromptMaker(model, _template(settings))
-        self._chat = Chat(self.prompts, self.context_tokens, rules=_rules(settings), overflow=_overflow(settings))
+        remembered = RememberedReplies() if settings.remember_replies else None
+        self._chat = Chat(
+            self.prompts,
+            self.context_tokens,
+            rules=_rules(settings),
+            overflow=_overflow(settings),
+            remembered=remembered,
+        )
+        self.afterwards = Afterwards(self, self._chat, remembered, reads_ahead=settings.read_ahead)
+        self.default_sampling = recommended(model.metadata)
+        self.grammars = Grammars(model.vocabulary)
         self.journal = Journal(model.vocabulary, settings.reports)
         self.counts = Counts()
         self.started_at = time.time()
@@ -60,6 +72,7 @@ class Service:
     def close(self) -> None:
         self._reader.shutdown(cancel_futures=True)
         self.worker.stop()
+        self.grammars.close()
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -108,6 +121,11 @@ class Service:
         """Runs what takes a while on texts and templates, so that the streams of others go on."""
         self._refuse_if_stopped()
         return await asyncio.get_running_loop().run_in_executor(self._reader, function)
+
+    def later(self, function: Callable[[], None]) -> None:
+        """The same, for what nobody waits for. From any thread."""
+        with suppress(RuntimeError):  # the server is stopping
+            self._reader.submit(function).add_done_callback(_log_failure)
 
     async def between_steps(self, function: Callable[[], Result]) -> Result:
         """Runs what looks at engine or cache, where both stand still."""
@@ -161,21 +179,9 @@ class Service:
         return room if wanted < 0 else min(wanted, room)
 
 
-def _scheduler(model: Model, settings: Settings) -> Scheduler:
-    engine = LlamaEngine(model, _context_settings(model, settings))
-    cache = Cache(engine.memory, num_slots=settings.slots, budget_bytes=settings.ram * MIB)
-    return Scheduler(engine, cache, Limits(queue=settings.queue))
-
-
-def _context_settings(model: Model, settings: Settings) -> ContextSettings:
-    return ContextSettings(
-        num_cells=settings.ctx or min(model.trained_context, 1 << 17),
-        num_sequences=settings.slots + settings.parked,
-        batch_tokens=settings.batch,
-        micro_batch_tokens=settings.ubatch,
-        threads=settings.threads or default_threads(),
-        kv_type=settings.kv_type,
-    )
+def _log_failure(done: Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logger.error("what follows a reply failed", exc_info=error)
 
 
 def _rules(settings: Settings) -> Rules:

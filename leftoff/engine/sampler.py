@@ -21,6 +21,8 @@ class Sampler:
         self._dll = model.library.dll
         self._vocabulary = model.vocabulary
         self._takes_the_likeliest = sampling.takes_the_likeliest
+        # These take the logarithms of all chances, also of those that are zero.
+        self._minds_masks = sampling.typical_p < 1.0 or sampling.mirostat > 0
         self.seed = secrets.randbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain: int | None = self._dll.llama_sampler_chain_init(self._dll.llama_sampler_chain_default_params())
         for link in Links(model, sampling, self.seed):
@@ -47,11 +49,25 @@ class Sampler:
         assert self._chain is not None
         return context.sample(self._chain, row)
 
+    def sample_masked(self, context: Context, row: int) -> int:
+        """The same, where tokens are forbidden by a logit of minus infinity."""
+        logits = context.logits(row)
+        if self._minds_masks:
+            return self.sample_from(logits)
+        chosen = self.sample(context, row)
+        return chosen if logits[chosen] > -np.inf else self.sample_from(logits)
+
     def sample_from(self, logits: Logits) -> int:
-        """Chooses from logits that were kept, exactly as `sample` would have from the batch."""
-        candidates = np.empty(self._vocabulary.size, _CANDIDATE)
-        candidates["id"] = np.arange(self._vocabulary.size)
-        candidates["logit"] = logits
+        """Chooses from logits that were kept, exactly as `sample` would have from the batch.
+
+        What is forbidden is not even listed.
+        """
+        if self._takes_the_likeliest:
+            return int(logits.argmax())
+        allowed = np.flatnonzero(logits > -np.inf)
+        candidates = np.empty(allowed.size, _CANDIDATE)
+        candidates["id"] = allowed
+        candidates["logit"] = logits[allowed]
         candidates["p"] = 0
         array = abi.Candidates(candidates.ctypes.data, candidates.size, -1, False)
         self._dll.llama_sampler_apply(self._chain, C.byref(array))

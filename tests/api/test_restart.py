@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attenti
 def test_the_next_turn_reads_only_what_is_new(kind: str, tmp_path: Path) -> None:
     texts = Texts(3)
     chat = [says("system", texts.text(300)), says("user", texts.text(600))]
-    shelf = {"disk": 256, "cache_dir": str(tmp_path), "slots": 1}
+    shelf: dict[str, Any] = {"disk": 256, "cache_dir": str(tmp_path), "slots": 1}
     with wired(KINDS[kind], **shelf) as wire:
         assert wire.memory == kind
         first = wire.chat(chat, 40)

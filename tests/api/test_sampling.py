@@ -1,12 +1,13 @@
 """What a client asks about the choice of tokens arrives where tokens are chosen."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
-from leftoff.api.sampling import DEFAULT_SAMPLING, SamplingFields
+from leftoff.api.sampling import DEFAULT_SAMPLING, SamplingFields, recommended
 from leftoff.api.service import Service
 from leftoff.core import SAMPLERS, Sampling
 from tests.api.conftest import CONTEXT_TOKENS
@@ -30,6 +31,21 @@ def test_silence_is_the_default(service: Service) -> None:
     names = SamplingFields.__struct_fields__
     assert read(service) == read(service, **dict.fromkeys(names)) == DEFAULT_SAMPLING
     assert {*names} - {"adaptive_target"} == {*Sampling.__dataclass_fields__}
+
+
+def test_silence_is_what_the_models_file_says_where_it_says_something(service: Service) -> None:
+    metadata = {"general.sampling.temp": "0.300000", "general.sampling.top_k": "20", "general.name": "some"}
+    defaults = recommended(metadata)
+    assert defaults == replace(DEFAULT_SAMPLING, temperature=0.3, top_k=20)
+    body = msgspec.convert({"top_k": 5}, SamplingFields)
+    sampling = body.sampling(service.model.vocabulary, service.context_tokens, defaults)
+    assert sampling == replace(DEFAULT_SAMPLING, temperature=0.3, top_k=5)
+
+
+def test_a_recommendation_that_makes_no_sense_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    assert recommended({"general.sampling.temp": "-1", "general.sampling.top_k": "many"}) == DEFAULT_SAMPLING
+    assert "general.sampling.temp is left out: temperature is -1.0: must be between" in caplog.text
+    assert "general.sampling.top_k is left out" in caplog.text
 
 
 PLAIN = {

@@ -1,46 +1,40 @@
 """What clients do, over HTTP: hardly more is read than is new, however many slots there are."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
-from leftoff.core import Tokens
-from tests.api.wire import Texts, Wire, says, wired
-from tests.api.workloads import WORKLOADS, num_new, play
+from leftoff.api.server import serving
+from leftoff.api.service import Service
+from leftoff.bench.client import Client
+from leftoff.bench.play import play
+from leftoff.bench.side import Station
+from leftoff.bench.workload import WORKLOADS, Workload
+from leftoff.config import Settings
+from tests.bench.texts import small_texts
+from tests.factory import Scale, model_path
 
 # A model of each memory kind that has a way of its own to resume, and slots.
 SERVERS = [("qwen35", 1), ("qwen35", 4), ("llama", 4), ("mamba2", 4), ("gemma3", 4)]
 ALLOWED = 1.03
-ALLOWED_TOGETHER = 1.05
-NUM_TOGETHER = 6
+CONTEXT_TOKENS = 1 << 14
+PLAYED = [workload for workload in WORKLOADS.values() if not workload.needs_own_server and workload.name != "resumed"]
 
 
 @pytest.fixture(scope="module", params=SERVERS, ids=lambda server: f"{server[0]}, slots {server[1]}")
-def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+def station(request: pytest.FixtureRequest) -> Iterator[Station]:
     architecture, slots = request.param
-    with wired(architecture, slots=slots) as wire:
-        yield wire
+    model = model_path(architecture, Scale(context_length=CONTEXT_TOKENS))
+    settings = Settings(model=str(model), ctx=CONTEXT_TOKENS, threads=1, ram=1024, disk=0, slots=slots)
+    with Service(settings) as service, serving(service) as url, closing(Client(url)) as client:
+        yield Station(client)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_hardly_more_is_read_than_is_new(wire: Wire, workload: str) -> None:
-    wire.forget()
-    account = play(WORKLOADS[workload](Texts(1)), wire)
-    assert account.computed <= ALLOWED * account.unavoidable, f"{account}: {account.ratio:.3f} of the unavoidable"
-
-
-def test_six_at_once_read_what_they_share_once(wire: Wire) -> None:
-    wire.forget()
-    texts = Texts(2)
-    header = says("system", texts.text(3000))
-    chats = [[header, says("user", texts.text(30, 200))] for _ in range(NUM_TOGETHER)]
-    shown: list[Tokens] = []
-    unavoidable = 0
-    for chat in chats:
-        tokens = wire.prompt(chat)
-        unavoidable += num_new(tokens, shown)
-        shown.append(tokens)
-    with ThreadPoolExecutor(NUM_TOGETHER) as pool:
-        computed = sum(answer.computed for answer in pool.map(lambda chat: wire.chat(chat, 30), chats))
-    assert 3000 < unavoidable <= computed <= ALLOWED_TOGETHER * unavoidable, f"{computed / unavoidable:.3f}"
+@pytest.mark.parametrize("workload", PLAYED, ids=lambda workload: workload.name)
+def test_hardly_more_is_read_than_is_new(station: Station, workload: Workload) -> None:
+    station.client.forget()
+    run = play(workload.script(small_texts(1, 0.3)), station, workload.setup)
+    assert run.num_miscounted == 0
+    assert run.unavoidable
+    assert run.computed <= ALLOWED * run.unavoidable, f"{run}: {run.computed / run.unavoidable:.3f} of the unavoidable"

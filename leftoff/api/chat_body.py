@@ -1,0 +1,38 @@
+"""A request of any dialect as one body: what holds for OpenAI's chats then holds for all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from leftoff.api.errors import bad_field
+from leftoff.api.generation import GenerationFields
+from leftoff.api.openai_types import ChatRequest, ResponseFormat
+from leftoff.chat.notes import Note
+
+_SHOWN_CHARACTERS = 200
+
+
+def chat_body(body: GenerationFields, **fields: Any) -> ChatRequest:  # noqa: ANN401
+    """The fields that all dialects share are taken from `body`, unless they are given."""
+    shared = {name: getattr(body, name) for name in GenerationFields.__struct_fields__}
+    return ChatRequest(**(shared | fields))
+
+
+def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """As templates show it; a tool without parameters takes none."""
+    function = {"name": name, "description": description, "parameters": parameters or {"type": "object"}}
+    return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
+
+
+def response_format(place: str, wanted: dict[str, Any]) -> ResponseFormat:
+    try:
+        return msgspec.convert(wanted, ResponseFormat)
+    except msgspec.ValidationError as error:
+        raise bad_field(place, str(error)) from error
+
+
+def skipped_tools(names: Sequence[str]) -> tuple[Note, ...]:
+    """Tools that the client's usual server runs by itself: nobody here could."""
+    shown = ", ".join(names)[:_SHOWN_CHARACTERS]
+    return (Note("dropped", f"tools that only their makers run were left out: {shown}"),) if names else ()

@@ -1,0 +1,105 @@
+"""From what a request asks for to a constraint for each of its replies.
+
+What reads and compiles schemas runs aside, and not for ever: neither the event loop nor other requests wait for it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from leftoff.api.errors import bad_field
+from leftoff.api.forms import form_of, has_form
+from leftoff.api.generation import GenerationFields
+from leftoff.api.messages import ChatFields
+from leftoff.api.service import Service
+from leftoff.api.thinking import is_open, marks_of
+from leftoff.api.tool_choice import ToolChoice, choose_tools
+from leftoff.api.tool_grammars import ToolGrammars
+from leftoff.chat.output.output import Output
+from leftoff.core import Prompt
+from leftoff.grammar.errors import GrammarError
+from leftoff.grammar.grammar import Grammar
+from leftoff.grammar.guide import Guide
+from leftoff.grammar.literal import literal
+from leftoff.grammar.outline import Outline, Trigger
+
+_COMPILE_SECONDS = 10.0
+_PROMPT_END_TOKENS = 16
+
+
+async def make_guides(
+    service: Service, body: GenerationFields, output: Output | None, prompts: Sequence[Prompt], num_each: int
+) -> list[Guide | None]:
+    """One for each reply, those to one prompt together; None where a reply is free."""
+    choice = choose_tools(body.tool_choice, body.tools) if isinstance(body, ChatFields) else ToolChoice(())
+    free: list[Guide | None] = [None] * (len(prompts) * num_each)
+    must_follow = choice.must or has_form(body)
+    if not choice.tools and not must_follow:
+        return free
+    making = service.grammars.aside(lambda: _guides(service, body, output, choice, prompts, num_each))
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(making), _COMPILE_SECONDS)
+    except TimeoutError as error:
+        if not must_follow:
+            return free
+        problem = f"what the reply must look like takes more than {_COMPILE_SECONDS:.0f} s to compile: make it simpler"
+        raise bad_field("tools" if choice.tools else "response_format", problem) from error
+
+
+def _guides(
+    service: Service,
+    body: GenerationFields,
+    output: Output | None,
+    choice: ToolChoice,
+    prompts: Sequence[Prompt],
+    num_each: int,
+) -> list[Guide | None]:
+    grammar, triggers = _parts(service, body, output, choice)
+    if grammar is None and not triggers:
+        return [None] * (len(prompts) * num_each)
+    repeats = output is not None and not output.one_call
+    plain = Outline(grammar, triggers, repeats=bool(triggers) and repeats)
+    outlines = [_with_thinking(plain, service, body, output, prompt) for prompt in prompts]
+    return [Guide(service.grammars, outline) for outline in outlines for _ in range(num_each)]
+
+
+def _parts(
+    service: Service, body: GenerationFields, output: Output | None, choice: ToolChoice
+) -> tuple[Grammar | None, tuple[Trigger, ...]]:
+    """What the whole reply must look like, or what must follow where a call begins."""
+    content = _content(service, body, output)
+    if output is None or not choice.tools:
+        return content, ()
+    tools = ToolGrammars(service.grammars, output, choice.tools)
+    try:
+        if choice.must:
+            return tools.calls(), ()
+        return (None, tools.triggers()) if content is None else (content | tools.calls(), ())
+    except GrammarError as error:
+        if choice.must:
+            raise bad_field("tools", str(error)) from error
+        return content, ()  # a model that may call as it likes may do so without our help
+
+
+def _content(service: Service, body: GenerationFields, output: Output | None) -> Grammar | None:
+    form = form_of(body)
+    if form is None:
+        return None
+    try:
+        service.grammars.compile(form.grammar)
+    except GrammarError as error:
+        raise bad_field(form.field, str(error)) from error
+    before = output.format.before_content if output else ""
+    return literal(before, service.model.vocabulary) + form.grammar if before else form.grammar
+
+
+def _with_thinking(
+    outline: Outline, service: Service, body: GenerationFields, output: Output | None, prompt: Prompt
+) -> Outline:
+    """The reasoning is free, if there will be any."""
+    if output is None or output.format.thinking is None:
+        return outline
+    last = prompt.tokens[-_PROMPT_END_TOKENS:]
+    prompt_end = service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
+    marks = marks_of(output.format.thinking, service.prompts.template, body, prompt_end)
+    return replace(outline, marks=marks, is_thinking=marks is not None and is_open(marks, prompt_end))
