@@ -1,35 +1,56 @@
 # Every target sets up what it needs: python3 and make are enough.
-PYTHON ?= python3
-BIN    := .venv/bin
-READY  := .venv/ready
+PYTHON  ?= python3
+BIN     := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+READY   := .venv/ready
+DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint bench clean
+.PHONY: help serve chat demo test lint bench wheel wheel-check clean
 
 help: ## show the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "installing into .venv (half a minute the first time)"
+	@$(INSTALL) --editable .
 	@touch $@
 
-serve: $(READY) ## run leftoff (for now: look at the library and this machine)
-	@$(BIN)/leftoff doctor
+$(DEV): $(READY)
+	@echo "installing what tests and checks need"
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@
 
-test: $(READY) ## run the tests
+serve: $(READY) ## run the server: the model that comes with leftoff, or MODEL=path.gguf
+	@$(BIN)/leftoff serve $(MODEL)
+
+chat: $(READY) ## talk to the model in this terminal; MODEL=path.gguf for another
+	@$(BIN)/leftoff chat $(MODEL)
+
+demo: $(READY) ## see in half a minute what the cache does
+	@$(BIN)/leftoff demo $(MODEL)
+
+test: $(DEV) ## run the tests
 	@$(BIN)/python -m pytest
 
-lint: $(READY) ## check style and types
+lint: $(DEV) ## check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(READY) ## measure the engine, the cache and the eviction policies
+bench: $(DEV) ## measure the engine, the cache and the eviction policies
 	@$(BIN)/python -m bench.engine
 	@$(BIN)/python -m bench.cache
 	@$(BIN)/python -m bench.policies
+
+wheel: $(DEV) ## build the package into dist/
+	@$(BIN)/python -m build
+
+wheel-check: wheel ## install the wheel into an empty environment, and run the demo there
+	@rm -rf build/empty && mkdir -p build/empty && $(PYTHON) -m venv build/empty/venv
+	@build/empty/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	@cd build/empty && venv/bin/leftoff doctor && venv/bin/leftoff demo
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

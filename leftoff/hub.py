@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leftoff.models import EMBEDDED
+
 ListFiles = Callable[[str], Sequence[str]]
 Download = Callable[[str, str], Path]
 
@@ -63,9 +65,9 @@ class Weights:
         return len(self.files) == self.num_parts
 
 
-def default_model() -> Path | None:
-    """The model that is used when none is given."""
-    return None
+def default_model() -> Path:
+    """The model that is used when none is given: it comes with the package."""
+    return EMBEDDED
 
 
 def find_model(text: str, list_files: ListFiles | None = None, download: Download | None = None) -> Path:

@@ -16,9 +16,10 @@ from leftoff.cli.remote import Server, as_url
 from leftoff.cli.talk import LocalModel, Talker, TalkError, Wishes
 from leftoff.cli.units import printable
 from leftoff.config import Settings
+from leftoff.core import Sampling
 
 _SETTINGS = (
-    *("model", "api_key", "ctx", "ram", "threads", "gpu_layers", "batch", "ubatch", "kv_type"),
+    *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "gpu_layers", "batch", "ubatch", "kv_type"),
     *("max_tokens", "chat_template_file"),
 )
 _HELP = """\
@@ -38,14 +39,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "whom", metavar="MODEL | URL", nargs="?", help="GGUF file, org/repo[:quant] of the hub, or http://host:port"
+        "whom",
+        metavar="MODEL | URL",
+        nargs="?",
+        help="GGUF file, org/repo[:quant] of the hub, or http://host:port (default: the model that comes with leftoff)",
     )
     parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")
     parser.add_argument(
         "--temperature",
         metavar="T",
         type=_temperature,
-        help="how freely tokens are chosen; 0 takes the likeliest (default: 0.8, or what the server has)",
+        help="how freely tokens are chosen; 0 takes the likeliest (default: what the model's file says, or 0.8)",
     )
     add_settings(parser, _SETTINGS)
     parser.set_defaults(run=run)
@@ -71,7 +75,7 @@ def _talker(console: Console, whom: str, settings: Settings, wishes: Wishes) -> 
 
 def _temperature(text: str) -> float:
     try:
-        return Wishes(float(text)).sampling.temperature
+        return Sampling(temperature=float(text)).temperature
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0 on, such as 0.8") from None
 

@@ -17,6 +17,7 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.library import load_library
 from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Model
+from leftoff.hub import default_model
 
 _ALL_LAYERS = -1
 
@@ -25,10 +26,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="look at the library, this machine and a model, and measure them",
-        description="Shows the llama.cpp library and this machine; with a MODEL also its memory and its speed.",
+        description="Shows the llama.cpp library, this machine, and the memory and the speed of a model.",
         epilog="keys of --json: " + ", ".join(report_keys()) + ". On failure only: error.",
     )
-    parser.add_argument("model", metavar="MODEL", nargs="?", type=Path, help="a GGUF file")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        type=Path,
+        default=default_model(),
+        help="a GGUF file (default: the one that comes with leftoff)",
+    )
     parser.add_argument(
         "--ctx", metavar="TOKENS", type=_positive, help="context to open the model with (default: 8192)"
     )
@@ -45,10 +53,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     console = Console(markup=False, highlight=False)
     library = load_library()
-    model = None
-    if args.model is not None:
-        with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
-            model = _examine(args.model, _settings(args), args.gpu_layers, stages)
+    with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
+        model = _examine(args.model, _settings(args), args.gpu_layers, stages)
     report = describe(library, model)
     if args.json:
         print(json.dumps(dataclasses.asdict(report)))

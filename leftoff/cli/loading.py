@@ -14,24 +14,15 @@ from rich.console import Console
 from leftoff.api.service import Service
 from leftoff.cli.stages import show_stages
 from leftoff.config import Settings
-from leftoff.engine.errors import ModelError
 from leftoff.hub import default_model, find_model
 
 Handler = Callable[[int, FrameType | None], None]
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 0}
 
-_NO_MODEL = (
-    "which model? Give a GGUF file, as in `leftoff {command} model.gguf`, "
-    "or one of the hub, as in `leftoff {command} Qwen/Qwen3-0.6B-GGUF:Q8_0`"
-)
 
-
-def load_service(console: Console, settings: Settings, command: str = "chat") -> Service:
-    reference = settings.model or default_model()
-    if reference is None:
-        raise ModelError(_NO_MODEL.format(command=command))
-    path = find_model(str(reference))
+def load_service(console: Console, settings: Settings) -> Service:
+    path = find_model(settings.model) if settings.model else default_model()
     with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console):
         progress = stages.begin(f"loading {path.name}")
         return Service(dataclasses.replace(settings, model=str(path)), progress=progress)

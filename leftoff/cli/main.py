@@ -5,15 +5,25 @@ import sys
 from collections.abc import Sequence
 
 from leftoff import __version__
-from leftoff.cli import chat, doctor, serve
+from leftoff.bench.errors import BenchError
+from leftoff.cli import bench, cache, chat, demo, doctor, serve, simulate
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.talk import TalkError
 from leftoff.config import SettingError
 from leftoff.engine.errors import EngineError
 from leftoff.hub import HubError
+from leftoff.simulate.trace import TraceError
 
-_COMMANDS = (serve, chat, doctor)
-_ERRORS = (EngineError, HubError, SettingError, TalkError, OSError)
+_COMMANDS = (
+    serve,
+    chat,
+    demo,
+    bench,
+    cache,
+    doctor,
+    simulate,
+)
+_ERRORS = (BenchError, EngineError, HubError, SettingError, TalkError, TraceError, OSError)
 _FAILED, _INTERRUPTED = 1, 130
 
 

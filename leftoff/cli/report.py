@@ -58,15 +58,15 @@ class ModelReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything. `model` is null if none was given."""
+    """Everything."""
 
     leftoff: str
     library: LibraryReport
     machine: MachineReport
-    model: ModelReport | None
+    model: ModelReport
 
 
-def describe(library: Library, model: ModelReport | None = None) -> Report:
+def describe(library: Library, model: ModelReport) -> Report:
     return Report(__version__, _describe_library(library), _describe_machine(), model)
 
 

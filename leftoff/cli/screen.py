@@ -1,6 +1,5 @@
 """What `leftoff serve` shows once it listens: what runs, where, and lines to paste for clients."""
 
-import importlib.util
 import ipaddress
 import json
 from collections.abc import Sequence
@@ -14,8 +13,10 @@ from leftoff.api.service import Service
 from leftoff.cli.units import printable, show_bytes, show_count
 from leftoff.cli.view import MEANINGS
 from leftoff.config import BILLING_LINE, Settings
+from leftoff.engine.fingerprint import cache_folder
+from leftoff.hub import default_model
 
-_ANTHROPIC = "leftoff.api.anthropic"
+_DEMONSTRATION = "This small model comes with leftoff, as a demonstration. Yours: leftoff serve MODEL"
 _LAST_LINE = "Ctrl-C stops it. One line per request follows."
 
 
@@ -28,7 +29,10 @@ def show_screen(console: Console, service: Service, url: str) -> None:
     for label, line in client_lines(url, service.model_name, key):
         console.print(f"  {label:<12}", style="cyan", end="")
         console.print(printable(line), soft_wrap=True)
-    console.print(f"\n{_LAST_LINE}", style="dim")
+    console.print()
+    if service.model.path == default_model():
+        console.print(_DEMONSTRATION, style="dim", soft_wrap=True)
+    console.print(_LAST_LINE, style="dim")
 
 
 def facts(service: Service) -> list[tuple[str, str]]:
@@ -41,7 +45,7 @@ def facts(service: Service) -> list[tuple[str, str]]:
         ("architecture", model.architecture),
         ("memory", f"{kind.value}. {MEANINGS[kind]}"),
         ("context", f"{service.context_tokens:,} tokens, shared by {settings.slots} slots"),
-        ("cache", f"up to {settings.ram:,} MiB of RAM"),
+        ("cache", _budgets(service)),
         ("drop-header", _rules(settings.drop_header)),
         ("API key", _access(settings)),
     ]
@@ -54,17 +58,14 @@ def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:
     return [
         ("curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
         ("openai SDK", f'OpenAI(base_url="{url}/v1", api_key="{key}")'),
-        ("Claude Code", _claude_code(url, model, key)),
+        (
+            "Claude Code",
+            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)} claude",
+        ),
         ("OpenCode", f"echo {quote(_opencode(url, model, key))} > opencode.json"),
         ("Open WebUI", f"OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY={key} open-webui serve"),
         ("terminal", f"leftoff chat {url}" + ("" if key == "none" else f" --api-key {key}")),
     ]
-
-
-def _claude_code(url: str, model: str, key: str) -> str:
-    line = f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)} claude"
-    is_there = importlib.util.find_spec(_ANTHROPIC) is not None
-    return line if is_there else f"{line}  # needs the Anthropic dialect, coming"
 
 
 def _opencode(url: str, model: str, key: str) -> str:
@@ -74,6 +75,14 @@ def _opencode(url: str, model: str, key: str) -> str:
         "models": {model: {}},
     }
     return json.dumps({"provider": {"leftoff": provider}, "model": f"leftoff/{model}"})
+
+
+def _budgets(service: Service) -> str:
+    settings = service.settings
+    ram = f"up to {settings.ram:,} MiB of RAM"
+    if service.cache.disk is None:
+        return f"{ram}, nothing on disk: a restart forgets"
+    return f"{ram}, {settings.disk:,} MiB on disk in {settings.cache_dir or cache_folder()}"
 
 
 def _rules(rules: Sequence[str]) -> str:

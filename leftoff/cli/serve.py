@@ -3,14 +3,18 @@
 import argparse
 import dataclasses
 import socket
+import sys
+from contextlib import closing
 
 from rich.console import Console
 
 from leftoff.api import server
+from leftoff.api.prewarm import prewarm_files
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, ignored_lines
 from leftoff.cli.loading import ended_by_signals, load_service, log_to_stderr
 from leftoff.cli.screen import show_screen
+from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.config import SettingError, Settings
 
 
@@ -22,7 +26,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         description="Runs the server. Each option can also be set in the environment: --ram as LEFTOFF_RAM.",
         epilog="A command line of llama-server works too: flags without a meaning here are accepted and named.",
     )
-    parser.add_argument("positional", metavar="MODEL", nargs="?", help="GGUF file, or org/repo[:quant] of the hub")
+    parser.add_argument(
+        "positional",
+        metavar="MODEL",
+        nargs="?",
+        help="GGUF file, or org/repo[:quant] of the hub (default: the one that comes with leftoff)",
+    )
     add_settings(parser)
     add_foreign(parser)
     parser.set_defaults(run=run)
@@ -32,12 +41,23 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     console = Console(markup=False, highlight=False, emoji=False)
     log_to_stderr(settings.log_level)
+    if settings.supervise:
+        return _supervise(console, settings)
     for line in ignored_lines(args.ignored):
         console.print(line, style="dim", soft_wrap=True)
-    _refuse_a_taken_port(settings.host, settings.port)
-    with ended_by_signals(), load_service(console, settings, "serve") as service:
-        server.run(service, service.settings, lambda url: show_screen(console, service, url))
+    listener = inherited_socket()
+    if listener is None:
+        _refuse_a_taken_port(settings.host, settings.port)
+    with ended_by_signals(), load_service(console, settings) as service:
+        for file, read in zip(settings.prewarm, prewarm_files(service), strict=True):
+            console.print(f"prewarmed {file}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
+        server.run(service, service.settings, lambda url: show_screen(console, service, url), listener)
     return 0
+
+
+def _supervise(console: Console, settings: Settings) -> int:
+    with closing(server.listen(settings.host, settings.port)) as listener:
+        return Supervisor(console, listener, sys.argv[1:]).run()
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

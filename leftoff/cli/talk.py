@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from leftoff.api.errors import ApiError
@@ -16,8 +16,6 @@ from leftoff.engine.errors import EngineError
 
 Show = Callable[[str], None]
 
-_TEMPERATURE = 0.8
-
 
 class TalkError(Exception):
     """A turn that came to nothing. The message says why and what to do."""
@@ -30,10 +28,8 @@ class Wishes:
     temperature: float | None = None
     max_tokens: int | None = None
 
-    @property
-    def sampling(self) -> Sampling:
-        temperature = _TEMPERATURE if self.temperature is None else self.temperature
-        return Sampling(temperature=temperature, top_k=40, top_p=0.95, min_p=0.05)
+    def sampling(self, defaults: Sampling) -> Sampling:
+        return defaults if self.temperature is None else replace(defaults, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class LocalModel:
 
     async def _ask(self, messages: Sequence[Message], show: Show) -> Turn:
         prompt = self._service.chat_prompt(messages)
-        order = Order(prompt, self._wishes.sampling, max_tokens=self._wishes.max_tokens)
+        order = Order(prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens)
         pieces: list[str] = []
         async with self._service.start(order) as stream:
             async for event in stream:

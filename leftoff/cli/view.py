@@ -8,7 +8,6 @@ from leftoff.cli.units import printable, show_bandwidth, show_bytes, show_count,
 from leftoff.engine.base import MemoryKind
 from leftoff.engine.measure import Bandwidth, Measurements
 
-_HINT = "To look at a model and measure it: leftoff doctor path/to/model.gguf"
 _SHORT_FINGERPRINT = 16
 
 MEANINGS = {
@@ -28,9 +27,6 @@ Rows = list[tuple[str, str]]
 
 def show_report(console: Console, report: Report) -> None:
     console.print(_table(f"leftoff {report.leftoff}", _library_rows(report.library) + _machine_rows(report.machine)))
-    if report.model is None:
-        console.print(_HINT)
-        return
     console.print(_table("model", _model_rows(report.model)))
     console.print(_table("measured here", _measured_rows(report.model.measurements)))
 

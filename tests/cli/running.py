@@ -49,8 +49,9 @@ class Server:
 
 @contextmanager
 def serving(*arguments: str, model: Path | str | None = None) -> Iterator[Server]:
-    path = str(model or model_path("qwen35"))
-    command = [sys.executable, "-m", "leftoff", "serve", path, "--port", "0", *SMALL, *arguments]
+    """`model` is another than the tests' own; an empty one leaves it to leftoff."""
+    path = str(model_path("qwen35") if model is None else model)
+    command = [sys.executable, "-m", "leftoff", "serve", *filter(None, [path]), "--port", "0", *SMALL, *arguments]
     with (
         TemporaryFile("w+") as log_file,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log_file, text=True) as process,

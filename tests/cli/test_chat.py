@@ -16,7 +16,7 @@ from tests.factory import model_path
 Chat = Callable[..., list[str]]
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
 LOCAL = ("--ctx", "1024", "--threads", "1", "--ram", "64")
-_COUNTS = re.compile(r"reused (\d+) · computed (\d+) · first token after \d+ ms")
+_COUNTS = re.compile(r"reused (\d+) · computed (\d+) · first token after [\d,]+ ms")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from leftoff.cli.main import main
 from leftoff.cli.report import report_keys
 from leftoff.engine.errors import EngineError
 from leftoff.engine.library import ENVIRONMENT, load_library
+from leftoff.hub import default_model
 from tests.factory import model_path
 
 Capture = pytest.CaptureFixture[str]
@@ -38,22 +39,22 @@ def keys_of(value: object, prefix: str = "") -> list[str]:
     return [key for name, inner in value.items() for key in keys_of(inner, f"{prefix}.{name}".lstrip("."))]
 
 
-def test_without_a_model_it_shows_library_and_machine_and_how_to_go_on(capsys: Capture) -> None:
+def test_without_a_model_it_looks_at_the_one_that_comes_with_leftoff(capsys: Capture) -> None:
     assert main(["doctor"]) == 0
     output = capsys.readouterr()
     library = load_library()
     assert str(library.path) in output.out
     assert library.build.version in output.out
-    assert "leftoff doctor path/to/model.gguf" in output.out.splitlines()[-1]
+    assert str(default_model()) in output.out
     assert output.err == ""
 
 
-def test_json_without_a_model_has_no_model(capsys: Capture) -> None:
-    report = doctor_json(capsys)
+def test_json_tells_of_library_machine_and_model(capsys: Capture) -> None:
+    report = doctor_json(capsys, "--threads", "1")
     assert report["leftoff"] == __version__
     assert report["library"]["cpu_features"]
     assert report["machine"]["memory_bytes"] > 1 << 20
-    assert report["model"] is None
+    assert report["model"]["memory_kind"] == "hybrid"
 
 
 def test_json_has_exactly_the_documented_keys_and_obeys_the_flags(capsys: Capture) -> None:

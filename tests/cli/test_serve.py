@@ -111,10 +111,10 @@ def test_a_model_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     assert f"there is no model file at {tmp_path / 'none.gguf'}" in one_line(capsys)
 
 
-def test_no_model_says_how_to_give_one(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_model_the_one_that_comes_with_leftoff_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
-    assert main(["serve", "--port", "0"]) == 1
-    assert "leftoff serve model.gguf" in one_line(capsys)
+    with serving(model="") as running:
+        assert "model leftoff-tiny" in " ".join(" ".join(running.screen).split())
 
 
 def test_a_bad_value_in_the_environment(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,137 @@
+"""`leftoff simulate` plays a trace of real traffic against the cache, and against models of other servers' caches."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from leftoff.cli.flags import CommandLine
+from leftoff.cli.stages import show_stages
+from leftoff.cli.units import show_count, show_ms
+from leftoff.simulate.comparison import Comparison, Result, Run
+from leftoff.simulate.lineup import SCHEMES, USUAL
+from leftoff.simulate.llm import LLMS, Llm
+from leftoff.simulate.reading import SAMPLE, read_recording
+from leftoff.simulate.scheme import Budget
+
+_GIB = 1 << 30
+_RAM_GIB = (8, 16, 32, 64)
+_SESSIONS = (8,)
+
+T = TypeVar("T")
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    parser = subparsers.add_parser(
+        "simulate",
+        help="play a trace of real traffic against the cache, and against other servers' ways to cache",
+        description="Counts the tokens that are read when a TRACE is played against the cache, without an engine.",
+        epilog="A TRACE has one JSON object per line: requests of Claude Code (`blocks`) or of Mooncake (`hash_ids`).",
+    )
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        nargs="?",
+        type=Path,
+        default=SAMPLE,
+        help="a file (default: a sample)",
+    )
+    parser.add_argument("--model", choices=LLMS, default=next(iter(LLMS)), help="whose sizes (default: %(default)s)")
+    parser.add_argument("--prefill", metavar="RATE", type=_positive, help="tokens it reads per second")
+    parser.add_argument("--ram", metavar="GIB,…", type=_list_of(_positive), default=_RAM_GIB, help="budgets")
+    parser.add_argument("--disk", metavar="GIB", type=_positive, default=0, help="a second tier of this size")
+    parser.add_argument(
+        "--sessions", metavar="N,…", type=_list_of(_positive), default=_SESSIONS, help="how many run at a time"
+    )
+    parser.add_argument(
+        "--schemes", metavar="NAME,…", type=_list_of(_scheme), default=USUAL, help=f"of {', '.join(SCHEMES)}"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    console = Console(markup=False, highlight=False)
+    llm = LLMS[args.model]
+    llm = replace(llm, prefill_tokens_per_s=args.prefill) if args.prefill else llm
+    recording = read_recording(args.trace)
+    runs = [
+        Run(scheme, sessions, Budget(ram * _GIB, args.disk * _GIB))
+        for sessions in args.sessions
+        for ram in args.ram
+        for scheme in args.schemes
+    ]
+    results = []
+    with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
+        advance = stages.begin(f"playing {recording.name} {len(runs)} times")
+        for result in Comparison(recording, llm).results(runs, os.cpu_count() or 1):
+            results.append(result)
+            advance(len(results) / len(runs))
+    if args.json:
+        print(json.dumps({"trace": recording.name, "model": asdict(llm), "results": [*map(_as_dict, results)]}))
+    else:
+        _show(console, recording.name, llm, results)
+    return 0
+
+
+def _show(console: Console, name: str, llm: Llm, results: Sequence[Result]) -> None:
+    first = results[0]
+    console.print(
+        f"{name}: {first.outcome.num_requests:,} requests, {show_count(first.outcome.prompt_tokens)} prompt tokens,"
+        f" {show_count(first.unavoidable_tokens)} of them unavoidable"
+    )
+    console.print(f"{llm.name}: reads {llm.prefill_tokens_per_s:,.0f} tokens/s")
+    for (sessions, budget), group in groupby(results, key=lambda result: (result.run.num_sessions, result.run.budget)):
+        console.print(f"\n{sessions} sessions at a time, {_shown(budget)}", style="bold")
+        console.print(_table(group))
+
+
+def _shown(budget: Budget) -> str:
+    disk = f" and {budget.disk_bytes // _GIB} GiB on disk" if budget.disk_bytes else ""
+    return f"{budget.ram_bytes // _GIB} GiB of RAM{disk}"
+
+
+def _table(results: Iterable[Result]) -> Table:
+    table = Table("scheme", "hits", "tokens read", "over least", "TTFT", "p50", "p95", box=SIMPLE)
+    for result in results:
+        outcome = result.outcome
+        table.add_row(
+            result.run.scheme,
+            f"{outcome.hit_rate:.1%}",
+            show_count(outcome.computed_tokens),
+            f"{result.over_unavoidable:.3f}",
+            *map(show_ms, (outcome.ttft_mean_ms, outcome.ttft_p50_ms, outcome.ttft_p95_ms)),
+        )
+    return table
+
+
+def _as_dict(result: Result) -> dict[str, object]:
+    derived = {"hit_rate": result.outcome.hit_rate, "unavoidable_tokens": result.unavoidable_tokens}
+    run = result.run
+    named = {"scheme": run.scheme, "sessions": run.num_sessions, **asdict(run.budget)}
+    return named | asdict(result.outcome) | derived | {"over_unavoidable": result.over_unavoidable}
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _scheme(text: str) -> str:
+    if text not in SCHEMES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(SCHEMES)}")
+    return text
+
+
+def _list_of(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    return lambda text: tuple(map(read, text.split(",")))

@@ -1,0 +1,71 @@
+"""The package as it is built: it holds the model, and works where the repository is not.
+
+`make wheel-check` goes further: an environment that is empty, and the whole demonstration in it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+
+
+def run(*command: str, folder: Path, path: Path | None = None) -> str:
+    environment = os.environ | ({"PYTHONPATH": str(path)} if path else {})
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr or done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, for building leaves its traces beside the sources. Without isolation it needs no network."""
+    folder = tmp_path_factory.mktemp("sources")
+    for name in SOURCES:
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "leftoff", folder / "leftoff", ignore=shutil.ignore_patterns("__pycache__"))
+    run("-m", "build", "--wheel", "--no-isolation", folder=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed")
+    run(
+        "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder), str(wheel), folder=folder
+    )
+    return folder
+
+
+def test_the_wheel_holds_the_model_its_card_and_the_types(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+    assert 20_000_000 < sizes["leftoff/models/leftoff-tiny-q8_0.gguf"] < 30_000_000
+    assert "leftoff/models/README.md" in sizes
+    assert "leftoff/py.typed" in sizes
+    assert not [name for name in sizes if not name.startswith(("leftoff/", "leftoff-"))]
+
+
+def test_doctor_finds_the_model_beside_it(installed: Path, tmp_path: Path) -> None:
+    report = run("-m", "leftoff", "doctor", "--json", "--threads", "1", folder=tmp_path, path=installed)
+    assert str(installed / "leftoff" / "models" / "leftoff-tiny-q8_0.gguf") in report
+
+
+def test_the_command_is_there(installed: Path, tmp_path: Path) -> None:
+    script = str(installed / "bin" / "leftoff")
+    assert "usage: leftoff demo" in run(script, "demo", "--help", folder=tmp_path, path=installed)
