@@ -176,7 +176,7 @@ def main() -> None:
     model.close()
     with (
         started([sys.executable, "-m", "leftoff", "serve", *common, "--port", "0"], "http://") as ours,
-        started([sys.executable, "-m", "bench.peer", *common], "URL") as theirs,
+        started([sys.executable, "-m", "leftoff.bench.peer", *common], "URL") as theirs,
     ):
         rows = asyncio.run(compare(ours, theirs, vocabulary_size, arguments.rounds))
     if arguments.json:

@@ -1,6 +1,7 @@
 """llama-server of the xllamacpp wheel, over the very library leftoff uses: the peer of the benchmarks.
 
-Prints its URL and serves on loopback until its standard input is closed.
+Prints its URL and serves on loopback until its standard input is closed. What is not set here is as llama-server has
+it: 32 checkpoints per slot, 8,192 tokens apart at least, and idle slots are kept in RAM.
 """
 
 import argparse

@@ -1,0 +1,1 @@
+"""Models of how other servers keep prompts, over the same costs: one file each."""

@@ -1,0 +1,46 @@
+"""Everything that can be compared, by name."""
+
+from collections.abc import Callable
+from functools import partial
+
+from leftoff.cache.policy import POLICIES, Policy, ValuePerByte
+from leftoff.simulate.baselines.llama_server import LlamaServer
+from leftoff.simulate.baselines.marconi import marconi
+from leftoff.simulate.baselines.optimum import Optimum
+from leftoff.simulate.baselines.sglang import Sglang
+from leftoff.simulate.baselines.vllm import Vllm
+from leftoff.simulate.llm import Llm
+from leftoff.simulate.own import OwnCache
+from leftoff.simulate.scheme import Budget, Scheme
+from leftoff.simulate.trace import Trace
+
+Maker = Callable[[Llm, Trace, Budget], Scheme]
+
+
+def _own(policy: type[Policy], llm: Llm, trace: Trace, budget: Budget) -> Scheme:
+    return OwnCache(llm, trace.block_tokens, budget, policy)
+
+
+def _marconi(alpha: float, llm: Llm, trace: Trace, budget: Budget) -> Scheme:
+    return marconi(llm, trace.block_tokens, budget, alpha)
+
+
+def _llama_server(llm: Llm, trace: Trace, budget: Budget) -> Scheme:
+    return LlamaServer(llm, trace.block_tokens, budget)
+
+
+def _recency(cache: type[Vllm] | type[Sglang], llm: Llm, trace: Trace, budget: Budget) -> Scheme:
+    return cache(llm, trace.block_tokens, budget, trace.num_ids)
+
+
+SCHEMES: dict[str, Maker] = {
+    "leftoff": partial(_own, ValuePerByte),
+    "llama-server": _llama_server,
+    "vllm": partial(_recency, Vllm),
+    "sglang": partial(_recency, Sglang),
+    "marconi": partial(_marconi, 0.5),
+    "optimum": Optimum,
+    **{f"leftoff-{name}": partial(_own, policy) for name, policy in POLICIES.items() if policy is not ValuePerByte},
+    **{f"marconi-{alpha:g}": partial(_marconi, alpha) for alpha in (0.1, 2.0)},
+}
+USUAL = ("leftoff", "llama-server", "vllm", "sglang", "marconi", "optimum")
