@@ -24,7 +24,7 @@ _FORGETTING = 0.9
 class Matcher:
     """As soon as a token is known, the mask for the next one is on its way, on another thread.
 
-    The state is never touched from two threads: a mask is taken before the token that it allowed is.
+    The state is never touched from two threads: a token is taken only when the mask before it is there.
     """
 
     def __init__(self, state: LLMatcher, mask_bits: int, ahead: Ahead) -> None:
@@ -41,6 +41,7 @@ class Matcher:
         return True
 
     def accept(self, token: int) -> None:
+        self._next.result()
         self._state.consume_token(token)
         self.is_done = is_stopped(self._state)
         if not self.is_done:
