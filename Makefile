@@ -13,7 +13,7 @@ help: ## show the targets
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (half a minute the first time)"
+	@echo "installing into .venv (the first time only)"
 	@$(INSTALL) --editable .
 	@touch $@
 
@@ -28,7 +28,7 @@ serve: $(READY) ## run the server: the model that comes with leftoff, or MODEL=p
 chat: $(READY) ## talk to the model in this terminal; MODEL=path.gguf for another
 	@$(BIN)/leftoff chat $(MODEL)
 
-demo: $(READY) ## see in half a minute what the cache does
+demo: $(READY) ## see what the cache does, off against on
 	@$(BIN)/leftoff demo $(MODEL)
 
 test: $(DEV) ## run the tests

@@ -22,7 +22,7 @@ _BAR = re.compile(r"      (off|on) +█*[▏▎▍▌▋▊▉]? [\d,.]+ m?s  (?
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same scenes with a shorter list: a full one takes half a minute."""
+    """The same scenes with a shorter list: a full one takes too long for a test."""
     monkeypatch.setattr("leftoff.cli.demo.SCENES", make_scenes(8))
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
 
