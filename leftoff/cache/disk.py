@@ -95,6 +95,7 @@ class _Copies:
     def __init__(self, shelf: Shelf, engine: EngineSource, live: Live, ram: Match) -> None:
         self._shelf = shelf
         self._engine = engine
+        self._namespace = live.namespace
         self._tokens = live.tokens.copy()
         self._snapshots = {entry.position: entry.snapshot for entry in ram.entries() if entry.snapshot is not None}
         self._pages = {(stretch.start, stretch.end): stretch.stored.page for stretch in ram.stretches()}
@@ -106,14 +107,22 @@ class _Copies:
         known = self._snapshots.get(position)
         return (known.nbytes if known else self._engine.snapshot_bytes(position)) + self._shelf.overhead_bytes
 
-    def page(self, live: Live, start: int, end: int) -> Page | None:
+    def nbytes(self, item: Item) -> int:
+        return item.nbytes + self._shelf.overhead_bytes
+
+    def page(self, live: Live, start: int, end: int) -> Page:
         page = self._pages.get((start, end))
-        if page is None or (page.start, page.end) != (start, end):  # other sequences have another end of it
-            page = self._engine.page(live, start, end)
-        record = self._shelf.put(page, live.namespace, self._tokens)
-        return Page(start, end, record) if record is not None else None
+        if page is not None and (page.start, page.end) == (start, end):  # else other sequences have another end of it
+            return page
+        return self._engine.page(live, start, end)
 
     def snapshot(self, live: Live, position: int) -> Snapshot | None:
-        snapshot = self._snapshots.get(position) or self._engine.snapshot(live, position)
-        record = self._shelf.put(snapshot, live.namespace, self._tokens) if snapshot is not None else None
-        return Snapshot(position, record) if record is not None else None
+        return self._snapshots.get(position) or self._engine.snapshot(live, position)
+
+    def put_page(self, page: Page) -> Page | None:
+        record = self._shelf.put(page, self._namespace, self._tokens)
+        return Page(page.start, page.end, record) if record is not None else None
+
+    def put_snapshot(self, snapshot: Snapshot) -> Snapshot | None:
+        record = self._shelf.put(snapshot, self._namespace, self._tokens)
+        return Snapshot(snapshot.position, record) if record is not None else None

@@ -12,7 +12,7 @@ from leftoff.cache.source import Source
 from leftoff.cache.store import Store
 from leftoff.cache.trie import Match, Trie
 from leftoff.core import Logits
-from leftoff.engine.base import Memory
+from leftoff.engine.base import Memory, Snapshot
 
 
 class Keeper:
@@ -44,13 +44,17 @@ class Keeper:
         estimate = self._source.snapshot_bytes(position) if wants_snapshot else 0
         if not self._store.make_room(estimate + logits_bytes):
             return None
-        snapshot = self._source.snapshot(live, position) if wants_snapshot else None
+        snapshot = self._put_snapshot(live, position, logits_bytes) if wants_snapshot else None
         if wants_snapshot and snapshot is None:
             return None
-        if snapshot is not None and not self._store.make_room(snapshot.nbytes + logits_bytes):
-            self._store.refuse(snapshot.data)
-            return None
         return self._store.add_entry(tree, match, position, snapshot, logits, is_mark=is_mark)
+
+    def _put_snapshot(self, live: Live, position: int, logits_bytes: int) -> Snapshot | None:
+        """Room was made for an estimate: now that its size is known, it is made once more."""
+        snapshot = self._source.snapshot(live, position)
+        if snapshot is None or not self._store.make_room(self._source.nbytes(snapshot) + logits_bytes):
+            return None
+        return self._source.put_snapshot(snapshot)
 
     def keep_all(self, tree: Trie, match: Match, live: Live) -> bool:
         """Everything up to the end of the live sequence, or as much of it as the budget allows. True if it was all."""
@@ -83,7 +87,7 @@ class Keeper:
         return all(self._keep_page(tree, match, live, *missing) for missing in list(self._missing_pages(match, end)))
 
     def _keep_page(self, tree: Trie, match: Match, live: Live, start: int, end: int) -> bool:
-        page = self._source.page(live, start, end)
+        page = self._source.put_page(self._source.page(live, start, end))
         if page is None:
             return False
         self._store.add_page(tree, match, page)

@@ -120,7 +120,7 @@ class ValuePerByte:
     def rank(self, candidates: Candidates) -> Column:
         age = np.maximum(candidates.now - candidates.last_used, 0.0)
         chance = (candidates.hits + 1) / (1 + age / self.half_life_s)
-        chance[candidates.branches == 1] *= self.left_behind
+        chance[(candidates.branches == 1) & (candidates.hits <= 1)] *= self.left_behind
         value: Column = chance * candidates.saves / candidates.nbytes
         return value
 

@@ -5,19 +5,29 @@ from typing import Protocol
 
 from leftoff.cache.costs import Costs
 from leftoff.cache.live import Live
+from leftoff.cache.shelf import Item
 from leftoff.engine.base import Memory, Page, Snapshot
 
 
 class Source(Protocol):
-    """Pages and snapshots of a live sequence. None: it cannot be had, or not be kept."""
+    """Pages and snapshots of a live sequence, with the bytes they will have in the tier."""
 
     def page_bytes(self, num_tokens: int) -> int: ...
     def snapshot_bytes(self, position: int) -> int:
         """An estimate."""
         ...
 
-    def page(self, live: Live, start: int, end: int) -> Page | None: ...
-    def snapshot(self, live: Live, position: int) -> Snapshot | None: ...
+    def nbytes(self, item: Item) -> int: ...
+    def page(self, live: Live, start: int, end: int) -> Page: ...
+    def snapshot(self, live: Live, position: int) -> Snapshot | None:
+        """None if it cannot be had."""
+        ...
+
+    def put_page(self, page: Page) -> Page | None:
+        """As the tier will hold it, which has room for it now. None if it cannot be kept."""
+        ...
+
+    def put_snapshot(self, snapshot: Snapshot) -> Snapshot | None: ...
 
 
 class EngineSource:
@@ -33,6 +43,9 @@ class EngineSource:
     def snapshot_bytes(self, position: int) -> int:
         return self._memory.snapshot_bytes(position)
 
+    def nbytes(self, item: Item) -> int:
+        return item.nbytes
+
     def page(self, live: Live, start: int, end: int) -> Page:
         began = time.perf_counter()
         page = self._memory.save_page(live.seq, start, end)
@@ -45,4 +58,10 @@ class EngineSource:
         began = time.perf_counter()
         snapshot = self._memory.save_snapshot(live.seq)
         self._costs.saw_save(snapshot.nbytes, 1000 * (time.perf_counter() - began))
+        return snapshot
+
+    def put_page(self, page: Page) -> Page:
+        return page
+
+    def put_snapshot(self, snapshot: Snapshot) -> Snapshot:
         return snapshot

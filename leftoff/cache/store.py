@@ -96,10 +96,6 @@ class Store:
         if match.path and match.path[-1].entries:
             self._describe(match.path[-1].entries[-1])
 
-    def refuse(self, data: Bytes) -> None:
-        """There was no room for it after all."""
-        self._released(data)
-
     # --- using
 
     def hit(self, entry: Entry) -> None:
