@@ -20,7 +20,7 @@ from leftoff.cache.keeper import Keeper
 from leftoff.cache.live import Live, LiveTable
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Planner, Way
-from leftoff.cache.policy import GreedyDual, Policy
+from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.report import Knowledge, ReuseReport, explain
 from leftoff.cache.shelf import Shelf
 from leftoff.cache.source import EngineSource
@@ -42,7 +42,7 @@ class Disk:
 
     shelf: Shelf
     budget_bytes: int
-    policy: Policy = field(default_factory=GreedyDual)
+    policy: Policy = field(default_factory=ValuePerByte)
 
 
 class Cache:
@@ -64,7 +64,7 @@ class Cache:
     ) -> None:
         self.memory = memory
         self.costs = costs or Costs()
-        self.ram = Tier("RAM", budget_bytes, policy or GreedyDual(), clock)
+        self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
         self.lives = LiveTable(memory, num_slots, clock)
         source = EngineSource(memory, self.costs)
         self.disk: DiskTier | None = None
@@ -324,12 +324,13 @@ class Cache:
         snapshot_bytes = self.memory.snapshot_bytes(prompt.length)
         resume = live.length
         shared = tuple(length for length in found.shared_lengths if length > resume)
+        stops = self._placement.stops(prompt, resume, shared, self._placement.gap(snapshot_bytes, self.costs))
         return Turn(
             prompt,
             live,
             report,
-            self._placement.stops(prompt, resume, shared, self._placement.gap(snapshot_bytes, self.costs)),
-            self._placement.marks(prompt, shared),
+            stops,
+            self._placement.marks(prompt, shared, stops),
             self._placement.reply_gap(snapshot_bytes, self.costs),
         )
 
@@ -337,7 +338,10 @@ class Cache:
         live = turn.live
         tree, match = self.ram.tree(live.namespace), self.ram.insert(live.namespace, live.tokens)
         kept = logits.copy() if logits is not None else None
-        self._keeper.keep_point(tree, match, live, live.length, kept, is_mark=live.length in turn.marks)
+        is_mark = live.length in turn.marks
+        self._keeper.keep_point(tree, match, live, live.length, kept, is_mark=is_mark)
+        if is_mark and self.disk is not None:
+            self.disk.keep_mark(live, match)
 
     def _knowledge(self, prompt: Prompt, found: Found, lives: Sequence[Live], namespace: str) -> Knowledge:
         match = found.deepest

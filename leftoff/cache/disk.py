@@ -47,6 +47,12 @@ class DiskTier(Tier):
                 keeper.keep_point(tree, match, live, position, is_mark=True)
         keeper.keep_all(tree, match, live)
 
+    def keep_mark(self, live: Live, ram: Match) -> None:
+        """Copies the resume point where the sequence stands: RAM may have lost it before the sequence rests."""
+        tree, match = self.tree(live.namespace), self.insert(live.namespace, live.tokens)
+        keeper = Keeper(self._memory, self.store, _Copies(self.shelf, self._source, live, ram), self._page_tokens)
+        keeper.keep_point(tree, match, live, live.length, is_mark=True)
+
     def fetch(self, items: Sequence[Item]) -> Fetch:
         records = [item.data for item in items if isinstance(item.data, Record)]
         self.shelf.used(records)

@@ -13,7 +13,8 @@ as costs little: a change in the middle of a long text then replays a short stre
 the first that the eviction takes. Replies get snapshots too, by the same measure.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.costs import Costs
@@ -49,10 +50,15 @@ class Placement:
         cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
         return max(self.smallest_reply_gap, int(cheap))
 
-    def marks(self, prompt: Prompt, shared: Iterable[int]) -> frozenset[int]:
-        """The positions that are worth a disk's time: others are known to resume from them, also after a restart."""
+    def marks(self, prompt: Prompt, shared: Iterable[int], stops: Sequence[int]) -> frozenset[int]:
+        """The positions that are worth a disk's time: others are known to resume from them, also after a restart.
+
+        The stop before each is one too: what changes in a header or a conversation often changes near its end.
+        """
         end = prompt.messages_end or prompt.length
-        return frozenset(mark for mark in (prompt.header_end, prompt.last_user_start, end, *shared) if mark)
+        marks = [mark for mark in (prompt.header_end, prompt.last_user_start, end, *shared) if mark]
+        before = [bisect_left(stops, mark) - 1 for mark in marks]
+        return frozenset((*marks, *(stops[index] for index in before if index >= 0)))
 
     def stops(self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int) -> tuple[int, ...]:
         """The positions, rising, at which a snapshot is taken: the resume point itself, or where the prefill pauses.

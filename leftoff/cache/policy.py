@@ -106,11 +106,12 @@ class FlopUtility:
 class ValuePerByte:
     """Chance of reuse times tokens saved per byte freed.
 
-    The chance falls with the time since the last use, as one over it: that is how people and agents come back. It is
-    twenty times lower for an entry that a single conversation has left behind. It goes on from its end; one request in
-    twenty goes back a little, because something near its end was changed. Forks count in full: others will branch off
-    there. So a conversation keeps its end and few points before it, far apart, since those close to another save
-    little; a header keeps its own; and of the conversations at rest the oldest is given up from its end.
+    The chance falls with the time since the last use, as one over it: that is how people and agents come back. A
+    conversation goes on from its end. What it has left behind is twenty times less likely to be resumed from: one
+    request in twenty goes back a little, because something near its end was changed. Forks count in full, and more the
+    more often they were resumed from; the first time does not count, that was the conversation itself going on. So a
+    conversation keeps its end and few points before it, far apart, since those close to another save little; a header
+    keeps its own; and of the conversations at rest the oldest is given up, from its end.
     """
 
     name: str = "value"
@@ -119,8 +120,8 @@ class ValuePerByte:
 
     def rank(self, candidates: Candidates) -> Column:
         age = np.maximum(candidates.now - candidates.last_used, 0.0)
-        chance = (candidates.hits + 1) / (1 + age / self.half_life_s)
-        chance[(candidates.branches == 1) & (candidates.hits <= 1)] *= self.left_behind
+        uses = np.where(candidates.branches == 0, 1.0, np.maximum(candidates.hits, 1.0))
+        chance = np.where(candidates.branches == 1, self.left_behind, 1.0) * uses / (1 + age / self.half_life_s)
         value: Column = chance * candidates.saves / candidates.nbytes
         return value
 

@@ -98,7 +98,7 @@ def test_the_header_is_read_once(roomy: Office) -> None:
     )
 
 
-@pytest.mark.parametrize("share", [0.25, 0.05, 0.02])
+@pytest.mark.parametrize("share", [0.1, 0.05, 0.02])
 def test_a_smaller_budget_holds_and_is_named_as_the_reason(roomy: Office, share: float) -> None:
     budget = int(share * roomy.cache.store.used_bytes)
     office = Office(budget)
