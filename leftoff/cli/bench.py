@@ -19,6 +19,7 @@ from leftoff.bench.findings import findings
 from leftoff.bench.table import COLUMNS, rows
 from leftoff.bench.workload import COLD, USUAL, WORKLOADS, Workload
 from leftoff.cli.flags import CommandLine
+from leftoff.cli.loading import ended_by_signals
 from leftoff.config import SettingError
 from leftoff.engine.context import default_threads
 from leftoff.hub import default_model, find_model
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         picture.plotter()
     matches = [(opponent, _match(args, opponent)) for opponent in _opponents(args)]
     comparisons = []
-    with _progress(console, sum(match.num_plays for _, match in matches)) as report:
+    with ended_by_signals(), _progress(console, sum(match.num_plays for _, match in matches)) as report:
         for opponent, match in matches:
             comparisons.append(_comparison(args, opponent, match, report))
             _write(args, comparisons)  # as soon as there is something: a long run may be interrupted

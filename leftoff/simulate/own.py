@@ -42,6 +42,7 @@ class OwnCache:
         budget: Budget,
         policy: Callable[[], Policy],
         placement: Placement | None = None,
+        page_tokens: int = _PAGE_TOKENS,
     ) -> None:
         self._now = 0.0
         self._shelf = PaperShelf()
@@ -56,7 +57,7 @@ class OwnCache:
             placement=in_blocks(placement or Placement(), block_tokens),
             costs=costs_of(llm, block_tokens),
             clock=lambda: self._now,
-            page_tokens=max(1, _PAGE_TOKENS // block_tokens),
+            page_tokens=max(1, page_tokens // block_tokens),
         )
 
     @property

@@ -3,7 +3,7 @@
 import gzip
 import lzma
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import msgspec
 
@@ -29,7 +29,7 @@ def read_recording(path: Path) -> Recording:
         raise TraceError(f"{path} cannot be read: {error}") from None
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BinaryIO | lzma.LZMAFile | gzip.GzipFile:
     if path.suffix == ".xz":
         return lzma.open(path)
     if path.suffix == ".gz":

@@ -48,17 +48,17 @@ class Optimum:
 
     @property
     def held_bytes(self) -> int:
-        return self._num_held * self._cell_bytes
+        return min(self._num_held, self._capacity) * self._cell_bytes
 
     def serve(self, request: Request, blocks: Tokens) -> Served:  # noqa: ARG002
         resumed = self._held.pop(self._now, 0)
         self._num_held -= resumed
+        self._shrink()  # what runs now lies in the engine, and leaves it only when the next one begins
         for coming, num_blocks in self._uses[self._now]:
             if coming not in self._held:
                 heapq.heappush(self._latest, -coming)
             self._held[coming] = self._held.get(coming, 0) + num_blocks
             self._num_held += num_blocks
-        self._shrink()
         self._now += 1
         return Served(resumed, resumed * self._cell_bytes)
 
