@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help serve chat demo test lint bench wheel wheel-check clean
+.PHONY: proofs help serve chat demo test lint bench wheel wheel-check clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,10 +39,18 @@ lint: $(DEV) ## check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(DEV) ## measure the engine, the cache and the eviction policies
+bench: $(DEV) ## measure the engine, the cache, the eviction policies and the server
 	@$(BIN)/python -m bench.engine
 	@$(BIN)/python -m bench.cache
 	@$(BIN)/python -m bench.policies
+	@$(BIN)/python -m bench.grammar
+	@$(BIN)/python -m bench.restart
+	@$(BIN)/python -m bench.server
+
+proofs: $(DEV) ## the slow proofs: 200 kills, ten minutes of soak, 500 schemas
+	@$(BIN)/python -m tests.disk.kill_loop 200
+	@$(BIN)/python -m tests.soak --minutes 10
+	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_random_schemas.py
 
 wheel: $(DEV) ## build the package into dist/
 	@$(BIN)/python -m build

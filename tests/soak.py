@@ -31,7 +31,6 @@ from tests.factory import model_path
 
 NUM_CONVERSATIONS = 40
 NUM_CLIENTS = 6
-REQUESTS_PER_LIFE = 120  # of one server, until it is started again
 RAM_MIB, DISK_MIB = 4, 8
 GROWTH = 1.05
 
@@ -55,6 +54,7 @@ class Soak:
     seconds: float
     folder: Path
     seed: int = 0
+    requests_per_life: int = 120  # of one server, until it is started again
     num_requests: int = 0
     num_left: int = 0
     num_reused: int = 0
@@ -89,7 +89,7 @@ class Soak:
 
     def _live(self, url: str) -> None:
         with httpx.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(NUM_CLIENTS) as clients:
-            rounds = REQUESTS_PER_LIFE // NUM_CLIENTS
+            rounds = self.requests_per_life // NUM_CLIENTS
             for _ in range(rounds):
                 chosen = self._rng.choice(NUM_CONVERSATIONS, NUM_CLIENTS, replace=False)
                 leaves = self._rng.random(NUM_CLIENTS) < 0.2

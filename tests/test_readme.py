@@ -75,7 +75,7 @@ def settings_of(command: str) -> dict[str, str]:
 def test_every_command_is_one_that_is_tested_here() -> None:
     tested = (
         *("make ", "pip install .", "curl ", "leftoff demo", "leftoff chat", "leftoff serve", "leftoff doctor"),
-        *("ANTHROPIC_BASE_URL=", "OPENAI_API_BASE_URL="),
+        *("leftoff cache", "leftoff bench", "leftoff simulate", "ANTHROPIC_BASE_URL=", "OPENAI_API_BASE_URL="),
     )
     assert [command for command in COMMANDS if not command.startswith(tested)] == []
 
@@ -113,6 +113,28 @@ def test_chat(folder: Path, server: Server) -> None:
     for command in commands("leftoff chat"):
         output = run(leftoff(command.replace(ADDRESS, server.url)), folder, "Hello!\nThank you!\n")
         assert re.search(r"^reused [1-9][\d,]* · computed [\d,]+ · first token after", output, re.MULTILINE)
+
+
+def test_cache(folder: Path) -> None:
+    for command in commands("leftoff cache"):
+        run([*leftoff(command), "--cache-dir", str(folder)], folder)
+
+
+def test_bench(folder: Path) -> None:
+    """The shortest workload stands for all of them."""
+    for command in commands("leftoff bench"):
+        assert "llama-server" in run([*leftoff(command), "--workload", "regenerate", "--threads", "1"], folder)
+
+
+def test_simulate(folder: Path) -> None:
+    for command in commands("leftoff simulate"):
+        assert "optimum" in run([*leftoff(command), "--ram", "32"], folder)
+
+
+def test_ollama_clients_find_what_they_ask_first(server: Server) -> None:
+    (host,) = re.findall(r"OLLAMA_HOST=([\d.:]+)", README)
+    assert f"http://{host}" == ADDRESS
+    assert httpx.get(f"{server.url}/api/version").json()["version"]
 
 
 def test_serve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,12 +48,23 @@ def test_what_frees_more_goes_first(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [GreedyDual(), ValuePerByte()], ids=lambda policy: policy.name)
 def test_what_was_resumed_from_less_often_goes_first(policy: Policy) -> None:
-    assert order(policy.rank(candidates(hits=[2, 0, 1]))) == [1, 2, 0]
+    forks: dict[str, list[float]] = {"branches": [2, 2, 2]}
+    assert order(policy.rank(candidates(hits=[3, 1, 2], **forks))) == [1, 2, 0]
 
 
 @pytest.mark.parametrize("policy", [ValuePerByte(), FlopUtility(), LeastRecentlyUsed()], ids=lambda policy: policy.name)
 def test_what_was_used_longer_ago_goes_first(policy: Policy) -> None:
     assert order(policy.rank(candidates(last_used=[90, 10, 50]))) == [1, 2, 0]
+
+
+def test_what_a_conversation_has_left_behind_goes_before_its_end_and_before_forks() -> None:
+    ranks = ValuePerByte(left_behind=0.1).rank(candidates(branches=[0, 1, 2], hits=[0, 1, 1]))
+    np.testing.assert_allclose(ranks[1:] / ranks[0], [0.1, 1.0])
+
+
+def test_flop_utility_never_gives_up_a_fork() -> None:
+    ranks = FlopUtility().rank(candidates(branches=[2, 1, 0], saves=[1, 50, 50]))
+    assert order(ranks)[-1] == 0
 
 
 def test_the_value_halves_when_the_half_life_has_passed() -> None:
