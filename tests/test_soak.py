@@ -1,4 +1,4 @@
-"""The soak test, in seconds: budgets, integrity, files and open files. Whether memory grows shows only in the long one."""
+"""The soak test, in seconds: budgets, integrity and files. Whether memory grows shows only in the long one."""
 
 from pathlib import Path
 
