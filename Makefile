@@ -45,7 +45,7 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies and the se
 	@$(BIN)/python -m bench.policies
 	@$(BIN)/python -m bench.grammar
 	@$(BIN)/python -m bench.restart
-	@$(BIN)/python -m bench.server
+	@$(BIN)/python -m bench.server leftoff/models/leftoff-tiny-q8_0.gguf
 
 proofs: $(DEV) ## the slow proofs: 200 kills, ten minutes of soak, 500 schemas
 	@$(BIN)/python -m tests.disk.kill_loop 200

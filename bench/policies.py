@@ -1,6 +1,7 @@
 """Eviction policies side by side: sixteen chats over one header of 8,000 tokens, with less and less RAM.
 
-The sizes are those of a 35B hybrid model, scaled down; nothing is computed, so the figures are the same everywhere.
+The sizes are those of a 35B hybrid model, scaled down; nothing is computed. Policies that weigh ages by the
+clock may differ a little from run to run.
 """
 
 import argparse

@@ -55,16 +55,16 @@ def make_scenes(num_guests: int) -> tuple[Scene, ...]:
             "turn 2 is asked anew, then the first conversation goes on",
             (
                 Step("edit turn 2", "edited", "What is the phone of Anna Fairmere?", fork=Fork("desk", 1)),
-                Step("come back", "desk", "What is the room of Emma Brookmere?"),
+                Step("come back", "desk", "What is the phone of Kate Hartmere?"),
             ),
         ),
         Scene(
             "Two agents take turns in one slot",
             "they have the same instructions and a conversation each",
             (
-                Step("agent A", "A", "What is the room of Emma Brookmere?", is_first_sight=True),
+                Step("agent A", "A", "What is the room of Jonas Cranmere?", is_first_sight=True),
                 Step("agent B", "B", "My name is Leo. What is the phone of Jonas Brookley?"),
-                Step("agent A", "A", "What is the phone of Emma Brookmere?"),
+                Step("agent A", "A", "What is the phone of Jonas Cranmere?"),
                 Step("agent B", "B", "What is my name?"),
             ),
             agents,
@@ -72,7 +72,7 @@ def make_scenes(num_guests: int) -> tuple[Scene, ...]:
         Scene(
             "Restart, and go on",
             "both servers are stopped and started again; the first conversation goes on",
-            (Step("after the restart", "desk", "What is the phone of Kate Hartmere?"),),
+            (Step("after the restart", "desk", "What is the phone of Anna Fairmere?"),),
             restarts=True,
         ),
     )

@@ -47,13 +47,23 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     )
     parser.add_argument("--model", choices=LLMS, default=next(iter(LLMS)), help="whose sizes (default: %(default)s)")
     parser.add_argument("--prefill", metavar="RATE", type=_positive, help="tokens it reads per second")
-    parser.add_argument("--ram", metavar="GIB,…", type=_list_of(_positive), default=_RAM_GIB, help="budgets")
+    parser.add_argument(
+        "--ram", metavar="GIB,…", type=_list_of(_positive), default=_RAM_GIB, help="budgets (default: 8,16,32,64)"
+    )
     parser.add_argument("--disk", metavar="GIB", type=_positive, default=0, help="a second tier of this size")
     parser.add_argument(
-        "--sessions", metavar="N,…", type=_list_of(_positive), default=_SESSIONS, help="how many run at a time"
+        "--sessions",
+        metavar="N,…",
+        type=_list_of(_positive),
+        default=_SESSIONS,
+        help="how many run at a time (default: 8)",
     )
     parser.add_argument(
-        "--schemes", metavar="NAME,…", type=_list_of(_scheme), default=USUAL, help=f"of {', '.join(SCHEMES)}"
+        "--schemes",
+        metavar="NAME,…",
+        type=_list_of(_scheme),
+        default=USUAL,
+        help=f"of {', '.join(SCHEMES)} (default: the first seven)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     parser.set_defaults(run=run)

@@ -25,8 +25,8 @@ def _marconi(alpha: float, llm: Llm, trace: Trace, budget: Budget) -> Scheme:
     return marconi(llm, trace.block_tokens, budget, alpha)
 
 
-def _llama_server(llm: Llm, trace: Trace, budget: Budget) -> Scheme:
-    return LlamaServer(llm, trace.block_tokens, budget)
+def _llama_server(counts_slots: bool, llm: Llm, trace: Trace, budget: Budget) -> Scheme:
+    return LlamaServer(llm, trace.block_tokens, budget, counts_slots=counts_slots)
 
 
 def _recency(cache: type[Vllm] | type[Sglang], llm: Llm, trace: Trace, budget: Budget) -> Scheme:
@@ -35,7 +35,8 @@ def _recency(cache: type[Vllm] | type[Sglang], llm: Llm, trace: Trace, budget: B
 
 SCHEMES: dict[str, Maker] = {
     "leftoff": partial(_own, ValuePerByte),
-    "llama-server": _llama_server,
+    "llama-server": partial(_llama_server, True),
+    "llama-server-free-slots": partial(_llama_server, False),
     "vllm": partial(_recency, Vllm),
     "sglang": partial(_recency, Sglang),
     "marconi": partial(_marconi, 0.5),
@@ -43,4 +44,4 @@ SCHEMES: dict[str, Maker] = {
     **{f"leftoff-{name}": partial(_own, policy) for name, policy in POLICIES.items() if policy is not ValuePerByte},
     **{f"marconi-{alpha:g}": partial(_marconi, alpha) for alpha in (0.1, 2.0)},
 }
-USUAL = ("leftoff", "llama-server", "vllm", "sglang", "marconi", "optimum")
+USUAL = ("leftoff", "llama-server", "llama-server-free-slots", "vllm", "sglang", "marconi", "optimum")

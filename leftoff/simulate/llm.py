@@ -1,6 +1,7 @@
 """What a model's memory weighs and how fast things move: all that a simulation knows of a model.
 
-Sizes are as llama.cpp keeps them: attention in 16 bits, states in 32. Speeds are of one machine, and can be given.
+Sizes follow from the layers, as llama.cpp keeps them: attention in 16 bits, states in 32. The speeds are round guesses
+of one machine: say your own. Models without attention are not here: the schemes to compare with keep blocks of it.
 """
 
 from dataclasses import dataclass
@@ -25,9 +26,7 @@ class Llm:
 
     @property
     def kind(self) -> MemoryKind:
-        if not self.snapshot_bytes:
-            return MemoryKind.ATTENTION
-        return MemoryKind.HYBRID if self.bytes_per_token else MemoryKind.RECURRENT
+        return MemoryKind.HYBRID if self.snapshot_bytes else MemoryKind.ATTENTION
 
     def ttft_ms(self, num_tokens: int, ram_bytes: int, disk_bytes: int) -> float:
         """Loading, then reading. Waiting for other requests is left out."""
@@ -42,6 +41,5 @@ LLMS = {
         Llm("qwen3-next-80b-a3b", 24 * _KIB, int(75.4 * _MIB), 1.8e-5, 500.0),
         Llm("leftoff-tiny", 1560, 1_000_000, 1e-4, 3000.0),
         Llm("qwen3-8b", 144 * _KIB, 0, 1.8e-5),
-        Llm("rwkv-7b", 0, int(16.5 * _MIB)),
     )
 }

@@ -48,8 +48,7 @@ def test_what_frees_more_goes_first(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [GreedyDual(), ValuePerByte()], ids=lambda policy: policy.name)
 def test_what_was_resumed_from_less_often_goes_first(policy: Policy) -> None:
-    forks: dict[str, list[float]] = {"branches": [2, 2, 2]}
-    assert order(policy.rank(candidates(hits=[3, 1, 2], **forks))) == [1, 2, 0]
+    assert order(policy.rank(candidates(hits=[3, 1, 2], branches=[2, 2, 2]))) == [1, 2, 0]
 
 
 @pytest.mark.parametrize("policy", [ValuePerByte(), FlopUtility(), LeastRecentlyUsed()], ids=lambda policy: policy.name)

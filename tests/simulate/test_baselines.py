@@ -27,7 +27,7 @@ def run(*spans: tuple[int, int]) -> Request:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "optimum"])
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name not in ("optimum", "llama-server-free-slots")])
 def test_no_scheme_reads_less_than_the_limit_or_holds_more_than_its_budget(name: str, seed: int) -> None:
     trace = traffic(seed)
     budget = Budget(12 * CELL_BYTES + 4 * LLM.snapshot_bytes)
@@ -98,6 +98,13 @@ def test_llama_server_gives_up_the_oldest_copy_first() -> None:
     # four slots, of which three rest, and one copy: the first two chats were copied, and the first of them is gone
     assert resumed(scheme, chats[1]) == [50]
     assert resumed(scheme, chats[0]) == [0]
+
+
+def test_slots_that_are_not_counted_come_on_top() -> None:
+    chats = [run((100 * number, 100 * number + 50)) for number in range(4)]
+    counted, free = (LlamaServer(LLM, BLOCK_TOKENS, Budget(0), counts_slots=counts) for counts in (True, False))
+    assert resumed(counted, *chats, *chats)[4:] == [0, 0, 0, 0]
+    assert resumed(free, *chats, *chats)[4:] == [50, 50, 50, 50]
 
 
 def test_blocks_are_compared_as_a_whole() -> None:

@@ -44,13 +44,18 @@ class Held:
 
 
 class LlamaServer:
-    """Implements `Scheme`. What rests in a slot counts like a copy: others get the same bytes for what is at rest."""
+    """Implements `Scheme`.
 
-    def __init__(self, llm: Llm, block_tokens: int, budget: Budget) -> None:
+    What rests in a slot counts like a copy, so that all schemes get the same bytes for what is at rest. Without
+    `counts_slots` the budget is for copies alone, as llama-server's own flag means it: the slots come on top.
+    """
+
+    def __init__(self, llm: Llm, block_tokens: int, budget: Budget, *, counts_slots: bool = True) -> None:
         self._cell_bytes = llm.bytes_per_token * block_tokens
         self._state_bytes = llm.snapshot_bytes
         self._block_tokens = block_tokens
         self._budget_bytes = budget.ram_bytes
+        self._counts_slots = counts_slots
         self._slots = [Held() for _ in range(_NUM_SLOTS)]
         self._copies: deque[Held] = deque()
         self._num_turns = 0
@@ -61,7 +66,9 @@ class LlamaServer:
 
     @property
     def _resting(self) -> list[Held]:
-        """The slots that wait for their next prompt, the least recent first."""
+        """The slots that wait for their next prompt and count, the least recent first."""
+        if not self._counts_slots:
+            return []
         return sorted(self._slots, key=attrgetter("last_used"))[:-1]
 
     def serve(self, request: Request, blocks: Tokens) -> Served:
