@@ -187,8 +187,9 @@ class Store:
     def _describe(self, entry: Entry) -> None:
         before = _before(entry)
         start = before.position if before else 0
-        nbytes = entry.nbytes
-        branches = entry.node.num_live_children if entry.node.entries[-1] is entry else 1
+        node, nbytes = entry.node, entry.nbytes
+        # a fork stays one when the data of its branches are gone: others were seen to begin like this
+        branches = 1 if node.entries[-1] is not entry else len(node.children) if node.num_live_children else 0
         if branches == 0:
             # at least one: where entries free nothing but together, one of them must be the first to go
             nbytes = max(1, nbytes + _freed_bytes(_behind(entry)))
