@@ -57,7 +57,7 @@ class Forest:
 
     @property
     def tree(self) -> Trie:
-        return self.cache.trees[""]
+        return self.cache.ram.trees[""]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     forest = grow(args.conversations)
     timings = [*time_planning(forest), *time_requests(forest), *time_evictions(args.entries)]
-    num_entries = forest.cache.store.num_entries
+    num_entries = forest.cache.ram.store.num_entries
     if args.json:
         about = {"conversations": args.conversations, "tree_tokens": forest.tree.num_tokens, "entries": num_entries}
         print(json.dumps(about | {"timings": [asdict(timing) for timing in timings]}))
@@ -83,12 +83,12 @@ def grow(num_conversations: int) -> Forest:
     rng = np.random.default_rng(1)
     memory = PaperMemory()
     cache = Cache(memory, num_slots=3, budget_bytes=UNLIMITED)
-    tree = cache.trees.setdefault("", Trie())
+    tree = cache.ram.trees.setdefault("", Trie())
     header, long = _words(rng, HEADER), _words(rng, LONG - HEADER)
     first = np.concatenate([header, long])
-    _keep(cache.store, tree, memory, first, 0)
+    _keep(cache.ram.store, tree, memory, first, 0)
     for _ in range(num_conversations - 1):
-        _keep(cache.store, tree, memory, np.concatenate([header, _words(rng, SHORT)]), HEADER)
+        _keep(cache.ram.store, tree, memory, np.concatenate([header, _words(rng, SHORT)]), HEADER)
     return Forest(cache, memory, first)
 
 

@@ -3,7 +3,8 @@
 import logging
 from pathlib import Path
 
-from leftoff.cache.cache import Cache, Disk
+from leftoff.cache.cache import Cache
+from leftoff.cache.tiers import Disk
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import FolderError
 from leftoff.disk.models import make_room_among_models

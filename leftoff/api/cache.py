@@ -153,7 +153,7 @@ class CacheApi:
             context_tokens=cache.memory.num_cells,
             free_tokens=cache.memory.free_cells,
             slots=[self._slot(seq) for seq in range(cache.memory.num_sequences)],
-            trees=[self._tree(name, tree, tenant, limit, beginnings) for name, tree in cache.trees.items()],
+            trees=[self._tree(name, tree, tenant, limit, beginnings) for name, tree in cache.ram.trees.items()],
         )
 
     def _slot(self, seq: int) -> SlotView:
@@ -186,7 +186,7 @@ class CacheApi:
         )
 
     def _entry(self, entry: Entry) -> EntryView:
-        store = self._service.cache.store
+        store = self._service.cache.ram.store
         return EntryView(
             entry.position,
             entry.nbytes,

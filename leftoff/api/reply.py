@@ -99,6 +99,7 @@ class ReplyStream:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._deliver = deliver or self._events.put_nowait
         self._ended = False
+        self._has_begun = False
 
     # --- scheduler.Sink, on the engine's thread
 
@@ -169,7 +170,9 @@ class ReplyStream:
         self._send(Progress(report.reused, num_read, self.order.prompt.length, elapsed))
 
     def _send(self, event: Event) -> None:
-        self._mailbox.put(partial(self._deliver, event))
+        is_urgent = isinstance(event, End) or (isinstance(event, Piece) and not self._has_begun)
+        self._has_begun |= is_urgent
+        self._mailbox.put(partial(self._deliver, event), is_urgent=is_urgent)
 
 
 def _chances(token: int, logits: Logits, num_top: int) -> tuple[TokenChance, tuple[TokenChance, ...]]:

@@ -135,7 +135,9 @@ class Service:
     def mailbox(self) -> Mailbox:
         """The one of the running loop."""
         loop = asyncio.get_running_loop()
-        return self._mailboxes.setdefault(loop, Mailbox(loop))
+        if loop not in self._mailboxes:
+            self._mailboxes[loop] = Mailbox(loop)
+        return self._mailboxes[loop]
 
     def start(self, order: Order, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
         """Submits an order. The reply comes through the stream; closing the stream cancels what is left."""

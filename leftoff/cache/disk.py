@@ -103,27 +103,26 @@ class _Copies:
         self._engine = engine
         self._namespace = live.namespace
         self._tokens = live.tokens.copy()
-        self._snapshots = {entry.position: entry.snapshot for entry in ram.entries() if entry.snapshot is not None}
-        self._pages = {(stretch.start, stretch.end): stretch.stored.page for stretch in ram.stretches()}
+        self._ram = ram
 
     def page_bytes(self, num_tokens: int) -> int:
         return self._engine.page_bytes(num_tokens) + self._shelf.overhead_bytes
 
     def snapshot_bytes(self, position: int) -> int:
-        known = self._snapshots.get(position)
+        known = self._snapshot_in_ram(position)
         return (known.nbytes if known else self._engine.snapshot_bytes(position)) + self._shelf.overhead_bytes
 
     def nbytes(self, item: Item) -> int:
         return item.nbytes + self._shelf.overhead_bytes
 
     def page(self, live: Live, start: int, end: int) -> Page:
-        page = self._pages.get((start, end))
+        page = self._ram.page_at(start, end)
         if page is not None and (page.start, page.end) == (start, end):  # else other sequences have another end of it
             return page
         return self._engine.page(live, start, end)
 
     def snapshot(self, live: Live, position: int) -> Snapshot | None:
-        return self._snapshots.get(position) or self._engine.snapshot(live, position)
+        return self._snapshot_in_ram(position) or self._engine.snapshot(live, position)
 
     def put_page(self, page: Page) -> Page | None:
         record = self._shelf.put(page, self._namespace, self._tokens)
@@ -132,3 +131,7 @@ class _Copies:
     def put_snapshot(self, snapshot: Snapshot) -> Snapshot | None:
         record = self._shelf.put(snapshot, self._namespace, self._tokens)
         return Snapshot(snapshot.position, record) if record is not None else None
+
+    def _snapshot_in_ram(self, position: int) -> Snapshot | None:
+        entry = self._ram.entry_at(position)
+        return entry.snapshot if entry is not None else None

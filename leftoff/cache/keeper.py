@@ -35,7 +35,7 @@ class Keeper:
         is_mark: bool = False,
     ) -> Entry | None:
         """A resume point. None if the snapshot there cannot be had, or the budget has no room for it."""
-        known = _entry_at(match, position)
+        known = match.entry_at(position)
         if known is not None and (logits is None or known.logits is not None):
             known.is_mark |= is_mark
             return known
@@ -56,6 +56,14 @@ class Keeper:
             return None
         return self._source.put_snapshot(snapshot)
 
+    def keep_behind(self, tree: Trie, match: Match, live: Live) -> None:
+        """The whole pages up to the last resume point: without one behind them, pages lead nowhere."""
+        entry = match.last_entry() if self._memory.kind.has_snapshots else None
+        known = entry.position if entry is not None else 0 if self._memory.kind.has_snapshots else live.length
+        end = known - known % self._page_tokens
+        if self._fits(match, end):
+            self._keep_pages(tree, match, live, end, entry)
+
     def keep_all(self, tree: Trie, match: Match, live: Live) -> bool:
         """Everything up to the end of the live sequence, or as much of it as the budget allows. True if it was all."""
         for end in self._ends(match, live):
@@ -73,13 +81,17 @@ class Keeper:
             yield from (live.length * quarter // 4 for quarter in (3, 2, 1))
 
     def _keep_until(self, tree: Trie, match: Match, live: Live, end: int) -> bool:
-        if self._missing_bytes(match, end) + self._path_bytes(match, end) > self._store.budget_bytes:
+        if not self._fits(match, end):
             return False
-        entry = _entry_at(match, end)
+        entry = match.entry_at(end)
         if entry is None and end == live.length and self._memory.kind.has_snapshots:
             entry = self.keep_point(tree, match, live, end, is_mark=True)
             if entry is None:
                 return False
+        return self._keep_pages(tree, match, live, end, entry)
+
+    def _keep_pages(self, tree: Trie, match: Match, live: Live, end: int, entry: Entry | None) -> bool:
+        """Those that lead to `end`, at the cost of anything but `entry`."""
         # what goes to make room may have covered part of this path: then more is missing than before
         while (nbytes := self._missing_bytes(match, end)) > self._store.free_bytes:
             if not self._store.make_room(nbytes, [entry] if entry else []):
@@ -94,6 +106,9 @@ class Keeper:
         if not self._memory.kind.has_snapshots:
             self._store.add_entry(tree, match, page.end, None)
         return True
+
+    def _fits(self, match: Match, end: int) -> bool:
+        return self._missing_bytes(match, end) + self._path_bytes(match, end) <= self._store.budget_bytes
 
     def _missing_bytes(self, match: Match, end: int) -> int:
         return sum(self._source.page_bytes(stop - start) for start, stop in self._missing_pages(match, end))
@@ -115,8 +130,3 @@ class Keeper:
                 yield start, border
                 start = border
             start = stretch.end if stretch else end
-
-
-def _entry_at(match: Match, position: int) -> Entry | None:
-    node = next((node for node in match.path if node.start < position <= node.end), None)
-    return node.entry_at(position) if node is not None else None

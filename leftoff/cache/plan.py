@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from leftoff.cache.cargo import Cargo
 from leftoff.cache.costs import Costs
 from leftoff.cache.entry import Entry, is_on_disk
 from leftoff.cache.found import Found
@@ -97,8 +98,10 @@ class Planner:
         loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes) + costs.disk_ms(disk_bytes)
         return costs.prefill_ms(length - way.resume) + loading
 
-    def pages(self, way: Way, found: Found) -> list[PagePart]:
-        return list(_between(found.parts, way.shared, way.resume)) if self._needs_pages(way) else []
+    def cargo(self, way: Way, found: Found) -> Cargo:
+        """What the way loads."""
+        pages = _between(found.parts, way.shared, way.resume) if self._needs_pages(way) else ()
+        return Cargo(tuple(pages), way.snapshot)
 
     def _needs_pages(self, way: Way) -> bool:
         return self._memory.kind.has_pages and way.shared < way.resume
@@ -125,7 +128,8 @@ class Planner:
         position = min(found.length, length - 1)
         if position <= 0:
             return []
-        node = next(node for node in found.deepest.path if node.start < position <= node.end)
+        node = found.deepest.node_at(position)
+        assert node is not None
         stop = max((end for start, end in found.runs if start < position), default=0)
         return [Entry(node, min(position, stop))] if stop else []
 

@@ -65,6 +65,10 @@ class Shelf(Protocol):
         """They were of use: remembered for those who come after, when there is time."""
         ...
 
+    def hold_back(self, *, is_busy: bool) -> None:
+        """Whether the engine is busy: then what can wait waits, and leaves it the cores."""
+        ...
+
     def settle(self) -> list[Record]:
         """Records that could not be written after all, or were found damaged: they hold nothing any more."""
         ...

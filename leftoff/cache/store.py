@@ -63,7 +63,8 @@ class Store:
         is_mark: bool = False,
     ) -> Entry:
         """A resume point on the path of `match`. One that is there already only gains what it lacks."""
-        node = _node_at(match, position)
+        node = match.node_at(position)
+        assert node is not None
         entry = node.entry_at(position)
         if entry is None:
             entry = Entry(node, position)
@@ -208,10 +209,6 @@ class Store:
 
 def _index(entry: Entry) -> int:
     return bisect_left(entry.node.entries, entry.position, key=_by_position)
-
-
-def _node_at(match: Match, position: int) -> Node:
-    return next(node for node in match.path if node.start < position <= node.end)
 
 
 def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:

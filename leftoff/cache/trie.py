@@ -20,6 +20,7 @@ import numpy as np
 
 from leftoff.cache.entry import Entry, StoredPage, Stretch
 from leftoff.core import Tokens
+from leftoff.engine.base import Page
 
 _WIDTH = 4  # bytes per token
 
@@ -58,6 +59,10 @@ class Node:
         index = bisect_left(self.entries, position, key=_by_position)
         return self.entries[index] if index < len(self.entries) and self.entries[index].position == position else None
 
+    def stretch_at(self, start: int) -> Stretch | None:
+        index = bisect_left(self.stretches, start, key=_by_start)
+        return self.stretches[index] if index < len(self.stretches) and self.stretches[index].start == start else None
+
     @property
     def holds_data(self) -> bool:
         return bool(self.entries or self.stretches)
@@ -88,8 +93,29 @@ class Match:
     def entries(self) -> Iterator[Entry]:
         """The entries within the match, in order."""
         for node in self.path:
-            stop = bisect_right(node.entries, self.length, key=_by_position)
-            yield from node.entries[:stop]
+            yield from self._entries_of(node)
+
+    def _entries_of(self, node: Node) -> list[Entry]:
+        if self.length >= node.end:
+            return node.entries
+        return node.entries[: bisect_right(node.entries, self.length, key=_by_position)]
+
+    def node_at(self, position: int) -> Node | None:
+        """The node of the path in which an entry at `position` belongs."""
+        return next((node for node in self.path if node.start < position <= node.end), None)
+
+    def entry_at(self, position: int) -> Entry | None:
+        node = self.node_at(position)
+        return node.entry_at(position) if node is not None else None
+
+    def last_entry(self) -> Entry | None:
+        return next((entry for node in reversed(self.path) for entry in self._entries_of(node)[-1:]), None)
+
+    def page_at(self, start: int, end: int) -> Page | None:
+        """The page that covers just these positions."""
+        node = self.node_at(start + 1)
+        stretch = node.stretch_at(start) if node is not None else None
+        return stretch.stored.page if stretch is not None and stretch.end == end else None
 
     def stretches(self) -> Iterator[Stretch]:
         """The stretches that begin within the match, in order."""

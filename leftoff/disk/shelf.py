@@ -116,6 +116,9 @@ class FileShelf:
     def used(self, records: Iterable[Record]) -> None:
         self._writer.use([record.name for record in records])
 
+    def hold_back(self, *, is_busy: bool) -> None:
+        self._writer.hold_back(is_busy=is_busy)
+
     def settle(self) -> list[Record]:
         return self._ledger.take_lost()
 

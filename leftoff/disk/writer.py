@@ -1,5 +1,7 @@
 """Writes behind: one thread that owns a model's folder and does what is queued, in order.
 
+While the engine works, the thread hardly does: it would take a core from it. Then it writes a batch now and then.
+
 What fails is given up, not kept waiting: its memory is free at once, and the tier is told. From then on nothing new is
 taken, until opening the folder again works. Then the folder is made to hold what the ledger says, and no more.
 """
@@ -23,6 +25,7 @@ logger = logging.getLogger("leftoff.disk")
 _BATCH_BYTES = 64 << 20  # in one transaction: what is acknowledged together
 _BATCH_ITEMS = 64
 _REMOVALS_PER_CLEANING = 256
+_LULL_S = 0.25  # the next request often follows at once
 _LEAVE_S = 1.0  # to end what was begun
 
 
@@ -54,6 +57,8 @@ class Writer:
         self._usages: dict[str, Usage] = {}
         self._changed = threading.Condition()
         self._is_busy = self._is_stopped = self._is_paused = self._is_damaged = False
+        self._is_held_back = False
+        self._num_flushing = 0
         self._said = ""
         self._needed_bytes = 0  # by what failed last
         self._num_removed = 0
@@ -79,13 +84,18 @@ class Writer:
             if self._is_paused or self._is_stopped:
                 self._ledger.lose([entry])
                 return
-            self._queue.append(Put(entry, tokens))
             self._waiting_bytes += entry.blob.file_bytes
-            self._changed.notify_all()
+            self._add([Put(entry, tokens)])
 
     def remove(self, names: Sequence[str]) -> None:
         with self._changed:
-            self._queue.extend(map(Remove, names))
+            self._add([Remove(name) for name in names])
+
+    def hold_back(self, *, is_busy: bool) -> None:
+        if is_busy == self._is_held_back:
+            return
+        with self._changed:
+            self._is_held_back = is_busy
             self._changed.notify_all()
 
     def use(self, names: Sequence[str]) -> None:
@@ -97,7 +107,12 @@ class Writer:
 
     def flush(self, timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._is_busy and not self._has_work(), timeout_s)
+            self._num_flushing += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self._is_busy and not self._has_work(), timeout_s)
+            finally:
+                self._num_flushing -= 1
 
     def stop(self, timeout_s: float) -> None:
         """What is not written by then is given up."""
@@ -182,10 +197,10 @@ class Writer:
     def _next_batch(self) -> list[Put | Remove] | None:
         """Works of one kind: what was removed before something was put is gone before the other is written.
 
-        Nothing, after a while in which nothing happened; None at the end.
+        What there is after a while, also if it is held back, or nothing; None at the end.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_stopped or self._has_work(), self._retry_s)
+            self._wait_for_a_lull()
             if self._is_stopped:
                 return None
             batch: list[Put | Remove] = []
@@ -198,6 +213,33 @@ class Writer:
                 batch.append(work)
             self._is_busy = True
             return batch
+
+    def _wait_for_a_lull(self) -> None:
+        """Until there is work and the engine has rested a moment, or a while has passed."""
+        deadline = time.monotonic() + self._retry_s
+        while (left := deadline - time.monotonic()) > 0:
+            self._changed.wait_for(lambda: self._is_stopped or self._is_due(), left)
+            if self._is_stopped or self._is_pressing():
+                return
+            if not self._changed.wait_for(
+                lambda: self._is_stopped or self._is_pressing() or self._is_held_back, _LULL_S
+            ):
+                return
+
+    def _lull_is_over(self) -> bool:
+        return self._is_held_back or self._is_pressing()
+
+    def _add(self, works: Sequence[Put | Remove]) -> None:
+        self._queue.extend(works)
+        if self._is_due():
+            self._changed.notify_all()
+
+    def _is_due(self) -> bool:
+        """There is work, and now is the time for it."""
+        return self._has_work() and (self._is_pressing() or not self._is_held_back)
+
+    def _is_pressing(self) -> bool:
+        return self._is_stopped or self._num_flushing > 0 or self._waiting_bytes >= self._queue_bytes // 2
 
     def _has_work(self) -> bool:
         return bool(self._queue) and not self._is_paused

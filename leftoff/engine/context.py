@@ -71,6 +71,7 @@ class Context:
         self.settings = settings
         self.arena: Arena = arena_for(model.library)
         self._dll = model.library.dll
+        self._brief = model.library.brief
         self.handle: int | None = _create(model, settings)
         self._memory = self._dll.llama_get_memory(self.handle)
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
@@ -101,6 +102,7 @@ class Context:
         """Runs the batch. Other Python threads run meanwhile."""
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code == 0:
+            self._dll.llama_synchronize(self.handle)  # on a GPU the decode goes on by itself
             self._batch.has_logits = True
             return
         if code == _NO_ROOM:
@@ -120,7 +122,7 @@ class Context:
     def logits(self, row: int) -> Logits:
         """The logits of one row of the last batch, as they lie in llama.cpp: valid until the next decode."""
         self._batch.check_row(row)
-        address = self._dll.llama_get_logits_ith(self.handle, row)
+        address = self._brief.llama_get_logits_ith(self.handle, row)
         return np.frombuffer(memoryview(self._logits_type.from_address(address)), np.float32)
 
     def sample(self, chain: int, row: int) -> int:

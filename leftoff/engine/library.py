@@ -35,9 +35,14 @@ class _Probe(C.Structure):
 
 @dataclass(frozen=True)
 class Library:
-    """A library that was checked and initialised. `dll` has every function of `abi.FUNCTIONS`, typed."""
+    """A library that was checked and initialised. `dll` has every function of `abi.FUNCTIONS`, typed.
+
+    `brief` calls them without letting other Python threads run meanwhile: for what takes less time than to ask for the
+    interpreter again.
+    """
 
     dll: C.CDLL
+    brief: C.PyDLL
     path: Path
     build: abi.Build
     log: LogCapture = field(repr=False)
@@ -83,16 +88,19 @@ def open_library(path: Path) -> Library:
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
     try:
-        dll = C.CDLL(str(path.absolute()))  # a bare name would be searched for elsewhere
+        name = str(path.absolute())  # a bare one would be searched for elsewhere
+        dll, brief = C.CDLL(name), C.PyDLL(name)
     except OSError as error:
         raise LibraryError(f"{path} cannot be loaded ({error}): rebuild it for this machine, or run: {FIX}") from error
-    _bind(dll, path)
+    _check_names(dll, path)
+    _bind(dll)
+    _bind(brief)
     build = _identify(dll, path)
     _check_layouts(dll, build, path)
     log = LogCapture()
     log.attach(dll)
     dll.llama_backend_init()
-    return Library(dll, path, build, log)
+    return Library(dll, brief, path, build, log)
 
 
 def _installed() -> Iterator[Path]:
@@ -103,7 +111,7 @@ def _installed() -> Iterator[Path]:
             yield from sorted(Path(spec.origin).parent.glob(pattern))
 
 
-def _bind(dll: C.CDLL, path: Path) -> None:
+def _check_names(dll: C.CDLL, path: Path) -> None:
     needed = [*abi.FUNCTIONS, "llama_context_default_params", "llama_init_from_model"]
     missing = [name for name in needed if not hasattr(dll, name)]
     if missing:
@@ -111,6 +119,9 @@ def _bind(dll: C.CDLL, path: Path) -> None:
             f"{path} lacks {len(missing)} of the {len(needed)} functions leftoff calls (first: {missing[0]}): "
             f"it is too old or not llama.cpp. Known builds: {_known()}. Fix it with: {FIX}"
         )
+
+
+def _bind(dll: C.CDLL) -> None:
     for name, (result, arguments) in abi.FUNCTIONS.items():
         function = getattr(dll, name)
         function.restype, function.argtypes = result, arguments

@@ -97,7 +97,7 @@ class Run:
             self.finish = Finish.END
             return
         timings.num_generated += 1
-        self._next[0] = token
+        self._next = np.array([token], np.int32)  # a new one: the last is still to be told to the cache
         if request.constraint is not None:
             request.constraint.accept(token)
         if not request.sink.token(token, logits):

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetch
 from leftoff.cache.trie import common_prefix
+from leftoff.core import Logits
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.run import Run
 
@@ -231,12 +232,20 @@ class Scheduler:
             self.cache.costs.saw_prefill(sum(work.tokens.size for work in works), elapsed_ms)
         else:
             self.cache.costs.saw_step(elapsed_ms)
-        for run, work, row in zip(runs, works, rows, strict=True):
-            self._advance(run, work.tokens.size, row, work.logits)
-        # a second pass: sampling may end a reply, which must not disturb the rows of the others
+        kept = [self._report_progress(run, work, row) for run, work, row in zip(runs, works, rows, strict=True)]
         for run, work, row in zip(runs, works, rows, strict=True):
             if work.logits:
                 run.choose(row)
+        # last: the tokens are on their way to those who wait for them while snapshots are taken
+        for run, work, logits in zip(runs, works, kept, strict=True):
+            self.cache.advance(run.turn, work.tokens, logits)
+
+    def _report_progress(self, run: Run, work: Work, row: int) -> Logits | None:
+        """The logits at the end of the prompt: a constraint will write its mask over those of the engine."""
+        if not run.is_reading:
+            return None
+        run.request.sink.progress(run.turn.position + work.tokens.size)
+        return self.engine.logits(row).copy() if work.logits else None
 
     def _batch(self) -> list[Run]:
         """All replies, and the prompt that was served longest ago."""
@@ -254,14 +263,6 @@ class Scheduler:
             return min(room, self.limits.piece_tokens)
         quick = int(self.limits.piece_ms * self.cache.costs.prefill_tokens_per_ms)
         return min(room, self.limits.piece_tokens, max(self.limits.smallest_piece, quick))
-
-    def _advance(self, run: Run, num_tokens: int, row: int, has_logits: bool) -> None:
-        was_reading = run.is_reading
-        tokens = run.piece(num_tokens)
-        logits = self.engine.logits(row) if was_reading and has_logits else None
-        self.cache.advance(run.turn, tokens, logits)
-        if was_reading:
-            run.request.sink.progress(run.turn.position)
 
     def _end_one_for_room(self, runs: list[Run], error: NoRoomError) -> None:
         """The context is full of running replies: the longest one ends here, as if it had reached its limit."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from leftoff.cache.cache import Cache, Disk
+from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
+from leftoff.cache.tiers import Disk
 from leftoff.core import Logits, Message, Prompt, Tokens
 from leftoff.simulate.llm import Llm
 from leftoff.simulate.memory import PaperMemory

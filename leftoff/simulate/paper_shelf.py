@@ -35,6 +35,8 @@ class PaperShelf:
 
     def used(self, records: Iterable[Record]) -> None: ...
 
+    def hold_back(self, *, is_busy: bool) -> None: ...
+
     def settle(self) -> list[Record]:
         return []
 

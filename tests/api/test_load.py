@@ -56,7 +56,7 @@ def test_two_hundred_streams(service: Service, http: httpx.Client, url: str) -> 
     assert asyncio.run(all_at_once(url)) == expected
     assert [record.finish for record in service.journal.records] == ["length"] * NUM_CLIENTS
     service.worker.call(service.cache.check_integrity).result()
-    assert service.cache.store.used_bytes <= service.cache.store.budget_bytes
+    assert service.cache.ram.store.used_bytes <= service.cache.ram.store.budget_bytes
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:

@@ -58,6 +58,8 @@ class Board:
 
     def used(self, records: Iterable[Record]) -> None: ...
 
+    def hold_back(self, *, is_busy: bool) -> None: ...
+
     def settle(self) -> list[Record]:
         broken, self._broken = self._broken, []
         return broken

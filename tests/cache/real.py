@@ -48,7 +48,7 @@ class RealServer:
         (row,) = self.engine.decode([Work(turn.seq, piece)])
         logits = self.engine.logits(row)
         is_end = was_reading and turn.position + piece.size == turn.prompt.length
-        self.cache.advance(turn, piece, logits if is_end else None)
+        self.cache.advance(turn, piece, logits.copy() if is_end else None)
         self.pieces.setdefault(turn.live.tokens.tobytes(), (*before, turn.position))
         return logits
 

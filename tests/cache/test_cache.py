@@ -181,12 +181,12 @@ def test_writing_behind_saves_once_and_clear_forgets(kind: MemoryKind) -> None:
     table = Table(kind)
     table.ask(run((1, 100)))
     table.cache.save_idle()
-    used = table.cache.store.used_bytes
+    used = table.cache.ram.store.used_bytes
     table.cache.save_idle()
-    assert table.cache.store.used_bytes == used > 0
+    assert table.cache.ram.store.used_bytes == used > 0
     table.cache.clear()
     table.cache.check_integrity()
-    assert table.cache.store.used_bytes == 0
+    assert table.cache.ram.store.used_bytes == 0
     assert table.ask(run((1, 100))) == "reused 0 of 100 · 100 new"
 
 
@@ -212,7 +212,7 @@ def test_what_is_remembered_only_to_explain_is_bounded(kind: MemoryKind, budget_
         tokens = np.concatenate([run((1, 40)), rng.integers(0, 3, 40).astype(np.int32)])
         table.ask(tokens)
         held = budget_bytes // 8
-        assert sum(tree.num_tokens for tree in table.cache.trees.values()) <= 500 + 80 + held
+        assert sum(tree.num_tokens for tree in table.cache.ram.trees.values()) <= 500 + 80 + held
 
 
 def test_forgetting_stops_at_what_has_become_one_with_a_parent_that_holds_data() -> None:
@@ -221,8 +221,8 @@ def test_forgetting_stops_at_what_has_become_one_with_a_parent_that_holds_data()
     for value in (2, 3):
         table.ask(run((1, 40), (value, 30)))
     table.cache.save_idle()
-    store = table.cache.store
-    for entry in [entry for node in table.cache.trees[""].nodes() for entry in node.entries if entry.position > 40]:
+    store = table.cache.ram.store
+    for entry in [entry for node in table.cache.ram.trees[""].nodes() for entry in node.entries if entry.position > 40]:
         store.drop(entry)
     table.ask(run((5, 50)))
     assert table.ask(run((1, 40), (6, 5))).startswith("reused 40 of 45")

@@ -5,8 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from leftoff.cache.cache import Cache, Disk
+from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
+from leftoff.cache.tiers import Disk
 from leftoff.core import Message, Prompt, Tokens
 from leftoff.engine.base import MemoryKind, Page
 from tests.cache.board import Board
@@ -65,7 +66,7 @@ def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
     for talk in talks[:-1]:
         longer = chat(np.concatenate([talk.tokens, words(1, 9), words(50, 60)]), 40)
         assert driver.request(longer).report.reused == talk.length + 8
-    assert driver.cache.store.used_bytes <= 4_000
+    assert driver.cache.ram.store.used_bytes <= 4_000
 
 
 def test_a_page_is_written_once() -> None:

@@ -57,7 +57,9 @@ class Scene:
         assert self._weight(way, found, letters) == min(self._weight(each, found, letters) for each in ways), (
             "none is overlooked"
         )
-        covered = [way.shared] + [end for part in self.planner.pages(way, found) for end in (part.start, part.end)]
+        covered = [way.shared] + [
+            end for part in self.planner.cargo(way, found).pages for end in (part.start, part.end)
+        ]
         if self.kind.has_pages:
             assert covered[::2] == [*covered[1::2], way.resume], "shared part and pages follow on each other"
         return way
@@ -121,7 +123,8 @@ def test_shared_attention_then_pages_then_a_snapshot() -> None:
     way = scene.best("header, first question, again")
     assert (way.live, way.shared, way.resume) == (live, 8, 22)
     assert [
-        (part.start, part.end) for part in scene.planner.pages(way, Found(scene.grove.match("header, first question")))
+        (part.start, part.end)
+        for part in scene.planner.cargo(way, Found(scene.grove.match("header, first question"))).pages
     ] == [(8, 22)]
 
 

@@ -17,10 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from leftoff.cache.cache import Cache, Disk
+from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import POLICIES
+from leftoff.cache.tiers import Disk
 from leftoff.cache.turn import Turn
 from leftoff.core import Message, Prompt, Tokens
 from leftoff.engine.base import MemoryKind

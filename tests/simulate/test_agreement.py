@@ -100,5 +100,5 @@ def test_both_read_the_same_tokens(engine: LlamaEngine, num_states: int) -> None
     real = [server.resumed(request) for request in trace.requests]
     expected = [simulation.serve(request, request.blocks()).resumed for request in trace.requests]
     assert real == [BLOCK_TOKENS * blocks for blocks in expected]
-    assert (server.cache.store.num_evictions > 0) == (num_states < 1000)
-    assert server.cache.store.num_evictions == simulation.cache.store.num_evictions
+    assert (server.cache.ram.store.num_evictions > 0) == (num_states < 1000)
+    assert server.cache.ram.store.num_evictions == simulation.cache.ram.store.num_evictions

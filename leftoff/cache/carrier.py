@@ -1,0 +1,105 @@
+"""Brings states into the engine and makes room for them there. What goes is saved before."""
+
+import time
+from collections.abc import Sequence
+
+from leftoff.cache.cargo import Cargo
+from leftoff.cache.costs import Costs
+from leftoff.cache.live import Live, LiveTable
+from leftoff.cache.plan import Way
+from leftoff.cache.tiers import Tiers
+from leftoff.core import Prompt
+from leftoff.engine.base import Memory, MemoryKind
+from leftoff.engine.errors import EngineError, NoRoomError
+
+
+class Carrier:
+    """Carries out what was planned. Chooses nothing but what has to make way."""
+
+    def __init__(self, memory: Memory, costs: Costs, lives: LiveTable, tiers: Tiers) -> None:
+        self._memory = memory
+        self._costs = costs
+        self._lives = lives
+        self._tiers = tiers
+
+    def carry_out(self, prompt: Prompt, way: Way, cargo: Cargo, namespace: str) -> Live:
+        """A slot that stands where the prompt goes on. There must be an idle one."""
+        target = self._target(way)
+        target.is_busy = True
+        if way.live is None or way.live is not target or not way.goes_on:
+            self._set_aside(target, way)
+            self._restore(target, way, cargo)
+        target.replace(prompt.tokens[: way.resume], namespace)
+        self._clear_the_way(target)
+        return target
+
+    def make_cells(self, num_tokens: int) -> None:
+        """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
+        self._drop_until_free(num_tokens)
+        free = self._memory.free_cells
+        if free < num_tokens:
+            raise NoRoomError(f"no room for {num_tokens} more tokens: {free} of {self._memory.num_cells} are free")
+
+    def fits_beside(self, live: Live, cargo: Cargo) -> bool:
+        """A long sequence that shares little is in the way of what is to be loaded. Nothing is lost if it is saved."""
+        needed = sum(part.num_tokens for part in cargo.pages)
+        if not needed:
+            return True
+        busy = sum(other.length for other in self._lives if other.is_busy and other is not live)
+        fits = live.length + busy + needed <= self._memory.num_cells
+        if not fits and not live.is_busy:
+            self._tiers.save(live)
+        return fits
+
+    def drop(self, live: Live) -> None:
+        self._tiers.save(live)
+        self._memory.drop(live.seq)
+        live.length = 0
+
+    def _target(self, way: Way) -> Live:
+        if way.goes_on and way.live is not None and way.live.is_slot and not way.live.is_busy:
+            return way.live
+        idle = self._lives.idle_slot()
+        assert idle is not None
+        return idle
+
+    def _set_aside(self, live: Live, way: Way) -> None:
+        """Saves what is about to be overwritten, and parks it if a sequence is spare that is not needed right now."""
+        self._tiers.save(live)
+        if way.is_cut_back and self._memory.kind is MemoryKind.WINDOW:
+            return  # parking may overwrite what the window still remembers
+        spare = self._lives.spare_to_use(besides=way.live)
+        if spare is not None and not live.is_empty and self._memory.is_whole(live.seq):
+            self._memory.park(live.seq, spare.seq)
+            spare.replace(live.tokens, live.namespace)
+            spare.last_used = live.last_used
+
+    def _restore(self, target: Live, way: Way, cargo: Cargo) -> None:
+        began = time.perf_counter()
+        if target is not way.live:
+            self._memory.drop(target.seq)
+        # Room is made before: a restore in place that finds none leaves nothing to share from.
+        self._drop_until_free(sum(part.num_tokens for part in cargo.pages), (target, way.live))
+        try:
+            self._memory.restore(target.seq, way.resume, share=way.share, pages=cargo.pages, snapshot=cargo.snapshot)
+        except EngineError:
+            target.is_busy, target.length = False, self._memory.length(target.seq)
+            raise
+        self._costs.saw_load(cargo.nbytes, 1000 * (time.perf_counter() - began))
+
+    def _clear_the_way(self, running: Live) -> None:
+        """Idle sequences slow the running ones, whose attention passes over all cells: what is kept elsewhere goes.
+
+        Coming back costs a few milliseconds. With spare sequences the user has chosen to pay in speed for them.
+        """
+        if not self._memory.kind.has_pages or self._lives.spares:
+            return
+        for live in self._lives.slots:
+            if live is not running and not live.is_busy and not live.is_empty:
+                self._tiers.save(live)
+                if live.is_kept:
+                    self.drop(live)
+
+    def _drop_until_free(self, num_cells: int, kept: Sequence[Live | None] = ()) -> None:
+        while self._memory.free_cells < num_cells and (victim := self._lives.droppable(kept)) is not None:
+            self.drop(victim)
