@@ -2,12 +2,13 @@
 
 Memory that was touched before takes a copy several times faster than fresh memory, and page-locked memory moves to
 and from a GPU faster still: so buffers are kept when they come back, and handed out again. A buffer comes back by
-itself when nobody refers to it any more: it cannot leak, and cannot be reused while somebody reads it.
+itself when nobody refers to it any more: it cannot leak, and cannot be reused while somebody reads it. What had to be
+taken fresh is made ready anew when there is time, before it is asked for.
 """
 
 import functools
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +22,8 @@ Raw = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Raw]
 
 _SMALLEST = 4096
+_PAGE = 4096  # of the system's memory
+_READY_BYTES = 64 << 20
 _STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
 
 
@@ -68,6 +71,7 @@ class Arena:
     def __init__(self, allocate: Allocate | None = None, idle_limit: int = 1 << 30) -> None:
         self._allocate = allocate or _pageable
         self._idle: dict[int, list[Raw]] = defaultdict(list)
+        self._taken_fresh: deque[int] = deque(maxlen=1024)  # sizes
         # The garbage collector may run while the lock is held, and give back a buffer that it finds.
         self._lock = threading.RLock()
         self.idle_limit = idle_limit
@@ -79,6 +83,7 @@ class Arena:
         raw = self._take_idle(size)
         if raw is None:
             raw = self._allocate(size)
+            self._taken_fresh.append(size)
         with self._lock:
             self.lent_bytes += size
         return Buffer(self, raw, nbytes)
@@ -91,6 +96,22 @@ class Arena:
         smaller = self.take(nbytes)
         smaller.view[:] = buffer.view[:nbytes]
         return smaller
+
+    def refill(self) -> bool:
+        """Makes one buffer ready for each that was taken fresh: the next turn is likely to need as much.
+
+        One at a time; False if there is none to do.
+        """
+        if not self._taken_fresh:
+            return False
+        size = self._taken_fresh.popleft()
+        if self.idle_bytes + size <= min(_READY_BYTES, self.idle_limit):
+            raw = self._allocate(size)
+            raw[::_PAGE] = 0
+            with self._lock:
+                self._idle[size].append(raw)
+                self.idle_bytes += size
+        return True
 
     def trim(self) -> None:
         """Gives idle memory back to the system."""

@@ -1,8 +1,6 @@
 """A request in a slot: reading its prompt, then writing its reply."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
@@ -49,18 +47,22 @@ class Run:
         """The prompt is known to its end, and so are the logits there: no compute at all."""
         if self._wants_none():
             return
-        with self._failing_alone():
+        try:
             masked = logits.copy()
             self._mask(masked)
             self._take(self._sampler.sample_from(masked), logits if self.request.wants_logits else None)
+        except EngineError as error:
+            self._fail(error)
 
     def choose(self, row: int) -> None:
         """Samples the next token from the last batch and hands it out."""
         if self._wants_none():
             return
-        with self._failing_alone():
+        try:
             kept = self._engine.logits(row).copy() if self.request.wants_logits else None
             self._take(self._sample(row), kept)
+        except EngineError as error:
+            self._fail(error)
 
     def close(self) -> None:
         self._sampler.close()
@@ -81,13 +83,9 @@ class Run:
     def _mask(self, logits: Logits) -> bool:
         return self.request.constraint is not None and self.request.constraint.mask(logits)
 
-    @contextmanager
-    def _failing_alone(self) -> Iterator[None]:
+    def _fail(self, error: EngineError) -> None:
         """What one constraint cannot follow is no matter of the other replies in the batch."""
-        try:
-            yield
-        except EngineError as error:
-            self.finish, self.error = Finish.FAILED, error
+        self.finish, self.error = Finish.FAILED, error
 
     def _take(self, token: int, logits: Logits | None) -> None:
         request, timings = self.request, self.request.timings

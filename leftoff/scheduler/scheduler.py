@@ -120,6 +120,12 @@ class Scheduler:
             return True
         return False
 
+    def tidy(self) -> None:
+        """To be called when there is nothing to do: writes behind, and makes memory ready until a request comes."""
+        self.cache.save_idle()
+        while not self._waiting and self.engine.context.arena.refill():
+            pass
+
     def fail_all(self, error: Exception) -> None:
         """After an error that nobody foresaw: every running request ends with it, and the next ones find order."""
         for run in list(self.runs):

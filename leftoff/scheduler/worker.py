@@ -79,7 +79,7 @@ class Worker:
         try:
             if scheduler.step():
                 return True
-            scheduler.cache.save_idle()
+            scheduler.tidy()
         except Exception as error:
             logger.exception("an unforeseen error on the engine's thread")
             scheduler.fail_all(error)
