@@ -107,8 +107,6 @@ class Cache:
         if turn.is_at_stop:
             at_end = turn.position == turn.prompt.length
             self._snapshot(turn, logits if at_end else None)
-        if turn.is_reading:  # at the end of the prompt somebody waits for the first token
-            self.tiers.keep_behind(turn.live)
 
     def finish(self, turn: Turn) -> None:
         """The request is over, or was cancelled: what was read stays usable, and its slot is free."""
@@ -203,7 +201,9 @@ class Cache:
         )
 
     def _snapshot(self, turn: Turn, logits: Logits | None = None) -> None:
-        self.tiers.keep_point(turn.live, logits, is_mark=turn.position in turn.marks)
+        is_mark = turn.position in turn.marks
+        # not at the end of the prompt: somebody waits for the first token
+        self.tiers.keep_point(turn.live, logits, is_mark=is_mark, with_pages=turn.is_reading)
 
     def _knowledge(self, prompt: Prompt, found: Found, lives: Sequence[Live], namespace: str) -> Knowledge:
         match = found.deepest

@@ -4,7 +4,7 @@ The tree is the only record of what is saved: a page is made for what no stretch
 any number of conversations is stored once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from leftoff.cache.entry import Entry
 from leftoff.cache.live import Live
@@ -13,6 +13,8 @@ from leftoff.cache.store import Store
 from leftoff.cache.trie import Match, Trie
 from leftoff.core import Logits
 from leftoff.engine.base import Memory, Snapshot
+
+Span = tuple[int, int]  # of positions, as [start, end)
 
 
 class Keeper:
@@ -57,12 +59,19 @@ class Keeper:
         return self._source.put_snapshot(snapshot)
 
     def keep_behind(self, tree: Trie, match: Match, live: Live) -> None:
-        """The whole pages up to the last resume point: without one behind them, pages lead nowhere."""
-        entry = match.last_entry() if self._memory.kind.has_snapshots else None
-        known = entry.position if entry is not None else 0 if self._memory.kind.has_snapshots else live.length
-        end = known - known % self._page_tokens
-        if self._fits(match, end):
-            self._keep_pages(tree, match, live, end, entry)
+        """Whole pages up to the last resume point, if there is room: what is worth making room is seen at the end.
+
+        Without a resume point behind them, pages lead nowhere.
+        """
+        if self._source.page_bytes(self._page_tokens) > self._store.free_bytes:
+            return
+        known = live.length
+        if self._memory.kind.has_snapshots:
+            entry = match.last_entry()
+            known = entry.position if entry is not None else 0
+        pages = list(self._missing_pages(match, known - known % self._page_tokens))
+        if self._nbytes(pages) <= self._store.free_bytes:
+            self._keep_pages(tree, match, live, pages)
 
     def keep_all(self, tree: Trie, match: Match, live: Live) -> bool:
         """Everything up to the end of the live sequence, or as much of it as the budget allows. True if it was all."""
@@ -88,15 +97,14 @@ class Keeper:
             entry = self.keep_point(tree, match, live, end, is_mark=True)
             if entry is None:
                 return False
-        return self._keep_pages(tree, match, live, end, entry)
-
-    def _keep_pages(self, tree: Trie, match: Match, live: Live, end: int, entry: Entry | None) -> bool:
-        """Those that lead to `end`, at the cost of anything but `entry`."""
         # what goes to make room may have covered part of this path: then more is missing than before
-        while (nbytes := self._missing_bytes(match, end)) > self._store.free_bytes:
+        while (nbytes := self._nbytes(pages := list(self._missing_pages(match, end)))) > self._store.free_bytes:
             if not self._store.make_room(nbytes, [entry] if entry else []):
                 return False
-        return all(self._keep_page(tree, match, live, *missing) for missing in list(self._missing_pages(match, end)))
+        return self._keep_pages(tree, match, live, pages)
+
+    def _keep_pages(self, tree: Trie, match: Match, live: Live, pages: Sequence[Span]) -> bool:
+        return all(self._keep_page(tree, match, live, start, end) for start, end in pages)
 
     def _keep_page(self, tree: Trie, match: Match, live: Live, start: int, end: int) -> bool:
         page = self._source.put_page(self._source.page(live, start, end))
@@ -108,17 +116,21 @@ class Keeper:
         return True
 
     def _fits(self, match: Match, end: int) -> bool:
-        return self._missing_bytes(match, end) + self._path_bytes(match, end) <= self._store.budget_bytes
+        """It could be kept, if at the cost of everything else."""
+        missing = self._nbytes(self._missing_pages(match, end))
+        if missing + self._source.snapshot_bytes(end) <= self._store.free_bytes:
+            return True
+        return missing + self._path_bytes(match, end) <= self._store.budget_bytes
 
-    def _missing_bytes(self, match: Match, end: int) -> int:
-        return sum(self._source.page_bytes(stop - start) for start, stop in self._missing_pages(match, end))
+    def _nbytes(self, pages: Iterable[Span]) -> int:
+        return sum(self._source.page_bytes(end - start) for start, end in pages)
 
     def _path_bytes(self, match: Match, end: int) -> int:
         """What must stay for `end` to be a resume point."""
         covered = {stretch.stored for stretch in match.stretches() if stretch.start < end}
         return sum(stored.nbytes for stored in covered) + self._source.snapshot_bytes(end)
 
-    def _missing_pages(self, match: Match, end: int) -> Iterator[tuple[int, int]]:
+    def _missing_pages(self, match: Match, end: int) -> Iterator[Span]:
         """The uncovered parts of [0, end), cut at multiples of the page size."""
         if not self._memory.kind.has_pages:
             return

@@ -22,6 +22,7 @@ Column = npt.NDArray[np.float64]
 class Candidates:
     """What can be evicted now, as columns. `stamp` is what the policy gave the entry when it was last used."""
 
+    now: float
     position: Column
     saves: Column
     nbytes: Column
@@ -29,7 +30,6 @@ class Candidates:
     last_used: Column
     stamp: Column
     branches: Column
-    now: float
 
 
 class Policy(Protocol):

@@ -41,6 +41,7 @@ class Store:
         self._clock = clock
         self._released = released
         self._trees: dict[Entry, Trie] = {}
+        self._changed: set[Entry] = set()  # what they are worth is found out when somebody has to go
 
     @property
     def free_bytes(self) -> int:
@@ -77,7 +78,7 @@ class Store:
         entry.is_mark |= is_mark
         self.used_bytes += entry.nbytes - before
         tree.update_liveness(node)
-        self._describe_around(entry)
+        self._note_around(entry)
         return entry
 
     def add_page(self, tree: Trie, match: Match, page: Page) -> None:
@@ -95,7 +96,7 @@ class Store:
         else:
             self._released(page.data)
         if match.path and match.path[-1].entries:
-            self._describe(match.path[-1].entries[-1])
+            self._changed.add(match.path[-1].entries[-1])
 
     # --- using
 
@@ -118,13 +119,14 @@ class Store:
     def pin(self, entry: Entry, *, pinned: bool = True) -> None:
         """A pinned entry is never evicted, and neither are the pages that lead to it."""
         entry.is_pinned = pinned
-        self._describe(entry)
+        self._changed.add(entry)
 
     # --- taking out
 
     def make_room(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
         """Evicts until `nbytes` fit. False, with all that could go gone, if they cannot."""
         while self.used_bytes + nbytes > self.budget_bytes:
+            self._describe_changed()
             entry = self._ranking.lowest(self._clock(), spared) if nbytes <= self.budget_bytes else None
             if entry is None:
                 return False
@@ -136,15 +138,16 @@ class Store:
     def drop(self, entry: Entry) -> None:
         node, tree = entry.node, self._trees.pop(entry)
         index = _index(entry)
-        affected = [*_following(node, index), *([before] if (before := _before(entry)) else [])]
+        self._changed.update(_following(node, index))
+        if (before := _before(entry)) is not None:
+            self._changed.add(before)
+        self._changed.discard(entry)
         del node.entries[index]
         self._ranking.remove(entry)
         self.used_bytes -= entry.nbytes
         if entry.snapshot is not None:
             self._released(entry.snapshot.data)
         self.drop_useless_pages(tree, node)
-        for other in affected:
-            self._describe(other)
 
     def drop_useless_pages(self, tree: Trie, node: Node) -> None:
         """Pages at the end of a branch, behind its last entry, lead nowhere."""
@@ -158,10 +161,9 @@ class Store:
                 break
             at = at.parent
         if at is not None and at.entries:
-            self._describe(at.entries[-1])
+            self._changed.add(at.entries[-1])
         if at is not None and at.num_live_children == 1:
-            for only in _following(at, len(at.entries)):
-                self._describe(only)
+            self._changed.update(_following(at, len(at.entries)))
 
     def drop_page(self, tree: Trie, stored: StoredPage) -> None:
         """Its bytes are lost: what lies behind it waits for another page, or is evicted in time."""
@@ -179,11 +181,17 @@ class Store:
 
     # --- what an entry is worth
 
-    def _describe_around(self, entry: Entry) -> None:
-        before = _before(entry)
-        index = _index(entry)
-        for other in (entry, *([before] if before else []), *_following(entry.node, index)):
-            self._describe(other)
+    def _note_around(self, entry: Entry) -> None:
+        """An entry changes what those beside it are worth."""
+        self._changed.add(entry)
+        self._changed.update(_following(entry.node, _index(entry)))
+        if (before := _before(entry)) is not None:
+            self._changed.add(before)
+
+    def _describe_changed(self) -> None:
+        for entry in self._changed:
+            self._describe(entry)
+        self._changed.clear()
 
     def _describe(self, entry: Entry) -> None:
         before = _before(entry)

@@ -19,7 +19,9 @@ class Tier:
         self._clock = clock
 
     def tree(self, namespace: str) -> Trie:
-        return self.trees.setdefault(namespace, Trie())
+        if namespace not in self.trees:
+            self.trees[namespace] = Trie()
+        return self.trees[namespace]
 
     def match(self, namespace: str, tokens: Tokens) -> Match:
         return self.tree(namespace).match(tokens)

@@ -69,16 +69,14 @@ class Tiers:
 
     # --- while a turn goes on
 
-    def keep_point(self, live: Live, logits: Logits | None, *, is_mark: bool) -> None:
-        """A resume point where the sequence stands."""
+    def keep_point(self, live: Live, logits: Logits | None, *, is_mark: bool, with_pages: bool) -> None:
+        """A resume point where the sequence stands, and the pages behind it: so little is left to do at the end."""
         tree, match = self.ram.tree(live.namespace), self.ram.insert(live.namespace, live.tokens)
         self._keeper.keep_point(tree, match, live, live.length, logits, is_mark=is_mark)
         if is_mark and self.disk is not None:
             self.disk.keep_mark(live, match)
-
-    def keep_behind(self, live: Live) -> None:
-        """Pages of what was read, while the rest is being read: so little is left to do when the turn is over."""
-        self._keeper.keep_behind(self.ram.tree(live.namespace), self.ram.insert(live.namespace, live.tokens), live)
+        if with_pages:
+            self._keeper.keep_behind(tree, match, live)
 
     def hold_back(self, *, is_busy: bool) -> None:
         """Whether the engine works: then the disk's threads leave it the cores."""
