@@ -50,11 +50,13 @@ def ask(scheduler: Scheduler, tokens: Tokens, max_tokens: int = 8, namespace: st
 
 
 def run(scheduler: Scheduler) -> int:
-    """Steps until there is nothing to do; how many steps it took."""
+    """Steps until there is nothing to do, and sleeps while the disk reads; how many steps it took."""
     steps = 0
-    while scheduler.step() or scheduler.num_waiting:
+    while (worked := scheduler.step()) or scheduler.num_waiting:
         steps += 1
         assert steps < 100_000
+        if not worked:
+            scheduler.wait(1.0)
     return steps
 
 
