@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 Letter = Callable[[], None]
 
-_CLOSELY_SECONDS = 0.006
+_CLOSELY_SECONDS = 0.015  # a screen shows no more
 
 _write = C.PyDLL(None).write
 _write.argtypes, _write.restype = (C.c_int, C.c_char_p, C.c_size_t), C.c_ssize_t
