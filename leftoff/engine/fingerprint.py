@@ -1,4 +1,4 @@
-"""Names a model file by its content, so that state made by one model is never given to another.
+"""Names a model or a library by its content, so that state made by one is never given to another.
 
 Hashing tens of gigabytes takes seconds, so the answer is remembered beside the file's size, time and inode.
 """
@@ -22,7 +22,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leftoff"
 
 
-def model_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
+def file_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
     """A hash of the whole content, over all parts of a split model."""
     parts = model_parts(path)
     identity = json.dumps([_identity(part) for part in parts])

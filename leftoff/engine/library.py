@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blake3 import blake3
-
 from leftoff.engine import abi
 from leftoff.engine.errors import LibraryError
+from leftoff.engine.fingerprint import file_fingerprint
 from leftoff.engine.log import LogCapture
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ class Library:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Names the exact build: state saved by one is not loaded by another."""
-        return blake3(self.path.read_bytes(), max_threads=blake3.AUTO).hexdigest()
+        return file_fingerprint(self.path)
 
     @property
     def system_info(self) -> str:

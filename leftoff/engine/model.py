@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leftoff.engine import abi
 from leftoff.engine.errors import ModelError
-from leftoff.engine.fingerprint import model_fingerprint, model_parts
+from leftoff.engine.fingerprint import file_fingerprint, model_parts
 from leftoff.engine.gguf import MAGIC, doubled_token
 from leftoff.engine.library import Library, load_library
 from leftoff.engine.vocabulary import Vocabulary
@@ -38,7 +38,7 @@ class Model:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Names the content of the file."""
-        return model_fingerprint(self.path)
+        return file_fingerprint(self.path)
 
     @functools.cached_property
     def metadata(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
-from leftoff.engine.fingerprint import cache_folder, model_fingerprint, model_parts
+from leftoff.engine.fingerprint import cache_folder, file_fingerprint, model_parts
 
 CONTENT = b"GGUF" + np.random.default_rng(1).bytes(3_000_000)
 
@@ -27,52 +27,52 @@ def changed(content: bytes, place: int) -> bytes:
 
 
 def test_equal_content_has_one_name_and_other_content_another(tmp_path: Path, memory: Path) -> None:
-    original = model_fingerprint(model(tmp_path / "a.gguf"), memory)
+    original = file_fingerprint(model(tmp_path / "a.gguf"), memory)
     assert original == blake3(CONTENT).hexdigest()
-    assert model_fingerprint(model(tmp_path / "b.gguf"), memory) == original
+    assert file_fingerprint(model(tmp_path / "b.gguf"), memory) == original
     names = {original}
     for place in (0, len(CONTENT) // 2, len(CONTENT) - 1):
-        names.add(model_fingerprint(model(tmp_path / "c.gguf", changed(CONTENT, place)), memory / str(place)))
+        names.add(file_fingerprint(model(tmp_path / "c.gguf", changed(CONTENT, place)), memory / str(place)))
     assert len(names) == 4
 
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path, memory: Path) -> None:
     path = model(tmp_path / "a.gguf")
-    first = model_fingerprint(path, memory)
+    first = file_fingerprint(path, memory)
     replacement = model(tmp_path / "new.gguf", changed(CONTENT, 1_500_000))
     os.utime(replacement, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     replacement.replace(path)  # same name, size and time: the inode tells
-    assert model_fingerprint(path, memory) != first
+    assert file_fingerprint(path, memory) != first
 
 
 def test_a_file_that_was_written_over_is_read_again(tmp_path: Path, memory: Path) -> None:
     path = model(tmp_path / "a.gguf")
-    first, time = model_fingerprint(path, memory), path.stat().st_mtime_ns
+    first, time = file_fingerprint(path, memory), path.stat().st_mtime_ns
     model(path, changed(CONTENT, 1_500_000))
     os.utime(path, ns=(time, time + 1))
-    assert model_fingerprint(path, memory) != first
+    assert file_fingerprint(path, memory) != first
 
 
 def test_the_memory_goes_by_size_time_and_inode(tmp_path: Path, memory: Path) -> None:
     """A file written over in place with its time set back is believed to be the old one. Without memory it is not."""
     path = model(tmp_path / "a.gguf")
-    first, stat = model_fingerprint(path, memory), path.stat()
+    first, stat = file_fingerprint(path, memory), path.stat()
     model(path, changed(CONTENT, 1_500_000))
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert model_fingerprint(path, memory) == first
-    assert model_fingerprint(path, tmp_path / "fresh") != first
+    assert file_fingerprint(path, memory) == first
+    assert file_fingerprint(path, tmp_path / "fresh") != first
 
 
 def test_a_split_model_is_named_by_all_its_parts(tmp_path: Path, memory: Path) -> None:
     parts = [model(tmp_path / f"big-0000{part}-of-00003.gguf", bytes([part]) * 5000) for part in (1, 2, 3)]
-    first = model_fingerprint(parts[0], memory)
+    first = file_fingerprint(parts[0], memory)
     assert [*map(str, model_parts(parts[0]))] == [*map(str, parts)]
     assert first == blake3(b"".join(part.read_bytes() for part in parts)).hexdigest()
     model(parts[2], b"another ending")
-    assert model_fingerprint(parts[0], memory) != first
+    assert file_fingerprint(parts[0], memory) != first
     parts[1].unlink()
     with pytest.raises(FileNotFoundError, match="big-00002-of-00003"):
-        model_fingerprint(parts[0], memory)
+        file_fingerprint(parts[0], memory)
 
 
 @pytest.mark.parametrize("name", ["plain.gguf", "model-1-of-3.gguf", "x-00001-of-00002.bin"])
@@ -85,11 +85,11 @@ def test_other_names_stand_for_one_file(name: str) -> None:
 )
 def test_a_damaged_memory_costs_only_the_reading(tmp_path: Path, memory: Path, damage: bytes) -> None:
     path = model(tmp_path / "a.gguf")
-    first = model_fingerprint(path, memory)
+    first = file_fingerprint(path, memory)
     (file,) = memory.iterdir()
     intact = file.read_bytes()
     file.write_bytes(damage)
-    assert model_fingerprint(path, memory) == first
+    assert file_fingerprint(path, memory) == first
     assert intact.strip(b"{}") in file.read_bytes(), "and is whole again"
 
 
@@ -100,13 +100,13 @@ def test_a_memory_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     read_only.mkdir()
     read_only.chmod(0o500)
     for folder in (tmp_path / "file", tmp_path / "file" / "below", read_only):
-        assert model_fingerprint(path, folder) == blake3(CONTENT).hexdigest()
+        assert file_fingerprint(path, folder) == blake3(CONTENT).hexdigest()
     assert (tmp_path / "file").read_bytes() == b""
 
 
 def test_the_memory_does_not_grow_for_ever(tmp_path: Path, memory: Path) -> None:
     for number in range(300):
-        model_fingerprint(model(tmp_path / f"{number}.gguf", b"GGUF"), memory)
+        file_fingerprint(model(tmp_path / f"{number}.gguf", b"GGUF"), memory)
     (file,) = memory.iterdir()
     assert len(file.read_text()) < 300 * len(str(tmp_path)) + 300 * 150
     assert "299.gguf" in file.read_text()
@@ -117,7 +117,7 @@ def test_the_memory_lies_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     assert cache_folder() == tmp_path / "caches" / "leftoff"
     path = model(tmp_path / "a.gguf")
-    model_fingerprint(path)
+    file_fingerprint(path)
     assert [*cache_folder().iterdir()]
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
