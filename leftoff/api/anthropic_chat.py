@@ -27,8 +27,6 @@ class Conversation:
             self._add_words("system", _blocks(body.system), "system")
         for index, message in enumerate(body.messages):
             self._add(message, f"messages[{index}].content")
-        if self.messages[-1].role == "assistant":
-            raise bad_field("messages", "the last is the assistant's, and a begun reply cannot be continued: drop it")
 
     def _add(self, message: InputMessage, place: str) -> None:
         blocks = _blocks(message.content)

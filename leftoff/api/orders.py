@@ -12,6 +12,7 @@ from leftoff.api.openai_types import ChatRequest
 from leftoff.api.order import Conversation
 from leftoff.api.service import Order, Service
 from leftoff.api.tenant import namespace_of
+from leftoff.chat.begun import BegunReply
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.notes import Note
 from leftoff.chat.output.output import Output
@@ -33,6 +34,8 @@ async def read_chat(service: Service, request: Request, body: ChatFields) -> Cha
 async def chat_orders(service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()) -> list[Order]:
     """`notes` is what was done to the request on its way here, for the journal."""
     chat = await read_chat(service, request, body)
+    messages = body.plain_messages()
+    conversation = Conversation(chat.conversation, messages, body.offered_tools, body.template_options)
     wants_logprobs = body.logprobs or body.top_logprobs
     return await make_orders(
         service,
@@ -43,7 +46,7 @@ async def chat_orders(service: Service, request: Request, body: ChatRequest, not
         num_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
         notes=(*notes, *chat.notes),
         output=body.output(service.prompts.format),
-        conversation=Conversation(chat.conversation, body.plain_messages(), body.offered_tools, body.template_options),
+        conversation=conversation if not BegunReply.of(messages).words else None,  # half a reply is no reply
     )
 
 

@@ -1,10 +1,12 @@
 """Makes prompts: from messages by the model's template, or from plain text."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from leftoff.chat.begun import BegunReply
 from leftoff.chat.boundaries import Rendered, TextSpan, render_with_spans
 from leftoff.chat.output.choice import find_format, shown_tokens
 from leftoff.chat.probe import find_shape
@@ -51,8 +53,9 @@ class PromptMaker:
         rewrite: Callable[[Rendered], Rendered] = _as_it_is,
     ) -> Prompt:
         """`rewrite` may change the text before it becomes tokens."""
-        rendered = self.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options)
-        rendered = rewrite(rendered)
+        rendered = self.render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options, rewrite=rewrite
+        )
         return self._prompt(rendered.text, rendered.spans)
 
     def from_text(self, text: str) -> Prompt:
@@ -65,8 +68,20 @@ class PromptMaker:
         tools: Sequence[ToolDict] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
+        rewrite: Callable[[Rendered], Rendered] = _as_it_is,
     ) -> Rendered:
-        """The text of the prompt, as the model will read it."""
+        """The text of the prompt, as the model will read it. What was begun of the reply is not rewritten."""
+        begun = BegunReply.of(messages) if add_generation_prompt else BegunReply(messages)
+        rendered = rewrite(self._render(begun.messages, tools, add_generation_prompt, begun.options(options)))
+        return replace(rendered, text=rendered.text + begun.words)
+
+    def _render(
+        self,
+        messages: Sequence[MessageDict],
+        tools: Sequence[ToolDict] | None,
+        add_generation_prompt: bool,
+        options: Mapping[str, Any] | None,
+    ) -> Rendered:
         shaped_tools = self.shape.tools(tools)
 
         def render(some: Sequence[MessageDict], generation_prompt: bool) -> str:
