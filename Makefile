@@ -47,8 +47,9 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies and the se
 	@$(BIN)/python -m bench.restart
 	@$(BIN)/python -m bench.server leftoff/models/leftoff-tiny-q8_0.gguf
 
-proofs: $(DEV) ## the slow proofs: 200 kills, ten minutes of soak, 500 schemas
+proofs: $(DEV) ## the slow proofs: 200 kills of the shelf and of the server, ten minutes of soak, 500 schemas
 	@$(BIN)/python -m tests.disk.kill_loop 200
+	@$(BIN)/python -m tests.disk.kill_server 200
 	@$(BIN)/python -m tests.soak --minutes 10
 	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_random_schemas.py
 

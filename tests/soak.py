@@ -2,40 +2,44 @@
 
     python -m tests.soak --minutes 10
 
-Ends with exit code 1 if memory or open files grow, if a budget is broken, if the trees contradict themselves, or if a
-file on disk does not verify.
+The server is a process of its own. For two thirds of the time it is one and the same; then it is started again and
+again on what it left on disk. Ends with exit code 1 if memory or open files grow from one look to the next within a
+life, or from one life to the next at the same point; if a budget is broken, if the trees contradict themselves, or if
+a file on disk does not verify.
 """
 
 import argparse
 import gc
-import json
+import multiprocessing
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import httpx
-import numpy as np
 
 from leftoff.api.server import serving
 from leftoff.api.service import Service
 from leftoff.config import MIB, Settings
 from leftoff.disk.verify import verify
-from tests.api.wire import Texts, says
+from tests.api.crowd import Talker, connected
+from tests.api.wire import Texts
 from tests.factory import model_path
 
-NUM_CONVERSATIONS = 40
 NUM_CLIENTS = 6
+NUM_CONVERSATIONS = 7  # of each
 RAM_MIB, DISK_MIB = 4, 8
 GROWTH = 1.05
+_LOOKS, _BETWEEN_LOOKS_S = 10, 0.05
 
 
-@dataclass
+@dataclass(frozen=True)
 class Level:
     """What must not grow."""
 
@@ -43,10 +47,36 @@ class Level:
     num_files: int
 
     @classmethod
-    def now(cls) -> "Level":
-        gc.collect()
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return cls(pages * os.sysconf("SC_PAGE_SIZE"), len(list(Path("/proc/self/fd").iterdir())))
+    def of(cls, pid: int) -> "Level":
+        process = Path("/proc", str(pid))
+        pages = int((process / "statm").read_text().split()[1])
+        return cls(pages * os.sysconf("SC_PAGE_SIZE"), len(list((process / "fd").iterdir())))
+
+    @classmethod
+    def at_rest(cls, pid: int) -> "Level":
+        """The connections of clients that left take a moment to be closed."""
+        looks = []
+        for _ in range(_LOOKS):
+            looks.append(cls.of(pid))
+            time.sleep(_BETWEEN_LOOKS_S)
+        return cls(looks[-1].rss_bytes, min(look.num_files for look in looks))
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server in a process of its own, and the way to ask it whether all is well."""
+
+    url: str
+    pid: int
+    pipe: Connection
+
+    def check(self) -> Level:
+        self.pipe.send(True)
+        try:
+            self.pipe.recv()
+        except EOFError:
+            raise AssertionError("the server has ended, see above") from None
+        return Level.at_rest(self.pid)
 
 
 @dataclass
@@ -54,100 +84,97 @@ class Soak:
     seconds: float
     folder: Path
     seed: int = 0
-    requests_per_life: int = 120  # of one server, until it is started again
+    requests_per_look: int = 240
     num_requests: int = 0
     num_left: int = 0
     num_reused: int = 0
-    levels: list[Level] = field(default_factory=list)
+    life: list[Level] = field(default_factory=list)  # of one long life, look by look
+    starts: list[Level] = field(default_factory=list)  # of short ones, each at its first look
 
     def run(self) -> None:
-        self._rng = np.random.default_rng(self.seed)
-        self._texts = Texts(self.seed)
-        self._header = says("system", self._texts.text(150))
-        self._talks = [[self._header] for _ in range(NUM_CONVERSATIONS)]
-        end = time.monotonic() + self.seconds
-        while time.monotonic() < end:
-            with self._server() as (service, url):
-                self._live(url)
-                service.worker.call(service.cache.check_integrity).result()
-                service.worker.call(lambda: self._check_budgets(service)).result()
-            self.levels.append(Level.now())
+        header = Texts(self.seed).text(150)
+        seeds = range(100 * self.seed, 100 * self.seed + NUM_CLIENTS)
+        self._talkers = [Talker(seed, header, NUM_CONVERSATIONS) for seed in seeds]
+        began = time.monotonic()
+        with self._server() as running:
+            while len(self.life) < 3 or time.monotonic() - began < 2 / 3 * self.seconds:
+                self.life.append(self._look(running))
+        while len(self.starts) < 2 or time.monotonic() - began < self.seconds:
+            with self._server() as running:
+                self.starts.append(self._look(running))
 
     @contextmanager
-    def _server(self) -> Iterator[tuple[Service, str]]:
-        settings = Settings(
-            model=str(model_path("qwen35")),
-            ctx=4096,
-            threads=1,
-            slots=3,
-            ram=RAM_MIB,
-            disk=DISK_MIB,
-            cache_dir=str(self.folder),
-        )
-        with Service(settings) as service, serving(service) as url:
-            yield service, url
+    def _server(self) -> Iterator[Running]:
+        spawn = multiprocessing.get_context("spawn")
+        here, there = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(self.folder, there), daemon=True)
+        process.start()
+        there.close()
+        assert process.pid is not None
+        try:
+            yield Running(here.recv(), process.pid, here)
+            here.send(False)
+            process.join(60)
+            assert process.exitcode == 0, f"the server ended with {process.exitcode}"
+        finally:
+            process.kill()
 
-    def _live(self, url: str) -> None:
-        with httpx.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(NUM_CLIENTS) as clients:
-            rounds = self.requests_per_life // NUM_CLIENTS
-            for _ in range(rounds):
-                chosen = self._rng.choice(NUM_CONVERSATIONS, NUM_CLIENTS, replace=False)
-                leaves = self._rng.random(NUM_CLIENTS) < 0.2
-                for index in chosen:
-                    self._go_on(int(index))
-                list(
-                    clients.map(
-                        lambda it: self._ask(http, self._talks[int(it[0])], bool(it[1])),
-                        zip(chosen, leaves, strict=True),
-                    )
-                )
+    def _look(self, running: Running) -> Level:
+        with connected(running.url) as http, ThreadPoolExecutor(NUM_CLIENTS) as clients:
+            list(clients.map(lambda talker: self._talk(http, talker), self._talkers))
+        return running.check()
 
-    def _go_on(self, index: int) -> None:
-        """The next message; sometimes an edit of an old one, sometimes a new conversation."""
-        talk = self._talks[index]
-        what = self._rng.random()
-        if len(talk) > 16 or what < 0.1:
-            talk = [self._header]
-        elif what < 0.25 and len(talk) > 3:
-            talk = talk[: 2 * int(self._rng.integers(1, len(talk) // 2 + 1)) - 1]
-        self._talks[index] = [*talk, says("user", self._texts.text(5, 60))]
-
-    def _ask(self, http: httpx.Client, talk: list[dict[str, object]], leaves: bool) -> None:
-        body = {"messages": talk, "max_tokens": 12, "stream": True}
-        words: list[str] = []
-        with http.stream("POST", "/v1/chat/completions", json=body) as reply:
-            assert reply.status_code == 200, reply.read()
-            for line in filter(lambda line: line.startswith("data: {"), reply.iter_lines()):
-                chunk = json.loads(line.removeprefix("data: "))
-                assert "error" not in chunk, chunk
-                words += [choice["delta"].get("content") or "" for choice in chunk["choices"]]
-                self.num_reused += chunk.get("timings", {}).get("cache_n", 0)
-                if leaves and len(words) > 3:
-                    self.num_left += 1
-                    break
-        self.num_requests += 1
-        talk.append(says("assistant", "".join(words)))
-
-    def _check_budgets(self, service: Service) -> None:
-        """On the engine's thread, so that nothing is put meanwhile."""
-        assert service.cache.disk is not None
-        assert service.cache.disk.shelf.flush(30.0)
-        for tier in service.cache.tiers:
-            assert tier.store.used_bytes <= tier.store.budget_bytes, f"{tier.store.name} is over its budget"
-        on_disk = sum(path.stat().st_size for path in self.folder.rglob("blobs/*/*") if path.is_file())
-        assert on_disk <= DISK_MIB * MIB, f"{on_disk} bytes of files"
+    def _talk(self, http: httpx.Client, talker: Talker) -> None:
+        for _ in range(self.requests_per_look // NUM_CLIENTS):
+            told = talker.ask(http, talker.choose())
+            assert told.cut_by is None, told.cut_by
+            self.num_requests += 1
+            self.num_left += told.is_left
+            self.num_reused += told.answer.cached
 
     def problems(self) -> list[str]:
-        settled = self.levels[len(self.levels) // 3]
-        last = self.levels[-1]
-        found = []
-        if last.rss_bytes > GROWTH * settled.rss_bytes:
-            found.append(f"memory grew from {settled.rss_bytes >> 20} to {last.rss_bytes >> 20} MiB")
-        if last.num_files > settled.num_files:
-            found.append(f"open files grew from {settled.num_files} to {last.num_files}")
+        found = [*_growth(self.life[len(self.life) // 3 :], "of one life"), *_growth(self.starts, "after a start")]
         for folder in (self.folder / "v1").iterdir():
             found += [f"{folder}: {bad}" for bad in verify(folder).faults]
         return found
+
+
+def _serve(folder: Path, pipe: Connection) -> None:
+    """The other process: serves until it is told to end, and checks itself when it is asked to."""
+    settings = Settings(
+        model=str(model_path("qwen35")),
+        ctx=4096,
+        threads=1,
+        slots=3,
+        ram=RAM_MIB,
+        disk=DISK_MIB,
+        cache_dir=str(folder),
+    )
+    with Service(settings) as service, serving(service) as url:
+        pipe.send(url)
+        while pipe.recv():
+            service.worker.call(lambda: _check(service, folder)).result()
+            gc.collect()
+            pipe.send(True)
+
+
+def _check(service: Service, folder: Path) -> None:
+    """On the engine's thread, so that nothing is put meanwhile."""
+    service.cache.check_integrity()
+    assert service.cache.disk is not None
+    assert service.cache.disk.shelf.flush(30.0)
+    for tier in service.cache.tiers:
+        assert tier.store.used_bytes <= tier.store.budget_bytes, f"{tier.store.name} is over its budget"
+    on_disk = sum(path.stat().st_size for path in folder.rglob("blobs/*/*") if path.is_file())
+    assert on_disk <= DISK_MIB * MIB, f"{on_disk} bytes of files"
+
+
+def _growth(levels: Sequence[Level], when: str) -> Iterator[str]:
+    first, last = levels[0], levels[-1]
+    if last.rss_bytes > GROWTH * first.rss_bytes:
+        yield f"memory {when} grew from {first.rss_bytes >> 20} to {last.rss_bytes >> 20} MiB"
+    if last.num_files > first.num_files:
+        yield f"open files {when} grew from {first.num_files} to {last.num_files}"
 
 
 def main() -> int:
@@ -158,9 +185,10 @@ def main() -> int:
         soak = Soak(60 * args.minutes, Path(folder))
         soak.run()
         problems = soak.problems()
-    print(f"{soak.num_requests} requests, {soak.num_left} left early, {len(soak.levels)} servers one after the other")
-    print("memory, MiB: ", *(level.rss_bytes >> 20 for level in soak.levels))
-    print("open files:  ", *(level.num_files for level in soak.levels))
+    print(f"{soak.num_requests} requests, {soak.num_left} left early; looked every {soak.requests_per_look}")
+    for name, levels in (("one life", soak.life), ("each start", soak.starts)):
+        print(f"memory of {name}, MiB:", *(f"{level.rss_bytes / MIB:.1f}" for level in levels))
+        print(f"open files of {name}:", *(level.num_files for level in levels))
     for problem in problems:
         print(problem)
     return bool(problems)

@@ -44,7 +44,8 @@ class Keeper:
         logits_bytes = logits.nbytes if logits is not None else 0
         wants_snapshot = self._memory.kind.has_snapshots and (known is None or known.snapshot is None)
         estimate = self._source.snapshot_bytes(position) if wants_snapshot else 0
-        if not self._store.make_room(estimate + logits_bytes):
+        # it must not make room for its own logits: what is left would be a resume point without a snapshot
+        if not self._store.make_room(estimate + logits_bytes, [known] if known else []):
             return None
         snapshot = self._put_snapshot(live, position, logits_bytes) if wants_snapshot else None
         if wants_snapshot and snapshot is None:

@@ -117,7 +117,8 @@ class Index:
                 f"file:{quote(str(path))}?{how}", uri=True, timeout=_BUSY_S, isolation_level=None
             )
             with suppress(sqlite3.OperationalError), _closed_on_error(connection), damage_is_named():
-                _check_format(connection, path)
+                if _check_format(connection, path):
+                    raise FileNotFoundError(f"{path} is empty: whoever made it was stopped at once")
                 return cls(connection)
         raise PermissionError(f"{path} cannot be read")
 

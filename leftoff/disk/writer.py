@@ -1,4 +1,6 @@
-"""Writes behind: one thread that owns a model's folder and does what is queued, in order.
+"""Writes behind: one thread that owns a model's folder and does what is queued: removals first, they make the room.
+
+What is removed before it was written never is: a disk that is slower than its tier evicts holds nothing up in memory.
 
 While the engine works, the thread hardly does: it would take a core from it. Then it writes a batch now and then.
 
@@ -9,9 +11,8 @@ taken, until opening the folder again works. Then the folder is made to hold wha
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leftoff.core import Tokens
 from leftoff.disk.errors import DamagedIndexError
@@ -40,8 +41,15 @@ class Put:
 
 
 @dataclass(frozen=True)
-class Remove:
-    name: str
+class Batch:
+    """What is done at once. A name in both lists was written before, and is to be written anew."""
+
+    removals: list[str] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(put.nbytes for put in self.puts)
 
 
 class Writer:
@@ -52,7 +60,8 @@ class Writer:
         self._ledger = ledger
         self._queue_bytes = queue_bytes
         self._retry_s = retry_s
-        self._queue: deque[Put | Remove] = deque()
+        self._puts: dict[str, Put] = {}  # by name, the first to be written first
+        self._removals: dict[str, None] = {}  # names, as an ordered set
         self._waiting_bytes = 0  # of the queue, and of what is being written
         self._usages: dict[str, Usage] = {}
         self._changed = threading.Condition()
@@ -84,12 +93,19 @@ class Writer:
             if self._is_paused or self._is_stopped:
                 self._ledger.lose([entry])
                 return
+            self._puts[entry.name] = Put(entry, tokens)
             self._waiting_bytes += entry.blob.file_bytes
-            self._add([Put(entry, tokens)])
+            self._tell()
 
     def remove(self, names: Sequence[str]) -> None:
         with self._changed:
-            self._add([Remove(name) for name in names])
+            for name in names:
+                put = self._puts.pop(name, None)
+                if put is None:
+                    self._removals[name] = None
+                else:
+                    self._waiting_bytes -= put.nbytes
+            self._tell()
 
     def hold_back(self, *, is_busy: bool) -> None:
         if is_busy == self._is_held_back:
@@ -135,14 +151,13 @@ class Writer:
                 self._end(batch)
         self._leave()
 
-    def _work(self, batch: Sequence[Put | Remove]) -> None:
+    def _work(self, batch: Batch) -> None:
         if self._is_paused:
             self._resume()
-        puts = [work for work in batch if isinstance(work, Put) and self._ledger.holds(work.entry)]
-        removals = [work.name for work in batch if isinstance(work, Remove)]
-        if removals:
-            self._folder.remove(removals)
-            self._num_removed += len(removals)
+        if batch.removals:
+            self._folder.remove(batch.removals)
+            self._num_removed += len(batch.removals)
+        puts = [put for put in batch.puts if self._ledger.holds(put.entry)]
         if puts:
             self._write(puts)
         if time.monotonic() >= self._next_chores:
@@ -166,15 +181,16 @@ class Writer:
             self._num_removed = 0
             self._folder.index.drop_unreachable_runs()
 
-    def _pause(self, problem: Exception, batch: Sequence[Put | Remove] = ()) -> None:
+    def _pause(self, problem: Exception, batch: Batch | None = None) -> None:
+        batch = batch or Batch()
         self._is_damaged |= isinstance(problem, DamagedIndexError)
-        self._needed_bytes = min(_BATCH_BYTES, sum(work.nbytes for work in batch if isinstance(work, Put)))
+        self._needed_bytes = min(_BATCH_BYTES, batch.nbytes)
         self._folder.close_index()
         with self._changed:
             self._is_paused = True
-            self._ledger.lose([work.entry for work in (*batch, *self._queue) if isinstance(work, Put)])
-            self._queue = deque(work for work in self._queue if isinstance(work, Remove))
-            self._waiting_bytes = sum(work.nbytes for work in batch if isinstance(work, Put))
+            self._ledger.lose([put.entry for put in (*batch.puts, *self._puts.values())])
+            self._puts.clear()
+            self._waiting_bytes = batch.nbytes
         self._say(problem)
 
     def _say(self, problem: Exception) -> None:
@@ -194,43 +210,37 @@ class Writer:
         with self._changed:
             self._is_paused = False
 
-    def _next_batch(self) -> list[Put | Remove] | None:
-        """Works of one kind: what was removed before something was put is gone before the other is written.
-
-        What there is after a while, also if it is held back, or nothing; None at the end.
-        """
+    def _next_batch(self) -> Batch | None:
+        """What there is after a while, also if it is held back, or nothing; None at the end."""
         with self._changed:
             self._wait_for_a_lull()
             if self._is_stopped:
                 return None
-            batch: list[Put | Remove] = []
-            nbytes = 0
-            while self._queue and len(batch) < _BATCH_ITEMS and nbytes < _BATCH_BYTES:
-                if batch and type(batch[0]) is not type(self._queue[0]):
-                    break
-                work = self._queue.popleft()
-                nbytes += work.nbytes if isinstance(work, Put) else 0
-                batch.append(work)
+            batch = Batch([*self._removals], self._first_puts())
+            self._removals.clear()
             self._is_busy = True
             return batch
+
+    def _first_puts(self) -> list[Put]:
+        puts: list[Put] = []
+        nbytes = 0
+        while self._puts and len(puts) < _BATCH_ITEMS and nbytes < _BATCH_BYTES:
+            puts.append(self._puts.pop(next(iter(self._puts))))
+            nbytes += puts[-1].nbytes
+        return puts
 
     def _wait_for_a_lull(self) -> None:
         """Until there is work and the engine has rested a moment, or a while has passed."""
         deadline = time.monotonic() + self._retry_s
         while (left := deadline - time.monotonic()) > 0:
             self._changed.wait_for(lambda: self._is_stopped or self._is_due(), left)
-            if self._is_stopped or self._is_pressing():
-                return
-            if not self._changed.wait_for(
-                lambda: self._is_stopped or self._is_pressing() or self._is_held_back, _LULL_S
-            ):
+            if self._is_pressing() or not self._changed.wait_for(self._lull_is_over, _LULL_S):
                 return
 
     def _lull_is_over(self) -> bool:
         return self._is_held_back or self._is_pressing()
 
-    def _add(self, works: Sequence[Put | Remove]) -> None:
-        self._queue.extend(works)
+    def _tell(self) -> None:
         if self._is_due():
             self._changed.notify_all()
 
@@ -242,11 +252,11 @@ class Writer:
         return self._is_stopped or self._num_flushing > 0 or self._waiting_bytes >= self._queue_bytes // 2
 
     def _has_work(self) -> bool:
-        return bool(self._queue) and not self._is_paused
+        return bool(self._puts or self._removals) and not self._is_paused
 
-    def _end(self, batch: Sequence[Put | Remove]) -> None:
+    def _end(self, batch: Batch) -> None:
         with self._changed:
-            self._waiting_bytes -= sum(work.nbytes for work in batch if isinstance(work, Put))
+            self._waiting_bytes -= batch.nbytes
             self._is_busy = False
             self._changed.notify_all()
 

@@ -1,4 +1,8 @@
-"""People who talk to one server: their conversations grow, are edited, begin anew, and are left in the middle."""
+"""People who talk to one server: their conversations grow, are edited, begin anew, and are left in the middle.
+
+What they say comes from a script with an end, and they say it again and again: what a server remembers of texts and
+replies is full after a while, and what grows from then on is a leak.
+"""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +14,55 @@ import numpy as np
 
 from tests.api.wire import Answer, MessageDict, Texts, says
 
-_MOST_MESSAGES = 16
-_REPLY_TOKENS = 12
-_NEW, _EDIT, _LEAVE = 0.1, 0.15, 0.2  # how often
+_NUM_QUESTIONS = 8
+_QUESTION_TOKENS = (5, 60)
+_REPLY_TOKENS, _SOON = 12, 3
+_ANEW, _EDITED, _LEFT = 0.05, 0.15, 0.2  # how often
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    is_left: bool  # before the reply is complete
+
+
+class Conversation:
+    """Two lines of questions with a common beginning. An edit leads from one to the other."""
+
+    def __init__(self, header: str, texts: Texts, rng: np.random.Generator) -> None:
+        self._header = says("system", header)
+        self._fork = int(rng.integers(1, _NUM_QUESTIONS))
+        first, second = ([_question(texts, rng) for _ in range(_NUM_QUESTIONS)] for _ in range(2))
+        self._lines = (first, [*first[: self._fork], *second[self._fork :]])
+        self.begin()
+
+    def begin(self) -> None:
+        self._line = 0
+        self._told = [self._header]
+
+    def edit(self) -> None:
+        if self._turn > self._fork:
+            self._line = 1 - self._line
+            self._told = self._told[: 1 + 2 * self._fork]
+
+    def replied(self, text: str) -> None:
+        """Nothing is as if it had not been asked."""
+        if text:
+            self._told = [*self.messages, says("assistant", text)]
+        if self._turn == _NUM_QUESTIONS:
+            self.begin()
+
+    @property
+    def question(self) -> Question:
+        return self._lines[self._line][self._turn]
+
+    @property
+    def messages(self) -> list[MessageDict]:
+        return [*self._told, says("user", self.question.text)]
+
+    @property
+    def _turn(self) -> int:
+        return len(self._told) // 2
 
 
 @dataclass(frozen=True)
@@ -21,50 +71,54 @@ class Told:
 
     messages: list[MessageDict]
     answer: Answer
-    is_left: bool = False  # by the client
-    is_cut: bool = False  # by the server
+    is_left: bool  # by the client
+    cut_by: httpx.TransportError | None  # the server is gone
 
 
 class Talker:
-    """Has some conversations, and goes on with one at a time. All of them begin with the same header."""
+    """Has some conversations, and goes on with one at a time. Everything is asked for greedily."""
 
     def __init__(self, seed: int, header: str, num_conversations: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._texts = Texts(seed)
-        self._header = says("system", header)
-        self._talks = [[self._header] for _ in range(num_conversations)]
-        self._index = 0
+        texts = Texts(seed)
+        self._conversations = [Conversation(header, texts, self._rng) for _ in range(num_conversations)]
 
-    def next_messages(self) -> list[MessageDict]:
-        """Of another conversation: its next question, often; an edit of an old one, or a new beginning, sometimes."""
-        self._index = int(self._rng.integers(len(self._talks)))
-        talk = self._talks[self._index]
+    def choose(self) -> Conversation:
+        conversation = self._conversations[int(self._rng.integers(len(self._conversations)))]
         what = self._rng.random()
-        if len(talk) > _MOST_MESSAGES or what < _NEW:
-            talk = [self._header]
-        elif what < _NEW + _EDIT and len(talk) > 1:
-            talk = talk[: 2 * int(self._rng.integers(1, len(talk) // 2 + 1)) - 1]
-        return [*talk, says("user", self._texts.text(5, 60))]
+        if what < _ANEW:
+            conversation.begin()
+        elif what < _ANEW + _EDITED:
+            conversation.edit()
+        return conversation
 
-    def ask(self, http: httpx.Client, messages: list[MessageDict]) -> Told:
-        """Greedily. The conversation goes on with what has come, whoever left."""
-        leaves_after = 3 if self._rng.random() < _LEAVE else _REPLY_TOKENS
+    def ask(self, http: httpx.Client, conversation: Conversation) -> Told:
+        """The conversation goes on with what has come, whoever left."""
+        messages, is_left = conversation.messages, conversation.question.is_left
         body = {"messages": messages, "max_tokens": _REPLY_TOKENS, "temperature": 0, "stream": True, "logprobs": True}
         pieces: list[dict[str, Any]] = []
-        is_left = is_cut = False
+        cut_by = None
         try:
             with http.stream("POST", "/v1/chat/completions", json=body) as reply:
                 assert reply.status_code == 200, reply.read()
                 for piece in _pieces(reply):
                     pieces.append(piece)
-                    is_left = len(_tokens(pieces)) > leaves_after
-                    if is_left:
+                    if is_left and len(_places(pieces)) >= _SOON:
                         break
-        except httpx.TransportError:
-            is_cut = True
+        except httpx.TransportError as error:
+            cut_by = error
         answer = _answer(pieces)
-        self._talks[self._index] = [*messages, says("assistant", answer.text)] if answer.text else messages[:-1]
-        return Told(messages, answer, is_left, is_cut)
+        conversation.replied(answer.text)
+        return Told(messages, answer, is_left, cut_by)
+
+
+def connected(url: str) -> httpx.Client:
+    """A new connection for every request: one that was idle may be closed by the server just when it is used again."""
+    return httpx.Client(base_url=url, timeout=600, limits=httpx.Limits(max_keepalive_connections=0))
+
+
+def _question(texts: Texts, rng: np.random.Generator) -> Question:
+    return Question(texts.text(*_QUESTION_TOKENS), bool(rng.random() < _LEFT))
 
 
 def _pieces(reply: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -74,13 +128,16 @@ def _pieces(reply: httpx.Response) -> Iterator[dict[str, Any]]:
         yield piece
 
 
-def _tokens(pieces: list[dict[str, Any]]) -> tuple[int, ...]:
-    places = [choice.get("logprobs") or {"content": []} for piece in pieces for choice in piece["choices"]]
-    return tuple(token["id"] for place in places for token in place["content"])
+def _places(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each token, with its chance."""
+    known = [choice["logprobs"] for piece in pieces for choice in piece["choices"] if choice.get("logprobs")]
+    return [place for logprobs in known for place in logprobs["content"]]
 
 
 def _answer(pieces: list[dict[str, Any]]) -> Answer:
     words = [choice["delta"].get("content") or "" for piece in pieces for choice in piece["choices"]]
     timings = next((piece["timings"] for piece in pieces if "timings" in piece), {"cache_n": 0, "prompt_n": 0})
-    tokens, cached, computed = _tokens(pieces), timings["cache_n"], timings["prompt_n"]
-    return Answer("".join(words), cached + computed, len(tokens), cached, computed, 0.0, tokens)
+    cached, computed, places = timings["cache_n"], timings["prompt_n"], _places(pieces)
+    tokens = tuple(place["id"] for place in places)
+    chances = tuple({place["id"]: place["logprob"]} for place in places)
+    return Answer("".join(words), cached + computed, len(tokens), cached, computed, 0.0, tokens, chances)

@@ -164,3 +164,18 @@ def test_a_snapshot_that_is_there_is_not_taken_again_but_gains_logits() -> None:
     assert entry.snapshot is taken
     assert bench.store.used_bytes == SNAPSHOT_BYTES + 20
     assert bench.keeper.keep_point(bench.tree, match, live, live.length) is entry
+
+
+@pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
+def test_a_resume_point_does_not_make_room_for_its_own_logits(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    tokens = run((1, 41))
+    live = bench.read(tokens, snapshots=(40,))
+    bench.read(run((2, 41)), seq=1, snapshots=(40,))
+    bench.store.budget_bytes = bench.store.used_bytes
+    logits = np.zeros(4, np.float32)
+    entry = bench.keeper.keep_point(bench.tree, bench.tree.match(tokens), live, 40, logits)
+    assert entry is not None
+    assert entry.logits is logits
+    assert entry.snapshot is not None
+    assert bench.store.num_entries == 1

@@ -229,3 +229,17 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
                     read(shelf, record_of(item))
             written(shelf, [page(0, 100), snapshot(100)], path_of(100))
     assert num_open() == before
+
+
+def test_what_is_removed_before_it_was_written_never_is(tmp_path: Path) -> None:
+    """Else a tier that evicts faster than the disk writes would fill the memory with what nobody wants."""
+    shelf = FileShelf.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0)
+    shelf.hold_back(is_busy=True)
+    tokens, lent_bytes = path_of(1000), ARENA.lent_bytes
+    kept = put(shelf, page(0, 500), tokens)
+    for position in range(501, 1000):
+        shelf.remove(put(shelf, snapshot(position), tokens))
+    assert ARENA.lent_bytes - lent_bytes < 3 * 5000, "of the one that stays"
+    assert shelf.flush(WAIT_S)
+    assert [file.name for file in blob_files(tmp_path)] == [kept.name]
+    shelf.close(WAIT_S)

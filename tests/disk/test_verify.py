@@ -61,3 +61,10 @@ def test_a_folder_is_never_taken_for_that_of_a_model_whose_name_begins_alike(tmp
         FileShelf.open(tmp_path, FINGERPRINT[:16] + "cd" * 24, ARENA)
     with shelf_in(tmp_path) as shelf:
         assert len(recalled(shelf)) == 1
+
+
+def test_an_index_that_was_only_just_made_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "index.sqlite").touch()
+    findings = verify(tmp_path)
+    assert findings.faults == []
+    assert "is empty" in findings.note
