@@ -89,9 +89,9 @@ class Cache:
             self._snapshot(turn)
         return turn
 
-    def preview(self, prompt: Prompt, namespace: str = "") -> int:
-        """Where the prompt would resume if it began now. Changes nothing."""
-        return self._best(prompt.tokens, namespace)[1].resume
+    def preview(self, prompt: Prompt, namespace: str = "") -> Way:
+        """How the prompt would resume if it began now. Changes nothing."""
+        return self._best(prompt.tokens, namespace)[1]
 
     def fetch(self, prompt: Prompt, namespace: str = "") -> Fetch | None:
         """Begins to bring what the prompt needs from disk, while others run on. None if it needs nothing from there."""

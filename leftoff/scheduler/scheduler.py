@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetch
+from leftoff.cache.plan import Way
 from leftoff.cache.trie import common_prefix
 from leftoff.core import Logits
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
@@ -38,6 +39,7 @@ class Limits:
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
     worth_reading_ahead: int = 4  # tokens
+    worth_going_on: int = 16  # ahead, in a slot that stands there: fewer are read as quickly with the next prompt
     queue: int = 512
 
 
@@ -156,7 +158,7 @@ class Scheduler:
             common = common_prefix(run.turn.prompt.tokens.tobytes(), request.prompt.tokens.tobytes())
             enough = 1 if request in self._held else self.limits.worth_waiting_tokens
             # the plan is asked last: it is the dear part, and this is asked at every step
-            if common - run.turn.position >= enough and common - self._resume(request) >= enough:
+            if common - run.turn.position >= enough and common - self._way(request).resume >= enough:
                 run.turn.add_stop(common)
                 self._held.add(request)
                 return True
@@ -175,11 +177,13 @@ class Scheduler:
         fetch = self._fetches.get(request)
         return fetch is not None and not fetch.is_done
 
-    def _resume(self, request: Request) -> int:
+    def _way(self, request: Request) -> Way:
         return self.cache.preview(request.prompt, request.namespace)
 
     def _start_ahead(self, request: Request) -> None:
-        if request.prompt.length - self._resume(request) < self.limits.worth_reading_ahead:
+        way = self._way(request)
+        enough = self.limits.worth_going_on if way.goes_on else self.limits.worth_reading_ahead
+        if request.prompt.length - way.resume < enough:
             self._report_end(request, Finish.CANCELLED, None)
             return
         with self._changed:
