@@ -17,7 +17,7 @@ _BIASES = np.where(_ALLOWED, 0, -np.inf).astype(np.float32).view(_EIGHT)
 
 
 # Waking a thread, and waiting for it where cores are scarce, costs about as much. Small vocabularies stay below it.
-_HANDING_OVER_SECONDS = 100e-6
+_HANDING_OVER_SECONDS = 300e-6
 _FORGETTING = 0.9
 
 
