@@ -76,6 +76,8 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "dry_base": (1.0, 1e6),
     "mirostat_tau": (0.0, 1e6),
     "mirostat_eta": (0.0, 1e6),
+    "adaptive_target": (-1e6, 1.0),
+    "adaptive_decay": (0.0, 0.99),
 }
 _WHOLE_LIMITS = {
     "top_k": (-1, _MOST),
@@ -115,6 +117,8 @@ class Sampling:
     mirostat: int = 0
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
+    adaptive_target: float = -1.0  # the chance that chosen tokens shall have on average; below 0: off
+    adaptive_decay: float = 0.9
     logit_bias: tuple[tuple[int, float], ...] = ()
     samplers: tuple[str, ...] = SAMPLERS
     seed: int | None = None
@@ -150,6 +154,10 @@ class Sampling:
     def takes_the_likeliest(self) -> bool:
         """Whether it is simply the token with the highest logit."""
         return self.is_greedy and not self.has_penalties and not self.logit_bias
+
+    @property
+    def is_adaptive(self) -> bool:
+        return self.adaptive_target >= 0.0
 
     @property
     def has_xtc(self) -> bool:

@@ -59,6 +59,8 @@ class GenerationSettings(Struct):
     mirostat: int
     mirostat_tau: float
     mirostat_eta: float
+    adaptive_target: float
+    adaptive_decay: float
     stop: list[str]
     ignore_eos: bool
     stream: bool

@@ -147,6 +147,8 @@ def wire_settings(
         mirostat=sampling.mirostat,
         mirostat_tau=sampling.mirostat_tau,
         mirostat_eta=sampling.mirostat_eta,
+        adaptive_target=sampling.adaptive_target,
+        adaptive_decay=sampling.adaptive_decay,
         stop=list(stops),
         ignore_eos=ignores_end,
         stream=is_stream,

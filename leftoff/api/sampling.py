@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from leftoff.api.errors import ApiError, bad_field, not_yet
+from leftoff.api.errors import ApiError, bad_field
 from leftoff.core import SAMPLERS, Sampling
 from leftoff.engine.vocabulary import Vocabulary
 
@@ -74,14 +74,13 @@ class SamplingFields(Struct, kw_only=True):
     mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
     mirostat_tau: Amount | None = None
     mirostat_eta: Amount | None = None
-    adaptive_target: float | None = None
+    adaptive_target: Annotated[float, Meta(ge=-1e6, le=1)] | None = None  # below 0: off
+    adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
     logit_bias: dict[str, Signed | bool] | list[tuple[int | str, Signed | bool]] | None = None
     samplers: list[str] | str | None = None  # names, or llama-server's letters for them
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None  # -1: another one each time
 
     def sampling(self, vocabulary: Vocabulary, context_tokens: int, defaults: Sampling = DEFAULT_SAMPLING) -> Sampling:
-        if self.adaptive_target is not None and self.adaptive_target >= 0:
-            raise not_yet("adaptive_target", self.adaptive_target, "leave it out, or below 0")
         given = {field.name: getattr(self, field.name) for field in fields(Sampling)}
         given["logit_bias"] = tuple(self._biases(vocabulary))
         given["seed"] = None if self.seed == -1 else self.seed

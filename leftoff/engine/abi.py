@@ -263,3 +263,8 @@ FUNCTIONS: dict[str, Signature] = {
     "ggml_backend_buffer_get_base": (_P, (_P,)),
     "ggml_backend_buffer_free": (None, (_P,)),
 }
+
+# What some known builds may lack: who calls one of these asks for it first.
+OPTIONAL: dict[str, Signature] = {
+    "llama_sampler_init_adaptive_p": (_P, (C.c_float, C.c_float, _U32)),
+}

@@ -51,6 +51,10 @@ class Library:
         """Names the exact build: state saved by one is not loaded by another."""
         return file_fingerprint(self.path)
 
+    def has(self, function: str) -> bool:
+        """Of those in `abi.OPTIONAL`."""
+        return hasattr(self.dll, function)
+
     @property
     def system_info(self) -> str:
         info: bytes = self.dll.llama_print_system_info()
@@ -121,9 +125,10 @@ def _check_names(dll: C.CDLL, path: Path) -> None:
 
 
 def _bind(dll: C.CDLL) -> None:
-    for name, (result, arguments) in abi.FUNCTIONS.items():
-        function = getattr(dll, name)
-        function.restype, function.argtypes = result, arguments
+    for name, (result, arguments) in (abi.FUNCTIONS | abi.OPTIONAL).items():
+        if hasattr(dll, name):
+            function = getattr(dll, name)
+            function.restype, function.argtypes = result, arguments
 
 
 def _identify(dll: C.CDLL, path: Path) -> abi.Build:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from leftoff.core import COLDEST, Sampling
 from leftoff.engine import abi
 from leftoff.engine.dry import dry_link
+from leftoff.engine.errors import InputError
 from leftoff.engine.model import Model
 
 MOST_REMEMBERED = 1 << 20  # llama.cpp allocates room for all of them at once, and dies where it cannot
@@ -39,7 +40,7 @@ class Links:
         else:
             for name in sampling.samplers:
                 yield from getattr(self, f"_{name}")()
-            yield self._dll.llama_sampler_init_dist(self._seed)
+            yield from self._adaptive_p() if sampling.is_adaptive else self._dist()
 
     def _logit_bias(self) -> Iterator[int]:
         biases, vocabulary = self._sampling.logit_bias, self._model.vocabulary
@@ -122,6 +123,16 @@ class Links:
             )
         else:
             yield self._dll.llama_sampler_init_mirostat_v2(self._seed, tau, eta)
+
+    def _adaptive_p(self) -> Iterator[int]:
+        if not self._model.library.has("llama_sampler_init_adaptive_p"):
+            raise InputError("adaptive_target: this build of llama.cpp has no such sampler; leave it out")
+        yield self._without_hopeless()
+        target, decay = self._sampling.adaptive_target, self._sampling.adaptive_decay
+        yield self._dll.llama_sampler_init_adaptive_p(target, decay, self._seed)
+
+    def _dist(self) -> Iterator[int]:
+        yield self._dll.llama_sampler_init_dist(self._seed)
 
     def _without_hopeless(self) -> int:
         """For links that take the logarithm of every chance: a forbidden token's would make all of them NaN."""

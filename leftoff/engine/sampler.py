@@ -21,8 +21,8 @@ class Sampler:
         self._dll = model.library.dll
         self._vocabulary = model.vocabulary
         self._takes_the_likeliest = sampling.takes_the_likeliest
-        # These take the logarithms of all chances, also of those that are zero.
-        self._minds_masks = sampling.typical_p < 1.0 or sampling.mirostat > 0
+        # These take the logarithms of all chances, also of those that are zero, or make a chance of none.
+        self._minds_masks = sampling.typical_p < 1.0 or sampling.mirostat > 0 or sampling.is_adaptive
         self.seed = secrets.randbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain: int | None = self._dll.llama_sampler_chain_init(self._dll.llama_sampler_chain_default_params())
         for link in Links(model, sampling, self.seed):

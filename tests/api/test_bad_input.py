@@ -92,7 +92,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"samplers": ["top_k", "magic"]}, "samplers"),
     (CHAT, {"samplers": ["top_k", "top-k"]}, "samplers"),
     (CHAT, {"samplers": "kq"}, "samplers"),
-    (CHAT, {"adaptive_target": 0.5}, "adaptive_target"),
+    (CHAT, {"adaptive_target": 1.5}, "adaptive_target"),
     (CHAT, {"grammar": "root ::= lost"}, "grammar"),
     (CHAT, {"cache_salt": 7}, "cache_salt"),
     (TEXT, {"prompt": ""}, "prompt"),

@@ -30,7 +30,7 @@ def complete(http: httpx.Client, **fields: Any) -> Any:  # noqa: ANN401
 def test_silence_is_the_default(service: Service) -> None:
     names = SamplingFields.__struct_fields__
     assert read(service) == read(service, **dict.fromkeys(names)) == DEFAULT_SAMPLING
-    assert {*names} - {"adaptive_target"} == {*Sampling.__dataclass_fields__}
+    assert {*names} == {*Sampling.__dataclass_fields__}
 
 
 def test_silence_is_what_the_models_file_says_where_it_says_something(service: Service) -> None:
@@ -70,6 +70,8 @@ PLAIN = {
     "mirostat": 2,
     "mirostat_tau": 4.0,
     "mirostat_eta": 0.3,
+    "adaptive_target": 0.4,
+    "adaptive_decay": 0.5,
     "seed": 7,
 }
 
@@ -117,6 +119,7 @@ def test_samplers_by_name_and_by_letter(service: Service, samplers: list[str] | 
         {"dynatemp_range": 1.4, "dynatemp_exponent": 3.0},
         {"mirostat": 1, "mirostat_tau": 1.0},
         {"mirostat": 2, "mirostat_tau": 1.0},
+        {"adaptive_target": 0.01},
         {"samplers": ["temperature", "min_p"], "min_p": 0.5},
         {"samplers": []},
     ],

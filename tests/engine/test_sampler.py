@@ -172,6 +172,7 @@ def test_unknown_tokens_are_not_counted(engine: LlamaEngine) -> None:
         replace(WARM, temperature=1.5, xtc_probability=0.5, xtc_threshold=0.01, top_k=50),
         replace(WARM, mirostat=1),
         replace(WARM, mirostat=2, logit_bias=((300, -np.inf),)),
+        replace(WARM, adaptive_target=0.3, adaptive_decay=0.5, logit_bias=((300, -np.inf),)),
     ],
 )
 def test_kept_logits_give_the_tokens_that_the_batch_would_have(engine: LlamaEngine, sampling: Sampling) -> None:
@@ -199,6 +200,8 @@ BAD = [
     *((name, value) for name in ("top_k", "repeat_last_n", "dry_penalty_last_n") for value in (-2, 2**31, 1.5)),
     *(("dry_allowed_length", value) for value in (-1, 2**31, 2.0)),
     *(("mirostat", value) for value in (-1, 3, 1.0)),
+    *(("adaptive_target", value) for value in (1.1, -np.inf, np.nan)),
+    *(("adaptive_decay", value) for value in (-0.1, 1.0, np.nan)),
 ]
 
 
