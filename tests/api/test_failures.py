@@ -37,7 +37,7 @@ def test_streams_that_run_when_the_engine_stops_are_told() -> None:
     assert responses[0] == "event: response.failed"
     failed = json.loads(responses[1].removeprefix("data: "))["response"]
     assert (failed["status"], failed["error"]) == ("failed", {"code": "stopping", "message": problem})
-    assert json.loads(ollama[1]) == {"error": problem}
+    assert json.loads(ollama[-1]) == {"error": problem}
     assert [reply.status_code for reply in refused.values()] == [503] * 3
     assert refused["/v1/messages"].json() == overloaded
     assert refused["/api/chat"].json() == {"error": problem}
