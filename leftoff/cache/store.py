@@ -137,12 +137,9 @@ class Store:
 
     def drop(self, entry: Entry) -> None:
         node, tree = entry.node, self._trees.pop(entry)
-        index = _index(entry)
-        self._changed.update(_following(node, index))
-        if (before := _before(entry)) is not None:
-            self._changed.add(before)
+        self._note_around(entry)
         self._changed.discard(entry)
-        del node.entries[index]
+        del node.entries[_index(entry)]
         self._ranking.remove(entry)
         self.used_bytes -= entry.nbytes
         if entry.snapshot is not None:
