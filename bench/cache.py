@@ -107,12 +107,12 @@ def _words(rng: np.random.Generator, size: int) -> Tokens:
 def time_planning(forest: Forest) -> list[Timing]:
     tokens, tree = np.concatenate([forest.long[:-100], _words(np.random.default_rng(2), 100)]), forest.tree
     planner = Planner(forest.memory, forest.cache.costs)
-    lives = list(forest.cache.lives.slots)
-    for live in lives:
+    lives = forest.cache.lives
+    for live in lives.slots:
         live.replace(forest.long[:HEADER], "")
     matching = median_ms(lambda: tree.match(tokens))
-    planning = median_ms(lambda: planner.best(tokens, Found(tree.match(tokens)), lives))
-    for live in lives:
+    planning = median_ms(lambda: planner.best(tokens, Found(tree.match(tokens)), lives.shared_with(tokens, "")))
+    for live in lives.slots:
         live.length = 0
     return [
         Timing(f"match {LONG:,} tokens, per 10,000", matching * 10_000 / LONG, "ms", 1.0),

@@ -5,7 +5,7 @@ read. It decodes nothing: whoever drives the engine does, between `begin` and `f
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.disk import DiskTier
 from leftoff.cache.fetch import Fetch
 from leftoff.cache.found import Found
-from leftoff.cache.live import Live, LiveTable
+from leftoff.cache.live import Live, LiveTable, Shared
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Planner, Way
 from leftoff.cache.policy import Policy, ValuePerByte
@@ -50,7 +50,9 @@ class Cache:
         self.costs = costs or Costs()
         self.lives = LiveTable(memory, num_slots, clock)
         ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
-        self.tiers = Tiers(memory, self.costs, clock, ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens)
+        self.tiers = Tiers(
+            memory, self.costs, clock, self.lives, ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
+        )
         self._planner = Planner(memory, self.costs)
         self._carrier = Carrier(memory, self.costs, self.lives, self.tiers)
         self._placement = placement or Placement()
@@ -72,12 +74,12 @@ class Cache:
         """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
-        if self.lives.idle_slot() is None:
+        if not self.lives.has_idle_slot:
             return None
         self.tiers.hold_back(is_busy=True)
-        lives = self.lives.in_namespace(namespace)
-        found, way, cargo = self._choose(prompt.tokens, namespace, lives, fetch)
-        knowledge = self._knowledge(prompt, found, lives, namespace)
+        shared = self.lives.shared_with(prompt.tokens, namespace)
+        found, way, cargo = self._choose(prompt.tokens, namespace, shared, fetch)
+        knowledge = self._knowledge(prompt, found, shared, namespace)
         report = explain(prompt.tokens, way.resume, "disk" if cargo.is_fetched else way.source, knowledge)
         if way.entry is not None:
             self.tiers.use(way.entry)
@@ -113,7 +115,7 @@ class Cache:
         live = turn.live
         live.length = self.memory.length(live.seq)
         live.is_busy = False
-        live.is_saved, live.is_kept = live.is_empty, False
+        live.is_saved = live.is_empty
         self.lives.use(live)
         if not live.is_empty:
             self.tiers.learn(live)
@@ -128,7 +130,7 @@ class Cache:
         """Writes behind: to be called when nothing is running."""
         for live in self.lives.slots:
             if not live.is_busy:
-                self.tiers.save(live)
+                self.tiers.save_ahead(live)
         self.tiers.settle()
         self.tiers.hold_back(is_busy=False)
 
@@ -160,18 +162,16 @@ class Cache:
 
     def _best(self, tokens: Tokens, namespace: str) -> tuple[Found, Way]:
         found = self.tiers.find(tokens, namespace)
-        return found, self._planner.best(tokens, found, self.lives.in_namespace(namespace))
+        return found, self._planner.best(tokens, found, self.lives.shared_with(tokens, namespace))
 
-    def _choose(
-        self, tokens: Tokens, namespace: str, lives: Sequence[Live], fetch: Fetch | None
-    ) -> tuple[Found, Way, Cargo]:
+    def _choose(self, tokens: Tokens, namespace: str, shared: Shared, fetch: Fetch | None) -> tuple[Found, Way, Cargo]:
         """The best way whose cargo is really there: what turns out to be lost is forgotten, and another one chosen."""
         while True:
             found = self.tiers.find(tokens, namespace)
-            way = self._planner.best(tokens, found, lives)
+            way = self._planner.best(tokens, found, shared)
             cargo = self._planner.cargo(way, found)
             if way.live is not None and not self._carrier.fits_beside(way.live, cargo):
-                lives = [live for live in lives if live is not way.live]
+                shared = {live: common for live, common in shared.items() if live is not way.live}
                 continue
             if not cargo.on_disk or self.disk is None:
                 return found, way, cargo
@@ -190,7 +190,8 @@ class Cache:
         snapshot_bytes = self.memory.snapshot_bytes(prompt.length)
         resume = live.length
         shared = tuple(length for length in found.shared_lengths if length > resume)
-        stops = self._placement.stops(prompt, resume, shared, self._placement.gap(snapshot_bytes, self.costs))
+        gap, is_scarce = self._placement.gap(snapshot_bytes, self.costs), self.ram.store.is_nearly_full
+        stops = self._placement.stops(prompt, resume, shared, gap, is_scarce=is_scarce)
         return Turn(
             prompt,
             live,
@@ -205,11 +206,10 @@ class Cache:
         # not at the end of the prompt: somebody waits for the first token
         self.tiers.keep_point(turn.live, logits, is_mark=is_mark, with_pages=turn.is_reading)
 
-    def _knowledge(self, prompt: Prompt, found: Found, lives: Sequence[Live], namespace: str) -> Knowledge:
+    def _knowledge(self, prompt: Prompt, found: Found, shared: Shared, namespace: str) -> Knowledge:
         match = found.deepest
         known, before, differs = match.length, match.continuation, match.leaves_midway
-        for live in lives:
-            common = live.shared_with(prompt.tokens)
+        for live, common in shared.items():
             if common > known:
                 known, before, differs = common, live.tokens[common:], live.length > common
         others = (tree.match(prompt.tokens).length for name, tree in self.ram.trees.items() if name != namespace)

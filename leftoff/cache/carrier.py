@@ -27,9 +27,14 @@ class Carrier:
         target = self._target(way)
         target.is_busy = True
         if way.live is None or way.live is not target or not way.goes_on:
+            if not target.is_empty:
+                self._tiers.swap(target, prompt.tokens[: way.resume], namespace)
             self._set_aside(target, way)
             self._restore(target, way, cargo)
         target.replace(prompt.tokens[: way.resume], namespace)
+        target.is_doubled = True
+        if not way.goes_on:
+            self._tiers.leave_behind(target, way.entry)
         self._clear_the_way(target)
         return target
 
@@ -59,13 +64,13 @@ class Carrier:
     def _target(self, way: Way) -> Live:
         if way.goes_on and way.live is not None and way.live.is_slot and not way.live.is_busy:
             return way.live
-        idle = self._lives.idle_slot()
-        assert idle is not None
-        return idle
+        if self._tiers.ram.store.is_nearly_full:
+            # a slot holds a long sequence as easily as a short one, and RAM does not: the short one goes there
+            return self._lives.least_missed(self._tiers.lacking_bytes)
+        return self._lives.least_missed()
 
     def _set_aside(self, live: Live, way: Way) -> None:
-        """Saves what is about to be overwritten, and parks it if a sequence is spare that is not needed right now."""
-        self._tiers.save(live)
+        """Parks what is about to be overwritten, if a sequence is spare that is not needed right now."""
         if way.is_cut_back and self._memory.kind is MemoryKind.WINDOW:
             return  # parking may overwrite what the window still remembers
         spare = self._lives.spare_to_use(besides=way.live)
@@ -90,14 +95,15 @@ class Carrier:
     def _clear_the_way(self, running: Live) -> None:
         """Idle sequences slow the running ones, whose attention passes over all cells: what is kept elsewhere goes.
 
-        Coming back costs a few milliseconds. With spare sequences the user has chosen to pay in speed for them.
+        Coming back costs a few milliseconds. Where RAM is short they stay: reading them again would cost more. With
+        spare sequences the user has chosen to pay in speed for them.
         """
-        if not self._memory.kind.has_pages or self._lives.spares:
+        if not self._memory.kind.has_pages or self._lives.spares or self._tiers.ram.store.is_nearly_full:
             return
         for live in self._lives.slots:
             if live is not running and not live.is_busy and not live.is_empty:
-                self._tiers.save(live)
-                if live.is_kept:
+                self._tiers.save_ahead(live)
+                if self._tiers.keeps(live):
                     self.drop(live)
 
     def _drop_until_free(self, num_cells: int, kept: Sequence[Live | None] = ()) -> None:

@@ -50,6 +50,7 @@ class Entry:
     logits: Logits | None = None
     is_mark: bool = False
     is_pinned: bool = False
+    num_lives: int = 0  # sequences in the engine that go on from here
     row: int = field(default=-1, repr=False)  # its place in the ranking
 
     @property

@@ -81,6 +81,22 @@ class Keeper:
                 return end == live.length
         return False
 
+    def keep_ahead(self, tree: Trie, match: Match, live: Live) -> None:
+        """Everything, if it costs nothing of use: the engine has it, and what leaves it is kept then."""
+        lacking = self.lacking_bytes(match, live)
+        if lacking and self._memory.is_whole(live.seq) and self._store.clear_out(lacking):
+            self._keep_until(tree, match, live, live.length)
+
+    def lacking_bytes(self, match: Match, live: Live) -> int:
+        """About what is not kept of a live sequence; 0 if all of it is."""
+        kind, nbytes = self._memory.kind, 0
+        if kind.has_pages and (missing := live.length - match.num_covered):
+            whole, rest = divmod(missing, self._page_tokens)
+            nbytes = whole * self._source.page_bytes(self._page_tokens) + self._source.page_bytes(rest)
+        if kind.has_snapshots and match.entry_at(live.length) is None:
+            nbytes += self._source.snapshot_bytes(live.length)
+        return nbytes
+
     def _ends(self, match: Match, live: Live) -> Iterator[int]:
         """How far to keep, best first: all of it, else up to an earlier resume point."""
         if self._memory.is_whole(live.seq):

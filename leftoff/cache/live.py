@@ -5,23 +5,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from leftoff.cache.entry import Entry
 from leftoff.cache.trie import common_prefix
 from leftoff.core import Tokens
 from leftoff.engine.base import Memory
 
 _FIRST_CAPACITY = 1024
+_HALF_LIFE_S = 60.0
 
 
 @dataclass(eq=False)
 class Live:
-    """One sequence and the tokens it holds. `saved` tells that the tree has all of it."""
+    """One sequence and the tokens it holds."""
 
     seq: int
     is_slot: bool
     namespace: str = ""
     is_busy: bool = False
-    is_saved: bool = True  # as much of it as the budget allows
-    is_kept: bool = False  # all of it: nothing is lost if it leaves the engine
+    is_saved: bool = True  # as much of it as there is room for
+    is_doubled: bool = False  # pages of it may be in RAM as well
+    point: Entry | None = None  # in RAM, the last it came from or left behind
     last_used: float = 0.0
     length: int = 0
     _tokens: Tokens = field(default_factory=lambda: np.empty(_FIRST_CAPACITY, np.int32), repr=False)
@@ -49,7 +52,12 @@ class Live:
     def shared_with(self, tokens: Tokens) -> int:
         """How many tokens it shares with another sequence."""
         size = min(self.length, tokens.size)
+        if size == 0 or self._tokens[0] != tokens[0]:
+            return 0
         return common_prefix(self._tokens[:size].tobytes(), tokens[:size].tobytes())
+
+
+Shared = dict[Live, int]
 
 
 class LiveTable:
@@ -74,13 +82,27 @@ class LiveTable:
     def spares(self) -> list[Live]:
         return [live for live in self._all if not live.is_slot]
 
-    def in_namespace(self, namespace: str) -> list[Live]:
-        return [live for live in self._all if not live.is_empty and live.namespace == namespace]
+    def shared_with(self, tokens: Tokens, namespace: str) -> Shared:
+        """How many tokens each sequence of a namespace shares with a prompt: those that share any."""
+        shared = {live: live.shared_with(tokens) for live in self._all if live.namespace == namespace}
+        return {live: common for live, common in shared.items() if common}
 
-    def idle_slot(self) -> Live | None:
-        """The slot whose content is missed least: an empty one, or the one used longest ago."""
-        idle = [live for live in self.slots if not live.is_busy]
-        return min(idle, key=lambda live: (not live.is_empty, live.last_used), default=None)
+    @property
+    def has_idle_slot(self) -> bool:
+        return any(live.is_slot and not live.is_busy for live in self._all)
+
+    def least_missed(self, price: Callable[[Live], int] = lambda _: 0) -> Live:
+        """The idle slot to use next: an empty one, the cheapest to set aside, or the one used longest ago.
+
+        A price counts less, the longer nobody has come back for it. There must be an idle slot.
+        """
+        now = self._clock()
+
+        def loss(live: Live) -> tuple[bool, float, float]:
+            rested = 1 + (now - live.last_used) / _HALF_LIFE_S
+            return not live.is_empty, 0.0 if live.is_empty else price(live) / rested, live.last_used
+
+        return min((live for live in self.slots if not live.is_busy), key=loss)
 
     def spare_to_use(self, besides: Live | None) -> Live | None:
         spares = [live for live in self.spares if live is not besides]

@@ -60,7 +60,9 @@ class Placement:
         before = [bisect_left(stops, mark) - 1 for mark in marks]
         return frozenset((*marks, *(stops[index] for index in before if index >= 0)))
 
-    def stops(self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int) -> tuple[int, ...]:
+    def stops(
+        self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int, *, is_scarce: bool = False
+    ) -> tuple[int, ...]:
         """The positions, rising, at which a snapshot is taken: the resume point itself, or where the prefill pauses.
 
         The last is the prompt's end.
@@ -71,7 +73,7 @@ class Placement:
         stops: list[int] = []
         last = resume
         for mark in wanted:
-            stops += self._between(prompt, last, mark, gap)
+            stops += _widening(last, mark, gap) if is_scarce else self._between(prompt, last, mark, gap)
             stops.append(mark)
             last = mark
         return tuple(stops)
@@ -90,3 +92,13 @@ class Placement:
             start = near[-1] if near else start + gap
             stops.append(start)
         return stops
+
+
+def _widening(start: int, end: int, gap: int) -> list[int]:
+    """Twice as far apart with each step back from the end: what changes in a text mostly changes near its end."""
+    stops = []
+    while end - start >= gap + gap // 2:
+        end -= gap
+        gap *= 2
+        stops.append(end)
+    return stops[::-1]

@@ -13,7 +13,7 @@ from leftoff.cache.cargo import Cargo
 from leftoff.cache.costs import Costs
 from leftoff.cache.entry import Entry, is_on_disk
 from leftoff.cache.found import Found
-from leftoff.cache.live import Live
+from leftoff.cache.live import Live, Shared
 from leftoff.core import Tokens
 from leftoff.engine.base import Memory, PagePart, Share, Snapshot
 
@@ -64,12 +64,12 @@ class Planner:
         self._memory = memory
         self._costs = costs
 
-    def best(self, tokens: Tokens, found: Found, lives: Sequence[Live]) -> Way:
+    def best(self, tokens: Tokens, found: Found, shared: Shared) -> Way:
         """The cheapest way; the one that resumes latest among equals."""
         length = int(tokens.size)
         best = Way(0)
         best_ms = self.cost_ms(best, found, length)
-        for way in self.ways(tokens, found, lives):
+        for way in self.ways(tokens, found, shared):
             if way.entry is not None and self._costs.prefill_ms(length - way.resume) > best_ms:
                 break  # entries come latest first: what is left to compute only grows
             cost_ms = self.cost_ms(way, found, length)
@@ -77,10 +77,9 @@ class Planner:
                 best, best_ms = way, cost_ms
         return best
 
-    def ways(self, tokens: Tokens, found: Found, lives: Sequence[Live]) -> Iterator[Way]:
+    def ways(self, tokens: Tokens, found: Found, shared: Shared) -> Iterator[Way]:
         """Those of the live sequences, then those of the trees, latest first."""
         length = int(tokens.size)
-        shared = {live: live.shared_with(tokens) for live in lives}
         entries = [entry for entry in found.entries() if entry.position < length or entry.logits is not None]
         for live, common in shared.items():
             yield from self._from_live(live, common, length, entries)
@@ -114,7 +113,7 @@ class Planner:
             if resume > 0 and usable and self._memory.can_cut(live.seq, resume):
                 yield Way(resume, live, resume, entries[-1] if resume == length else None, live_stands_there=True)
 
-    def _from_trees(self, entries: list[Entry], found: Found, shared: dict[Live, int]) -> Iterator[Way]:
+    def _from_trees(self, entries: list[Entry], found: Found, shared: Shared) -> Iterator[Way]:
         """An entry's snapshot, with attention from the live sequence that shares most and pages for the rest."""
         live = max(shared, key=shared.__getitem__, default=None)
         common = shared[live] if live is not None and self._memory.kind.has_pages else 0

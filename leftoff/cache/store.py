@@ -4,8 +4,8 @@ Entries go one at a time. One in the middle of a branch frees its snapshot only;
 behind the entry before it along, since nothing could be resumed from them any more.
 """
 
-from bisect import bisect_left, insort
-from collections import Counter
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 
@@ -18,17 +18,30 @@ from leftoff.engine.base import Bytes, Page, Snapshot
 
 Clock = Callable[[], float]
 Released = Callable[[Bytes], None]
+Shed = Callable[[int], None]
+
+_STALE_S = 86400.0  # unused for so long, it is worth less than the time to copy it once more
 
 _by_position = attrgetter("position")
 _by_start = attrgetter("start")
+_by_end = attrgetter("end")
+
+_NEARLY = 0.1
 
 
 def ignore_released(data: Bytes) -> None:
     """In RAM, bytes go when nobody refers to them any more."""
 
 
+def shed_nothing(nbytes: int) -> None:
+    """Nothing that is stored is held elsewhere too."""
+
+
 class Store:
-    """One byte budget over the trees of all namespaces. `released` is told what has left it."""
+    """One byte budget over the trees of all namespaces. `released` is told what has left it.
+
+    `shed` is asked for room before anything recent is evicted: it gives up copies of what is held elsewhere too.
+    """
 
     def __init__(
         self, name: str, budget_bytes: int, policy: Policy, clock: Clock, released: Released = ignore_released
@@ -39,6 +52,7 @@ class Store:
         self.num_evictions = 0
         self._ranking = Ranking(policy)
         self._clock = clock
+        self.shed: Shed = shed_nothing
         self._released = released
         self._trees: dict[Entry, Trie] = {}
         self._changed: set[Entry] = set()  # what they are worth is found out when somebody has to go
@@ -46,6 +60,11 @@ class Store:
     @property
     def free_bytes(self) -> int:
         return self.budget_bytes - self.used_bytes
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """What is put in will soon cost something else its place."""
+        return self.free_bytes < _NEARLY * self.budget_bytes
 
     @property
     def num_entries(self) -> int:
@@ -112,6 +131,12 @@ class Store:
     def holds(self, entry: Entry) -> bool:
         return entry in self._trees
 
+    def hold(self, entry: Entry, *, held: bool = True) -> None:
+        """A live sequence goes on from it, or does so no longer."""
+        entry.num_lives += 1 if held else -1
+        if self.holds(entry):
+            self._changed.add(entry)
+
     def set_age(self, entry: Entry, age_s: float) -> None:
         """It comes from an earlier process, where it was used so long ago."""
         self._ranking.set_last_used(entry, self._clock() - age_s)
@@ -124,16 +149,50 @@ class Store:
     # --- taking out
 
     def make_room(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
-        """Evicts until `nbytes` fit. False, with all that could go gone, if they cannot."""
+        """Makes `nbytes` fit: what is stale goes, then what is held elsewhere too, then what is worth least.
+
+        False, with all that could go gone, if they cannot.
+        """
+        if nbytes > self.budget_bytes:
+            return False
+        if self.clear_out(nbytes, spared):
+            return True
+        self.shed(nbytes)
+        return self._evict(nbytes, spared)
+
+    def clear_out(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
+        """Evicts what nobody used lately until `nbytes` fit. False if that does not do."""
+        return nbytes <= self.free_bytes or self._evict(nbytes, spared, self._clock() - _STALE_S)
+
+    def _evict(self, nbytes: int, spared: Collection[Entry], unused_since: float = math.inf) -> bool:
         while self.used_bytes + nbytes > self.budget_bytes:
             self._describe_changed()
-            entry = self._ranking.lowest(self._clock(), spared) if nbytes <= self.budget_bytes else None
+            entry = self._ranking.lowest(self._clock(), spared, unused_since)
             if entry is None:
                 return False
             entry.node.lost_until = max(entry.node.lost_until, entry.position)
             self.num_evictions += 1
             self.drop(entry)
         return True
+
+    def drop_pages(self, tree: Trie, match: Match, nbytes: int) -> None:
+        """Gives up pages of a path that is held elsewhere too, from its end, until `nbytes` fit.
+
+        What other branches need stays. The resume points stay as well: they wait for the pages to come back.
+        """
+        below: Node | None = None
+        for node in reversed(match.path):
+            if node.num_live_children > int(below is not None and below.is_live):
+                break
+            index = bisect_right(node.stretches, match.length, key=_by_end)
+            while index > 0 and self.used_bytes + nbytes > self.budget_bytes:
+                index -= 1
+                self._release(node.stretches.pop(index).stored)
+            if node.entries:
+                self._changed.add(node.entries[-1])
+            below = node
+        if match.path:
+            self.drop_useless_pages(tree, match.path[-1])
 
     def drop(self, entry: Entry) -> None:
         node, tree = entry.node, self._trees.pop(entry)
@@ -199,6 +258,7 @@ class Store:
         if branches == 0:
             # at least one: where entries free nothing but together, one of them must be the first to go
             nbytes = max(1, nbytes + _freed_bytes(_behind(entry)))
+            branches = entry.num_lives
         # what frees nothing is never chosen
         self._ranking.describe(entry, entry.position - start, 0 if entry.is_pinned else nbytes, branches)
 
@@ -268,5 +328,7 @@ def _behind(entry: Entry) -> Iterator[Stretch]:
 
 def _freed_bytes(stretches: Iterator[Stretch]) -> int:
     """The pages to which nothing else refers."""
-    counts = Counter(stretch.stored for stretch in stretches)
+    counts: dict[StoredPage, int] = {}
+    for stretch in stretches:
+        counts[stretch.stored] = counts.get(stretch.stored, 0) + 1
     return sum(stored.nbytes for stored, count in counts.items() if stored.references == count)

@@ -8,7 +8,7 @@ from leftoff.cache.disk import DiskTier
 from leftoff.cache.entry import Entry
 from leftoff.cache.found import Found
 from leftoff.cache.keeper import Keeper
-from leftoff.cache.live import Live
+from leftoff.cache.live import Live, LiveTable
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.shelf import Shelf
 from leftoff.cache.source import EngineSource
@@ -38,6 +38,7 @@ class Tiers:
         memory: Memory,
         costs: Costs,
         clock: Clock,
+        lives: LiveTable,
         ram: Tier,
         disk: Disk | None,
         *,
@@ -50,7 +51,9 @@ class Tiers:
         if disk is not None:
             self.disk = DiskTier(disk.shelf, disk.budget_bytes, disk.policy, clock, memory, source, page_tokens)
         self._keeper = Keeper(memory, ram.store, source, page_tokens)
+        self._lives = lives
         self._seen_tokens = seen_tokens
+        ram.store.shed = self._shed
 
     def __iter__(self) -> Iterator[Tier]:
         yield self.ram
@@ -72,11 +75,21 @@ class Tiers:
     def keep_point(self, live: Live, logits: Logits | None, *, is_mark: bool, with_pages: bool) -> None:
         """A resume point where the sequence stands, and the pages behind it: so little is left to do at the end."""
         tree, match = self.ram.tree(live.namespace), self.ram.insert(live.namespace, live.tokens)
-        self._keeper.keep_point(tree, match, live, live.length, logits, is_mark=is_mark)
+        entry = self._keeper.keep_point(tree, match, live, live.length, logits, is_mark=is_mark)
+        self.leave_behind(live, entry)
         if is_mark and self.disk is not None:
             self.disk.keep_mark(live, match)
         if with_pages:
             self._keeper.keep_behind(tree, match, live)
+            live.is_doubled = True
+
+    def leave_behind(self, live: Live, point: Entry | None) -> None:
+        """The live sequence goes on from a point, which is not the end of the conversation any more."""
+        if live.point is not None:
+            self.ram.store.hold(live.point, held=False)
+        live.point = point if point is not None and self.ram.store.holds(point) else None
+        if live.point is not None:
+            self.ram.store.hold(live.point)
 
     def hold_back(self, *, is_busy: bool) -> None:
         """Whether the engine works: then the disk's threads leave it the cores."""
@@ -90,16 +103,50 @@ class Tiers:
         self.ram.insert(live.namespace, live.tokens)
         self.ram.forget_oldest(self._seen_tokens)
 
-    def save(self, live: Live) -> None:
-        """Puts what the tiers lack of a live sequence into them, as far as their budgets allow."""
+    def save_ahead(self, live: Live) -> None:
+        """Puts what the tiers lack of a live sequence into them, if nothing of use has to make way in RAM."""
         if live.is_saved:
             return
-        live.is_saved = True
+        live.is_saved = live.is_doubled = True
         match = self.ram.insert(live.namespace, live.tokens)
-        live.is_kept = self._keeper.keep_all(self.ram.tree(live.namespace), match, live)
+        self._keeper.keep_ahead(self.ram.tree(live.namespace), match, live)
         if self.disk is not None:
             self.disk.keep(live, match)
             self.disk.forget_oldest(self._seen_tokens)
+
+    def save(self, live: Live) -> None:
+        """The same for one that leaves the engine: as far as the budgets allow."""
+        if not live.is_empty:
+            self.save_ahead(live)
+            self.leave_behind(live, None)
+            live.is_doubled = False
+            match = self.ram.insert(live.namespace, live.tokens)
+            self._keeper.keep_all(self.ram.tree(live.namespace), match, live)
+
+    def swap(self, leaving: Live, arriving: Tokens, namespace: str) -> None:
+        """Saves what leaves the engine. If room is short, the pages of what arrives make way: they are loaded now."""
+        if (lacking := self.lacking_bytes(leaving)) > self.ram.store.free_bytes:
+            tree = self.ram.tree(namespace)
+            self.ram.store.drop_pages(tree, tree.match(arriving), lacking)
+        self.save(leaving)
+
+    def keeps(self, live: Live) -> bool:
+        """Nothing is lost if it leaves the engine."""
+        return not self.lacking_bytes(live)
+
+    def lacking_bytes(self, live: Live) -> int:
+        """What RAM does not have of it."""
+        return self._keeper.lacking_bytes(self.ram.match(live.namespace, live.tokens), live)
+
+    def _shed(self, nbytes: int) -> None:
+        """Gives up pages in RAM that live sequences hold as well, of those that will stay longest first."""
+        doubled = [live for live in self._lives if live.is_doubled and not live.is_empty]
+        for live in sorted(doubled, key=lambda live: (live.is_busy, live.last_used), reverse=True):
+            store, tree = self.ram.store, self.ram.tree(live.namespace)
+            store.drop_pages(tree, tree.match(live.tokens), nbytes)
+            if store.free_bytes >= nbytes:
+                return
+            live.is_doubled = False
 
     def settle(self) -> None:
         if self.disk is not None:

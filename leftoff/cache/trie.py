@@ -117,6 +117,11 @@ class Match:
         stretch = node.stretch_at(start) if node is not None else None
         return stretch.stored.page if stretch is not None and stretch.end == end else None
 
+    @property
+    def num_covered(self) -> int:
+        """How many of its tokens pages cover."""
+        return sum(min(stretch.end, self.length) - stretch.start for stretch in self.stretches())
+
     def stretches(self) -> Iterator[Stretch]:
         """The stretches that begin within the match, in order."""
         for node in self.path:

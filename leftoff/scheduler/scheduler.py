@@ -141,7 +141,7 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
         for _ in range(len(self._waiting)):
-            if self.cache.lives.idle_slot() is None:
+            if not self.cache.lives.has_idle_slot:
                 return
             request = self._waiting.popleft()
             if self._is_worth_waiting(request) or self._needs_disk(request):

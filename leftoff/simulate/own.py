@@ -44,14 +44,17 @@ class OwnCache:
         policy: Callable[[], Policy],
         placement: Placement | None = None,
         page_tokens: int = _PAGE_TOKENS,
+        num_slots: int = 1,
     ) -> None:
         self._now = 0.0
         self._shelf = PaperShelf()
         cell_bytes = llm.bytes_per_token * block_tokens
-        self._memory = PaperMemory(llm.kind, cell_bytes, llm.snapshot_bytes, num_sequences=1, num_cells=_NUM_CELLS)
+        self._memory = PaperMemory(
+            llm.kind, cell_bytes, llm.snapshot_bytes, num_sequences=num_slots, num_cells=_NUM_CELLS
+        )
         self.cache = Cache(
             self._memory,
-            num_slots=1,
+            num_slots=num_slots,
             budget_bytes=budget.ram_bytes,
             disk=Disk(self._shelf, budget.disk_bytes, policy()) if budget.disk_bytes else None,
             policy=policy(),

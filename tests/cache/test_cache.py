@@ -7,7 +7,7 @@ from leftoff.cache.report import Reason
 from leftoff.core import Message, Prompt
 from leftoff.engine.base import MemoryKind
 from leftoff.engine.errors import NoRoomError
-from tests.cache.chain import ChainMemory
+from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
 from tests.cache.driver import Table
 from tests.cache.trees import run
 
@@ -171,6 +171,46 @@ def test_a_change_is_shown_from_both_sides() -> None:
     turn = table.request(Prompt(run((1, 100), (3, 50))))
     assert [part.reason for part in turn.report.rereads] == [Reason.NO_SNAPSHOT, Reason.EDITED]
     assert (set(turn.report.before.tolist()), set(turn.report.after.tolist())) == ({2}, {3})
+
+
+# --- what the engine holds need not be in RAM as well
+
+
+def two_chats_bytes(kind: MemoryKind) -> int:
+    return 2 * (120 * BYTES_PER_TOKEN + (2 * SNAPSHOT_BYTES if kind.has_snapshots else 0))
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_slots_and_ram_hold_together_what_neither_holds_alone(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=2, budget_bytes=two_chats_bytes(kind))
+    chats = {value: run((value, 100)) for value in (1, 2, 3)}
+    for tokens in chats.values():
+        table.ask(tokens)
+    for turn in range(6, 10):
+        for value, tokens in chats.items():
+            chats[value] = np.concatenate([tokens, run((turn, 5))])
+            assert table.ask(chats[value]).startswith(f"reused {tokens.size} of {tokens.size + 5}")
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_with_one_slot_ram_alone_holds_too_little(kind: MemoryKind) -> None:
+    table = Table(kind, budget_bytes=two_chats_bytes(kind))
+    for value in (1, 2, 3, 4):
+        table.ask(run((value, 100)))
+    assert not table.ask(run((1, 100), (5, 5))).startswith("reused 100")
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_what_is_given_up_for_the_engine_comes_back_when_the_sequence_leaves_it(kind: MemoryKind) -> None:
+    table = Table(kind, num_slots=2)
+    table.ask(run((1, 100)))
+    table.cache.save_idle()
+    store = table.cache.ram.store
+    store.shed(store.budget_bytes)  # as if all of it were needed
+    assert store.used_bytes < 100 * BYTES_PER_TOKEN
+    for value in (2, 3, 4):
+        table.ask(run((value, 50)))
+    assert table.ask(run((1, 100), (5, 5))) == "reused 100 of 105 from RAM · 5 new"
 
 
 # --- keeping

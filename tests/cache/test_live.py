@@ -59,15 +59,24 @@ def test_there_are_no_more_slots_than_sequences() -> None:
 def test_an_empty_slot_is_used_first_then_the_one_used_longest_ago() -> None:
     lives = table(3, 3)
     fill(lives, 1, 0)
-    assert lives.idle_slot() is lives[2]
+    assert lives.least_missed() is lives[2]
     fill(lives, 2)
-    assert lives.idle_slot() is lives[1]
+    assert lives.least_missed() is lives[1]
+
+
+def test_the_cheapest_to_set_aside_is_used_first_unless_it_rests_for_long() -> None:
+    lives = table(2, 2)
+    fill(lives, 0, 1)
+    price = {lives[0]: 30, lives[1]: 20}.__getitem__
+    assert lives.least_missed(price) is lives[1]
+    lives[0].last_used -= 60
+    assert lives.least_missed(price) is lives[0], "after a minute it counts half"
 
 
 def test_a_busy_slot_is_not_idle() -> None:
     lives = table(2, 2)
     lives[0].is_busy = lives[1].is_busy = True
-    assert lives.idle_slot() is None
+    assert not lives.has_idle_slot
 
 
 def test_a_spare_that_is_needed_is_not_overwritten() -> None:
@@ -100,5 +109,6 @@ def test_a_namespace_sees_only_its_own() -> None:
     lives = table(3, 3)
     fill(lives, 0, namespace="one")
     fill(lives, 1, namespace="two")
-    assert lives.in_namespace("one") == [lives[0]]
-    assert lives.in_namespace("") == [], "an empty sequence belongs to nobody"
+    assert lives.shared_with(run((0, 20)), "one") == {lives[0]: 10}
+    assert lives.shared_with(run((0, 20)), "two") == {}
+    assert lives.shared_with(run((0, 20)), "") == {}, "an empty sequence shares nothing"

@@ -1,5 +1,7 @@
 """Snapshots stand where prompts are known to be resumed, and between those as close as costs little."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,3 +143,19 @@ def test_a_replay_is_bounded_in_time() -> None:
 def test_a_prompt_of_thirty_tokens_has_its_positions_too() -> None:
     assert stops(prompt(27, roles="u")) == [27, 31]
     assert stops(prompt(27, 36, 44, roles="uau"), resume=27) == [27, 44, 48]
+
+
+# --- when bytes are short
+
+
+def test_where_room_is_short_snapshots_stand_farther_apart_with_each_step_back_from_the_end() -> None:
+    assert PLACEMENT.stops(prompt(length=1000), 0, (), 100, is_scarce=True) == (300, 700, 900, 1000)
+    assert PLACEMENT.stops(prompt(length=149), 0, (), 100, is_scarce=True) == (149,)
+
+
+@given(st.integers(1, 10**6), st.integers(64, 4096))
+def test_going_back_by_some_tokens_never_reads_more_than_twice_as_many_again(length: int, gap: int) -> None:
+    stops = (0, *PLACEMENT.stops(prompt(length=length), 0, (), gap, is_scarce=True))
+    for before, after in pairwise(stops):
+        assert after - before <= max(3 * gap, 2 * (length - before))
+    assert len(stops) <= 3 + max(0, length // gap).bit_length()

@@ -52,8 +52,9 @@ class Scene:
 
     def best(self, letters: str) -> Way:
         found = Found(self.grove.tree.match(text(letters)))
-        way = self.planner.best(text(letters), found, self.lives)
-        ways = [Way(0), *self.planner.ways(text(letters), found, self.lives)]
+        shared = {live: common for live in self.lives if (common := live.shared_with(text(letters)))}
+        way = self.planner.best(text(letters), found, shared)
+        ways = [Way(0), *self.planner.ways(text(letters), found, shared)]
         assert self._weight(way, found, letters) == min(self._weight(each, found, letters) for each in ways), (
             "none is overlooked"
         )

@@ -186,3 +186,57 @@ def test_entries_are_in_order_of_position_whenever_they_came(order: tuple[str, .
         grove.keep(letters)
     assert [entry.position for entry in grove.tree.match(text("abcdef")).entries()] == [2, 4, 6]
     grove.check()
+
+
+# --- copies of what is held elsewhere
+
+
+def test_pages_are_given_up_from_the_end_as_far_as_is_needed_and_their_resume_point_stays() -> None:
+    grove = Grove()
+    entry = grove.keep("header one")
+    for start in range(0, 10, 2):
+        grove.cover("header one", start, start + 2)
+    grove.store.budget_bytes = grove.store.used_bytes
+    grove.store.drop_pages(grove.tree, grove.match("header one"), 30)
+    assert [(stretch.start, stretch.end) for stretch in entry.node.stretches] == [(0, 2), (2, 4), (4, 6)]
+    assert grove.store.holds(entry)
+    grove.check()
+
+
+def test_what_another_branch_needs_is_not_given_up() -> None:
+    grove = Grove()
+    for letters in ("header one", "header two"):
+        grove.keep(letters)
+        grove.cover(letters, 0, 7)
+        grove.cover(letters, 7, 10)
+    grove.store.budget_bytes = grove.store.used_bytes
+    grove.store.drop_pages(grove.tree, grove.match("header one"), grove.store.used_bytes)
+    assert grove.match("header one").num_covered == 7
+    assert grove.match("header two").num_covered == 10
+    grove.check()
+
+
+def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
+    grove = Grove()
+    grove.keep("header one")
+    grove.cover("header one", 0, 5)
+    grove.cover("header one", 5, 10)
+    grove.store.budget_bytes = grove.store.used_bytes
+    grove.store.drop_pages(grove.tree, grove.tree.match(text("header")), grove.store.used_bytes)
+    assert grove.match("header one").num_covered == 5
+    grove.check()
+
+
+def test_what_was_not_used_for_a_day_goes_first_and_copies_before_the_rest() -> None:
+    grove = Grove(budget_bytes=400)
+    old, recent = grove.keep("an old one"), grove.keep("a recent one")
+    asked = []
+    grove.store.shed = asked.append
+    assert not grove.store.clear_out(300), "nothing is old yet"
+    grove.store.set_age(old, 100_000)
+    assert grove.store.make_room(300)
+    assert not asked, "the old one was enough"
+    assert not grove.store.holds(old)
+    assert grove.store.make_room(350)
+    assert asked == [350]
+    assert not grove.store.holds(recent)

@@ -20,7 +20,15 @@ from leftoff.simulate.scheme import Budget
 class EndAndBranch(Placement):
     """One state where the prompt leaves a known path, one at its end."""
 
-    def stops(self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int) -> tuple[int, ...]:  # noqa: ARG002
+    def stops(
+        self,
+        prompt: Prompt,
+        resume: int,
+        shared: Iterable[int],
+        gap: int,  # noqa: ARG002
+        *,
+        is_scarce: bool = False,  # noqa: ARG002
+    ) -> tuple[int, ...]:
         return tuple(sorted({*(place for place in shared if place > resume), prompt.length}))
 
 
