@@ -3,7 +3,7 @@
 import numpy as np
 
 from leftoff.cache.cache import Cache
-from leftoff.cache.policy import LeastRecentlyUsed
+from leftoff.cache.policy import LeastRecentlyUsed, Policy
 from leftoff.cache.turn import Turn
 from leftoff.core import Logits, Prompt, Tokens
 from leftoff.engine.base import MemoryKind
@@ -75,13 +75,14 @@ class Table(Driver):
         budget_bytes: int = UNLIMITED,
         num_cells: int = 4096,
         seen_tokens: int = 1 << 20,
+        policy: Policy | None = None,
     ) -> None:
         memory = ChainMemory(kind, num_slots + num_spares, num_cells)
         cache = Cache(
             memory,
             num_slots=num_slots,
             budget_bytes=budget_bytes,
-            policy=LeastRecentlyUsed(),
+            policy=policy or LeastRecentlyUsed(),
             clock=Clock(),
             page_tokens=32,
             seen_tokens=seen_tokens,

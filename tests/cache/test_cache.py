@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.report import Reason
 from leftoff.core import Message, Prompt
 from leftoff.engine.base import MemoryKind
@@ -182,8 +183,8 @@ def two_chats_bytes(kind: MemoryKind) -> int:
 
 @pytest.mark.parametrize("kind", PAGED)
 def test_slots_and_ram_hold_together_what_neither_holds_alone(kind: MemoryKind) -> None:
-    table = Table(kind, num_slots=2, budget_bytes=two_chats_bytes(kind))
-    chats = {value: run((value, 100)) for value in (1, 2, 3)}
+    table = Table(kind, num_slots=2, budget_bytes=two_chats_bytes(kind), policy=ValuePerByte())
+    chats = {value: run((value, 100)) for value in (1, 2, 3, 4)}
     for tokens in chats.values():
         table.ask(tokens)
     for turn in range(6, 10):
