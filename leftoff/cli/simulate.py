@@ -63,7 +63,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         metavar="NAME,…",
         type=_list_of(_scheme),
         default=USUAL,
-        help=f"of {', '.join(SCHEMES)} (default: the first seven)",
+        help=f"of {', '.join(SCHEMES)} (default: the first eight)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     parser.set_defaults(run=run)

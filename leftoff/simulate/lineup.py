@@ -1,10 +1,14 @@
-"""Everything that can be compared, by name."""
+"""Everything that can be compared, by name.
+
+What rests in a slot counts into the budget, or not: then the budget is RAM alone, as the flags of both servers mean it,
+and there are four slots beside it. Servers that keep everything in one pool are compared with the former.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
 from leftoff.cache.policy import POLICIES, Policy, ValuePerByte
-from leftoff.simulate.baselines.llama_server import LlamaServer
+from leftoff.simulate.baselines.llama_server import NUM_SLOTS, LlamaServer
 from leftoff.simulate.baselines.marconi import marconi
 from leftoff.simulate.baselines.optimum import Optimum
 from leftoff.simulate.baselines.sglang import Sglang
@@ -19,6 +23,10 @@ Maker = Callable[[Llm, Trace, Budget], Scheme]
 
 def _own(policy: type[Policy], llm: Llm, trace: Trace, budget: Budget) -> Scheme:
     return OwnCache(llm, trace.block_tokens, budget, policy)
+
+
+def _own_slots(llm: Llm, trace: Trace, budget: Budget) -> Scheme:
+    return OwnCache(llm, trace.block_tokens, budget, ValuePerByte, num_slots=NUM_SLOTS)
 
 
 def _marconi(alpha: float, llm: Llm, trace: Trace, budget: Budget) -> Scheme:
@@ -36,12 +44,13 @@ def _recency(cache: type[Vllm] | type[Sglang], llm: Llm, trace: Trace, budget: B
 SCHEMES: dict[str, Maker] = {
     "leftoff": partial(_own, ValuePerByte),
     "llama-server": partial(_llama_server, True),
-    "llama-server-free-slots": partial(_llama_server, False),
     "vllm": partial(_recency, Vllm),
     "sglang": partial(_recency, Sglang),
     "marconi": partial(_marconi, 0.5),
     "optimum": Optimum,
+    "leftoff-slots": _own_slots,
+    "llama-server-slots": partial(_llama_server, False),
     **{f"leftoff-{name}": partial(_own, policy) for name, policy in POLICIES.items() if policy is not ValuePerByte},
     **{f"marconi-{alpha:g}": partial(_marconi, alpha) for alpha in (0.1, 2.0)},
 }
-USUAL = ("leftoff", "llama-server", "llama-server-free-slots", "vllm", "sglang", "marconi", "optimum")
+USUAL = tuple(SCHEMES)[:8]

@@ -28,10 +28,10 @@ class Llm:
     def kind(self) -> MemoryKind:
         return MemoryKind.HYBRID if self.snapshot_bytes else MemoryKind.ATTENTION
 
-    def ttft_ms(self, num_tokens: int, ram_bytes: int, disk_bytes: int) -> float:
-        """Loading, then reading. Waiting for other requests is left out."""
+    def ttft_ms(self, num_tokens: int, ram_bytes: int, disk_bytes: int, saved_bytes: int) -> float:
+        """Making way, loading, then reading. Waiting for other requests is left out."""
         loading = ram_bytes / self.load_bytes_per_s + disk_bytes / self.disk_bytes_per_s
-        return 1000 * (loading + num_tokens / self.prefill_tokens_per_s)
+        return 1000 * (saved_bytes / self.save_bytes_per_s + loading + num_tokens / self.prefill_tokens_per_s)
 
 
 LLMS = {

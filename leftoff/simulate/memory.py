@@ -16,7 +16,7 @@ class PaperBytes:
 
 
 class PaperMemory:
-    """Implements `engine.base.Memory`. `loaded_bytes` tells what the last restore brought in."""
+    """Implements `engine.base.Memory`. `loaded_bytes` and `saved_bytes` tell what went in and out."""
 
     fingerprint = "paper"
 
@@ -26,7 +26,7 @@ class PaperMemory:
         self.kind = kind
         self.num_sequences = num_sequences
         self.num_cells = num_cells
-        self.loaded_bytes = 0
+        self.loaded_bytes = self.saved_bytes = 0
         self._cell_bytes = cell_bytes
         self._snapshot = PaperBytes(fixed_snapshot_bytes)
         self._lengths = [0] * num_sequences
@@ -52,9 +52,12 @@ class PaperMemory:
         return self._snapshot.nbytes
 
     def save_page(self, seq: int, start: int, end: int) -> Page:  # noqa: ARG002
-        return Page(start, end, PaperBytes(self.page_bytes(end - start)))
+        nbytes = self.page_bytes(end - start)
+        self.saved_bytes += nbytes
+        return Page(start, end, PaperBytes(nbytes))
 
     def save_snapshot(self, seq: int) -> Snapshot:
+        self.saved_bytes += self._snapshot.nbytes
         return Snapshot(self._lengths[seq], self._snapshot)
 
     def restore(

@@ -39,7 +39,7 @@ def play(trace: Trace, scheme: Scheme, llm: Llm, progress: Progress | None = Non
         served = scheme.serve(request, request.blocks())
         num_tokens = request.prompt_tokens - served.resumed * trace.block_tokens
         computed += num_tokens
-        ttft_ms[index] = llm.ttft_ms(num_tokens, served.ram_bytes, served.disk_bytes)
+        ttft_ms[index] = llm.ttft_ms(num_tokens, served.ram_bytes, served.disk_bytes, served.saved_bytes)
         most_bytes = max(most_bytes, scheme.held_bytes)
         if progress is not None:
             progress(index + 1)

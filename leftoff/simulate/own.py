@@ -70,15 +70,16 @@ class OwnCache:
 
     def serve(self, request: Request, blocks: Tokens) -> Served:
         self._now = request.time_s
-        self._memory.loaded_bytes = self._shelf.read_bytes = 0
+        self._memory.loaded_bytes = self._memory.saved_bytes = self._shelf.read_bytes = 0
         turn = self.cache.begin(Prompt(blocks, _messages(request, blocks.size)))
         assert turn is not None
-        served = Served(turn.report.reused, self._memory.loaded_bytes, self._shelf.read_bytes)
+        served = Served(turn.report.reused, self._memory.loaded_bytes, self._shelf.read_bytes, self._memory.saved_bytes)
         while turn.is_reading:
             piece = blocks[turn.position : turn.next_stop]
             self._memory.extend(turn.seq, piece.size)
             self.cache.advance(turn, piece, _LOGITS)
         self.cache.finish(turn)
+        self.cache.save_idle()  # between requests there is time
         return served
 
 

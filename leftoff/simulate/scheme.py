@@ -21,11 +21,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where a prompt was resumed, in blocks, and what was loaded for that."""
+    """Where a prompt was resumed, in blocks, and what was loaded for that, or saved to make way for it."""
 
     resumed: int
     ram_bytes: int = 0
     disk_bytes: int = 0
+    saved_bytes: int = 0
 
 
 class Scheme(Protocol):

@@ -27,7 +27,7 @@ def run(*spans: tuple[int, int]) -> Request:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", [name for name in SCHEMES if name not in ("optimum", "llama-server-free-slots")])
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "optimum" and not name.endswith("-slots")])
 def test_no_scheme_reads_less_than_the_limit_or_holds_more_than_its_budget(name: str, seed: int) -> None:
     trace = traffic(seed)
     budget = Budget(12 * CELL_BYTES + 4 * LLM.snapshot_bytes)

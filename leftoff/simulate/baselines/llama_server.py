@@ -17,7 +17,7 @@ from leftoff.simulate.llm import Llm
 from leftoff.simulate.scheme import Budget, Served
 from leftoff.simulate.trace import Request
 
-_NUM_SLOTS = 4
+NUM_SLOTS = 4
 _MAX_CHECKPOINTS = 32
 _FROM_END_TOKENS = (4 + 512, 4)
 _LEAST_SIMILARITY = 0.1
@@ -56,7 +56,7 @@ class LlamaServer:
         self._block_tokens = block_tokens
         self._budget_bytes = budget.ram_bytes
         self._counts_slots = counts_slots
-        self._slots = [Held() for _ in range(_NUM_SLOTS)]
+        self._slots = [Held() for _ in range(NUM_SLOTS)]
         self._copies: deque[Held] = deque()
         self._num_turns = 0
 
@@ -73,10 +73,11 @@ class LlamaServer:
 
     def serve(self, request: Request, blocks: Tokens) -> Served:
         index = self._choose_slot(blocks)
-        slot, loaded = self._slots[index], 0
+        slot, loaded, saved = self._slots[index], 0, 0
         shared = slot.shared_with(blocks)
         if slot.blocks.size and shared < _LEAST_KEPT_OF_SLOT * slot.blocks.size:
             self._copies.append(slot)
+            saved = self._nbytes(slot)
             found = self._find_copy(blocks, shared)
             if found is not None:
                 self._copies.remove(found)
@@ -87,14 +88,14 @@ class LlamaServer:
         went_back = resumed and resumed < slot.blocks.size
         self._read(slot, request, blocks, resumed)
         self._shrink()
-        return Served(resumed, loaded + (self._state_bytes if went_back else 0))
+        return Served(resumed, loaded + (self._state_bytes if went_back else 0), saved_bytes=saved)
 
     def _choose_slot(self, blocks: Tokens) -> int:
         shares = [slot.shared_with(blocks) / blocks.size for slot in self._slots]
-        best = max(range(_NUM_SLOTS), key=shares.__getitem__)
+        best = max(range(NUM_SLOTS), key=shares.__getitem__)
         if shares[best] > _LEAST_SIMILARITY:
             return best
-        return min(range(_NUM_SLOTS), key=lambda index: self._slots[index].last_used)
+        return min(range(NUM_SLOTS), key=lambda index: self._slots[index].last_used)
 
     def _find_copy(self, blocks: Tokens, better_than: int) -> Held | None:
         fitting = [(copy.shared_with(blocks), copy) for copy in self._copies]
