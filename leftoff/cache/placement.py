@@ -97,7 +97,7 @@ class Placement:
 def _widening(start: int, end: int, gap: int) -> list[int]:
     """Twice as far apart with each step back from the end: what changes in a text mostly changes near its end."""
     stops = []
-    while end - start >= gap + gap // 2:
+    while end - start > gap + gap // 2:
         end -= gap
         gap *= 2
         stops.append(end)

@@ -19,7 +19,7 @@ class Ranking:
         self._policy = policy
         self._table = np.zeros((7, _FIRST_CAPACITY))
         self._entries: list[Entry] = []
-        self._oldest = -math.inf  # nothing was last used before, and perhaps nothing just then
+        self.oldest = math.inf  # no entry was last used before, and perhaps none just then
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -27,7 +27,7 @@ class Ranking:
     def add(self, entry: Entry, now: float) -> None:
         entry.row = len(self._entries)
         self._entries.append(entry)
-        self._oldest = min(self._oldest, now)
+        self.oldest = min(self.oldest, now)
         if entry.row == self._table.shape[1]:
             self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
         self._table[:, entry.row] = (entry.position, 0, 0, 0, now, self._policy.stamp(), 0)
@@ -59,15 +59,15 @@ class Ranking:
 
     def set_last_used(self, entry: Entry, moment: float) -> None:
         self._table[_LAST_USED, entry.row] = moment
-        self._oldest = min(self._oldest, moment)
+        self.oldest = min(self.oldest, moment)
 
     def lowest(self, now: float, spared: Collection[Entry], unused_since: float = math.inf) -> Entry | None:
         """The entry to evict next, of those that were not used after a moment, if there is one."""
         table = self._table[:, : len(self._entries)]
-        if not self._entries or self._oldest > unused_since:
-            return None
-        self._oldest = float(table[_LAST_USED].min())
-        able = (table[_NBYTES] > 0) & (table[_LAST_USED] <= unused_since)
+        able = table[_NBYTES] > 0
+        if unused_since < now and self._entries:
+            self.oldest = float(table[_LAST_USED].min())
+            able &= table[_LAST_USED] <= unused_since
         able[[entry.row for entry in spared if entry.row >= 0]] = False
         rows = None if able.all() else np.flatnonzero(able)
         table = table if rows is None else table[:, rows]

@@ -162,7 +162,10 @@ class Store:
 
     def clear_out(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
         """Evicts what nobody used lately until `nbytes` fit. False if that does not do."""
-        return nbytes <= self.free_bytes or self._evict(nbytes, spared, self._clock() - _STALE_S)
+        if nbytes <= self.free_bytes:
+            return True
+        unused_since = self._clock() - _STALE_S
+        return self._ranking.oldest <= unused_since and self._evict(nbytes, spared, unused_since)
 
     def _evict(self, nbytes: int, spared: Collection[Entry], unused_since: float = math.inf) -> bool:
         while self.used_bytes + nbytes > self.budget_bytes:

@@ -121,7 +121,8 @@ class Tiers:
             self.leave_behind(live, None)
             live.is_doubled = False
             match = self.ram.insert(live.namespace, live.tokens)
-            self._keeper.keep_all(self.ram.tree(live.namespace), match, live)
+            if self._keeper.lacking_bytes(match, live):
+                self._keeper.keep_all(self.ram.tree(live.namespace), match, live)
 
     def swap(self, leaving: Live, arriving: Tokens, namespace: str) -> None:
         """Saves what leaves the engine. If room is short, the pages of what arrives make way: they are loaded now."""

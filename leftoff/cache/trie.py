@@ -120,7 +120,10 @@ class Match:
     @property
     def num_covered(self) -> int:
         """How many of its tokens pages cover."""
-        return sum(min(stretch.end, self.length) - stretch.start for stretch in self.stretches())
+        covered = 0
+        for stretch in self.stretches():
+            covered += stretch.end - stretch.start
+        return covered - max(0, stretch.end - self.length) if covered else 0
 
     def stretches(self) -> Iterator[Stretch]:
         """The stretches that begin within the match, in order."""

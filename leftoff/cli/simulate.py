@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         for ram in args.ram
         for scheme in args.schemes
     ]
-    results = []
+    results, began = [], time.perf_counter()
     with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
         advance = stages.begin(f"playing {recording.name} {len(runs)} times")
         for result in Comparison(recording, llm).results(runs, os.cpu_count() or 1):
@@ -90,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"trace": recording.name, "model": asdict(llm), "results": [*map(_as_dict, results)]}))
     else:
         _show(console, recording.name, llm, results)
+        _show_pace(console, results, time.perf_counter() - began)
     return 0
 
 
@@ -103,6 +105,11 @@ def _show(console: Console, name: str, llm: Llm, results: Sequence[Result]) -> N
     for (sessions, budget), group in groupby(results, key=lambda result: (result.run.num_sessions, result.run.budget)):
         console.print(f"\n{sessions} sessions at a time, {_shown(budget)}", style="bold")
         console.print(_table(group))
+
+
+def _show_pace(console: Console, results: Sequence[Result], seconds: float) -> None:
+    played = sum(result.outcome.num_requests for result in results)
+    console.print(f"{played:,} requests played in {seconds:.1f} s: {played / seconds:,.0f} a second", style="dim")
 
 
 def _shown(budget: Budget) -> str:

@@ -21,7 +21,7 @@ from leftoff.simulate.scheme import Budget, Served
 from leftoff.simulate.trace import Request
 
 _NUM_CELLS = 1 << 30  # the context is not what is simulated
-_PAGE_TOKENS = 4096  # longer pages than a server's: the fewer there are, the faster it goes
+_PAGE_TOKENS = 8192  # longer pages than a server's: the fewer there are, the faster it goes
 _LOGITS: Logits = np.empty(0, np.float32)
 
 
