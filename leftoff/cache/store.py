@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 Released = Callable[[Bytes], None]
 Shed = Callable[[int], None]
 
-_STALE_S = 86400.0  # unused for so long, it is worth less than the time to copy it once more
+_STALE_S = 7200.0  # what was unused for so long is hardly worth the time to copy something else once more
 
 _by_position = attrgetter("position")
 _by_start = attrgetter("start")
@@ -63,8 +63,8 @@ class Store:
 
     @property
     def is_nearly_full(self) -> bool:
-        """What is put in will soon cost something else its place."""
-        return self.free_bytes < _NEARLY * self.budget_bytes
+        """What is put in costs something its place that was used lately."""
+        return self.free_bytes < _NEARLY * self.budget_bytes and not self._may_be_stale
 
     @property
     def num_entries(self) -> int:
@@ -164,8 +164,12 @@ class Store:
         """Evicts what nobody used lately until `nbytes` fit. False if that does not do."""
         if nbytes <= self.free_bytes:
             return True
-        unused_since = self._clock() - _STALE_S
-        return self._ranking.oldest <= unused_since and self._evict(nbytes, spared, unused_since)
+        return self._may_be_stale and self._evict(nbytes, spared, self._clock() - _STALE_S)
+
+    @property
+    def _may_be_stale(self) -> bool:
+        """Something may be that nobody used lately."""
+        return self._ranking.oldest <= self._clock() - _STALE_S
 
     def _evict(self, nbytes: int, spared: Collection[Entry], unused_since: float = math.inf) -> bool:
         while self.used_bytes + nbytes > self.budget_bytes:

@@ -227,16 +227,26 @@ def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
     grove.check()
 
 
-def test_what_was_not_used_for_a_day_goes_first_and_copies_before_the_rest() -> None:
+def test_what_was_not_used_for_two_hours_goes_first_and_copies_before_the_rest() -> None:
     grove = Grove(budget_bytes=400)
     old, recent = grove.keep("an old one"), grove.keep("a recent one")
     asked = []
     grove.store.shed = asked.append
     assert not grove.store.clear_out(300), "nothing is old yet"
-    grove.store.set_age(old, 100_000)
+    grove.store.set_age(old, 8000)
     assert grove.store.make_room(300)
     assert not asked, "the old one was enough"
     assert not grove.store.holds(old)
     assert grove.store.make_room(350)
     assert asked == [350]
     assert not grove.store.holds(recent)
+
+
+def test_room_is_short_when_only_what_was_used_lately_could_make_way() -> None:
+    grove = Grove(budget_bytes=205)
+    old = grove.keep("an old one")
+    assert not grove.store.is_nearly_full
+    grove.keep("a recent one")
+    assert grove.store.is_nearly_full
+    grove.store.set_age(old, 8000)
+    assert not grove.store.is_nearly_full
