@@ -33,14 +33,11 @@ def ignore_released(data: Bytes) -> None:
     """In RAM, bytes go when nobody refers to them any more."""
 
 
-def shed_nothing(nbytes: int) -> None:
-    """Nothing that is stored is held elsewhere too."""
-
-
 class Store:
     """One byte budget over the trees of all namespaces. `released` is told what has left it.
 
-    `shed` is asked for room before anything recent is evicted: it gives up copies of what is held elsewhere too.
+    `shed`, if there is one, is asked for room before anything recent is evicted: it gives up copies of what is held
+    elsewhere too.
     """
 
     def __init__(
@@ -52,7 +49,7 @@ class Store:
         self.num_evictions = 0
         self._ranking = Ranking(policy)
         self._clock = clock
-        self.shed: Shed = shed_nothing
+        self.shed: Shed | None = None
         self._released = released
         self._trees: dict[Entry, Trie] = {}
         self._changed: set[Entry] = set()  # what they are worth is found out when somebody has to go
@@ -149,15 +146,14 @@ class Store:
     # --- taking out
 
     def make_room(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
-        """Makes `nbytes` fit: what is stale goes, then what is held elsewhere too, then what is worth least.
+        """Evicts what is worth least until `nbytes` fit; before that, what is stale and what is held elsewhere too.
 
         False, with all that could go gone, if they cannot.
         """
         if nbytes > self.budget_bytes:
             return False
-        if self.clear_out(nbytes, spared):
-            return True
-        self.shed(nbytes)
+        if self.shed is not None and not self.clear_out(nbytes, spared):
+            self.shed(nbytes)
         return self._evict(nbytes, spared)
 
     def clear_out(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:

@@ -207,6 +207,7 @@ def test_what_is_given_up_for_the_engine_comes_back_when_the_sequence_leaves_it(
     table.ask(run((1, 100)))
     table.cache.save_idle()
     store = table.cache.ram.store
+    assert store.shed is not None
     store.shed(store.budget_bytes)  # as if all of it were needed
     assert store.used_bytes < 100 * BYTES_PER_TOKEN
     for value in (2, 3, 4):
