@@ -85,6 +85,7 @@ _WHOLE_LIMITS = {
     "dry_allowed_length": (0, _MOST),
     "dry_penalty_last_n": (-1, _MOST),
     "mirostat": (0, 2),
+    "min_keep": (0, _MOST),
 }
 
 
@@ -119,6 +120,7 @@ class Sampling:
     mirostat_eta: float = 0.1
     adaptive_target: float = -1.0  # the chance that chosen tokens shall have on average; below 0: off
     adaptive_decay: float = 0.9
+    min_keep: int = 0  # tokens that top_p, min_p, typical_p and xtc leave at least
     logit_bias: tuple[tuple[int, float], ...] = ()
     samplers: tuple[str, ...] = SAMPLERS
     seed: int | None = None

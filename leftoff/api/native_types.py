@@ -61,6 +61,7 @@ class GenerationSettings(Struct):
     mirostat_eta: float
     adaptive_target: float
     adaptive_decay: float
+    min_keep: int
     stop: list[str]
     ignore_eos: bool
     stream: bool

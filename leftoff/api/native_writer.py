@@ -149,6 +149,7 @@ def wire_settings(
         mirostat_eta=sampling.mirostat_eta,
         adaptive_target=sampling.adaptive_target,
         adaptive_decay=sampling.adaptive_decay,
+        min_keep=sampling.min_keep,
         stop=list(stops),
         ignore_eos=ignores_end,
         stream=is_stream,

@@ -76,6 +76,7 @@ class SamplingFields(Struct, kw_only=True):
     mirostat_eta: Amount | None = None
     adaptive_target: Annotated[float, Meta(ge=-1e6, le=1)] | None = None  # below 0: off
     adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
+    min_keep: Count | None = None
     logit_bias: dict[str, Signed | bool] | list[tuple[int | str, Signed | bool]] | None = None
     samplers: list[str] | str | None = None  # names, or llama-server's letters for them
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None  # -1: another one each time

@@ -26,6 +26,7 @@ class Links:
         self._dll = model.library.dll
         self._sampling = sampling
         self._seed = seed
+        self._min_keep = max(_KEEP_ONE, sampling.min_keep)
 
     def __iter__(self) -> Iterator[int]:
         sampling = self._sampling
@@ -85,21 +86,21 @@ class Links:
     def _typ_p(self) -> Iterator[int]:
         if self._sampling.typical_p < 1.0:
             yield self._without_hopeless()
-            yield self._dll.llama_sampler_init_typical(self._sampling.typical_p, _KEEP_ONE)
+            yield self._dll.llama_sampler_init_typical(self._sampling.typical_p, self._min_keep)
 
     def _top_p(self) -> Iterator[int]:
         if self._sampling.top_p < 1.0:
-            yield self._dll.llama_sampler_init_top_p(self._sampling.top_p, _KEEP_ONE)
+            yield self._dll.llama_sampler_init_top_p(self._sampling.top_p, self._min_keep)
 
     def _min_p(self) -> Iterator[int]:
         if self._sampling.min_p > 0.0:
-            yield self._dll.llama_sampler_init_min_p(self._sampling.min_p, _KEEP_ONE)
+            yield self._dll.llama_sampler_init_min_p(self._sampling.min_p, self._min_keep)
 
     def _xtc(self) -> Iterator[int]:
         sampling = self._sampling
         if sampling.has_xtc:
             yield self._dll.llama_sampler_init_xtc(
-                sampling.xtc_probability, sampling.xtc_threshold, _KEEP_ONE, self._seed
+                sampling.xtc_probability, sampling.xtc_threshold, self._min_keep, self._seed
             )
 
     def _temperature(self) -> Iterator[int]:

@@ -72,6 +72,7 @@ PLAIN = {
     "mirostat_eta": 0.3,
     "adaptive_target": 0.4,
     "adaptive_decay": 0.5,
+    "min_keep": 3,
     "seed": 7,
 }
 

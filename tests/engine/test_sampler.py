@@ -88,6 +88,8 @@ def test_only_the_best_tokens_are_chosen_from(engine: LlamaEngine) -> None:
     assert {*draw(engine, replace(hot, top_k=2), logits, 300)} == {0, 1}
     assert {*draw(engine, replace(hot, top_p=0.9), logits, 300)} == {0, 1, 2}  # 8/15 + 4/15 < 0.9
     assert {*draw(engine, replace(hot, min_p=0.2), logits, 300)} == {0, 1, 2}  # 2/8 of the best, 1/8 is too little
+    assert {*draw(engine, replace(hot, min_p=0.9, min_keep=2), logits, 300)} == {0, 1}
+    assert {*draw(engine, replace(hot, top_p=0.1, min_keep=3), logits, 300)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("top_k", [2**31 - 1, 10**6, 0, -1])
