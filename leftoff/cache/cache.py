@@ -141,7 +141,9 @@ class Cache:
 
     def pin(self, tokens: Tokens, namespace: str = "") -> int:
         """Keeps the way to the end of a prompt that was read: the bytes that are never evicted now, 0 if it is gone."""
-        self.save_idle()
+        for live in self.lives.slots:
+            if not live.is_busy:
+                self.tiers.save(live)
         return self.tiers.pin(tokens, namespace)
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:

@@ -181,18 +181,22 @@ class Store:
     def drop_pages(self, tree: Trie, match: Match, nbytes: int) -> None:
         """Gives up pages of a path that is held elsewhere too, from its end, until `nbytes` fit.
 
-        What other branches need stays. The resume points stay as well: they wait for the pages to come back.
+        What other branches or a pinned entry need stays. The resume points stay as well: they wait for the pages to
+        come back.
         """
         below: Node | None = None
         for node in reversed(match.path):
+            pinned = max((entry.position for entry in node.entries if entry.is_pinned), default=node.start)
             if node.num_live_children > int(below is not None and below.is_live):
                 break
-            index = bisect_right(node.stretches, match.length, key=_by_end)
-            while index > 0 and self.used_bytes + nbytes > self.budget_bytes:
-                index -= 1
+            index = bisect_right(node.stretches, match.length, key=_by_end) - 1
+            while index >= 0 and node.stretches[index].start >= pinned and nbytes > self.free_bytes:
                 self._release(node.stretches.pop(index).stored)
+                index -= 1
             if node.entries:
                 self._changed.add(node.entries[-1])
+            if pinned > node.start:
+                break
             below = node
         if match.path:
             self.drop_useless_pages(tree, match.path[-1])

@@ -216,6 +216,18 @@ def test_what_another_branch_needs_is_not_given_up() -> None:
     grove.check()
 
 
+def test_what_a_pinned_entry_needs_is_not_given_up() -> None:
+    grove = Grove()
+    grove.store.pin(grove.keep("header"))
+    grove.keep("header one")
+    for start in range(0, 10, 2):
+        grove.cover("header one", start, start + 2)
+    grove.store.budget_bytes = grove.store.used_bytes
+    grove.store.drop_pages(grove.tree, grove.match("header one"), grove.store.used_bytes)
+    assert grove.match("header one").num_covered == 6
+    grove.check()
+
+
 def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
     grove = Grove()
     grove.keep("header one")
