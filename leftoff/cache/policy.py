@@ -6,7 +6,8 @@ All of them weigh the same facts. They differ in how they guess the chance of re
     nbytes     bytes that its eviction really frees
     hits       how often it was resumed from
     last_used  when that was, or when it was made
-    branches   how many ways go on from it to later entries: 0 at the end of a conversation, more than 1 at a fork
+    branches   how many ways go on from it, to later entries or in the engine: 0 at the end of a conversation that
+               rests, more than 1 at a fork
 """
 
 from dataclasses import dataclass

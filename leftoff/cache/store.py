@@ -5,10 +5,11 @@ behind the entry before it along, since nothing could be resumed from them any m
 """
 
 import math
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 
+from leftoff.cache.around import entries_after, entry_before, freed_bytes, gaps, index_of, pages_behind
 from leftoff.cache.entry import Entry, StoredPage, Stretch
 from leftoff.cache.policy import Policy
 from leftoff.cache.ranking import Ranking
@@ -21,12 +22,11 @@ Released = Callable[[Bytes], None]
 Shed = Callable[[int], None]
 
 _STALE_S = 7200.0  # what was unused for so long is hardly worth the time to copy something else once more
+_NEARLY = 0.1  # of the budget is free
 
 _by_position = attrgetter("position")
 _by_start = attrgetter("start")
 _by_end = attrgetter("end")
-
-_NEARLY = 0.1
 
 
 def ignore_released(data: Bytes) -> None:
@@ -103,7 +103,7 @@ class Store:
         for node in match.path:
             if page.end <= node.start or node.end <= page.start:
                 continue
-            for start, end in _gaps(node, max(page.start, node.start), min(page.end, node.end)):
+            for start, end in gaps(node, max(page.start, node.start), min(page.end, node.end)):
                 insort(node.stretches, Stretch(stored, start, end), key=_by_start)
                 stored.references += 1
             tree.update_liveness(node)
@@ -205,7 +205,7 @@ class Store:
         node, tree = entry.node, self._trees.pop(entry)
         self._note_around(entry)
         self._changed.discard(entry)
-        del node.entries[_index(entry)]
+        del node.entries[index_of(entry)]
         self._ranking.remove(entry)
         self.used_bytes -= entry.nbytes
         if entry.snapshot is not None:
@@ -226,7 +226,7 @@ class Store:
         if at is not None and at.entries:
             self._changed.add(at.entries[-1])
         if at is not None and at.num_live_children == 1:
-            self._changed.update(_following(at, len(at.entries)))
+            self._changed.update(entries_after(at, len(at.entries)))
 
     def drop_page(self, tree: Trie, stored: StoredPage) -> None:
         """Its bytes are lost: what lies behind it waits for another page, or is evicted in time."""
@@ -247,8 +247,8 @@ class Store:
     def _note_around(self, entry: Entry) -> None:
         """An entry changes what those beside it are worth."""
         self._changed.add(entry)
-        self._changed.update(_following(entry.node, _index(entry)))
-        if (before := _before(entry)) is not None:
+        self._changed.update(entries_after(entry.node, index_of(entry)))
+        if (before := entry_before(entry)) is not None:
             self._changed.add(before)
 
     def _describe_changed(self) -> None:
@@ -257,14 +257,14 @@ class Store:
         self._changed.clear()
 
     def _describe(self, entry: Entry) -> None:
-        before = _before(entry)
+        before = entry_before(entry)
         start = before.position if before else 0
         node, nbytes = entry.node, entry.nbytes
         # a fork stays one when the data of its branches are gone: others were seen to begin like this
         branches = 1 if node.entries[-1] is not entry else len(node.children) if node.num_live_children else 0
         if branches == 0:
             # at least one: where entries free nothing but together, one of them must be the first to go
-            nbytes = max(1, nbytes + _freed_bytes(_behind(entry)))
+            nbytes = max(1, nbytes + freed_bytes(pages_behind(entry)))
             branches = entry.num_lives
         # what frees nothing is never chosen
         self._ranking.describe(entry, entry.position - start, 0 if entry.is_pinned else nbytes, branches)
@@ -277,65 +277,3 @@ class Store:
         assert held == self.used_bytes, f"{held} bytes held, {self.used_bytes} counted"
         assert self.used_bytes <= self.budget_bytes
         assert set(entries) == set(self._trees)
-
-
-def _index(entry: Entry) -> int:
-    return bisect_left(entry.node.entries, entry.position, key=_by_position)
-
-
-def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) that no stretch of the node covers."""
-    first = max(0, bisect_left(node.stretches, start, key=_by_start) - 1)
-    for stretch in node.stretches[first:]:
-        if stretch.start >= end:
-            break
-        if start < stretch.start:
-            yield start, stretch.start
-        start = max(start, stretch.end)
-    if start < end:
-        yield start, end
-
-
-def _before(entry: Entry) -> Entry | None:
-    """The entry before it on its path."""
-    index = _index(entry)
-    if index:
-        return entry.node.entries[index - 1]
-    at = entry.node.parent
-    while at is not None and not at.entries:
-        at = at.parent
-    return at.entries[-1] if at is not None else None
-
-
-def _following(node: Node, index: int) -> Iterator[Entry]:
-    """The next entries after `index`, one on each branch."""
-    if index + 1 < len(node.entries):
-        yield node.entries[index + 1]
-        return
-    waiting = list(node.children.values())
-    while waiting:
-        child = waiting.pop()
-        if child.entries:
-            yield child.entries[0]
-        elif child.is_live:
-            waiting.extend(child.children.values())
-
-
-def _behind(entry: Entry) -> Iterator[Stretch]:
-    """The stretches that lead nowhere without it, given that it is the last of its branch."""
-    node = entry.node
-    last = node.entries[-2].position if len(node.entries) > 1 else node.start
-    while node.parent is not None:
-        yield from node.stretches[bisect_left(node.stretches, last, key=_by_start) :]
-        if last > node.start or node.parent.num_live_children > 1:
-            return
-        node = node.parent
-        last = node.entries[-1].position if node.entries else node.start
-
-
-def _freed_bytes(stretches: Iterator[Stretch]) -> int:
-    """The pages to which nothing else refers."""
-    counts: dict[StoredPage, int] = {}
-    for stretch in stretches:
-        counts[stretch.stored] = counts.get(stretch.stored, 0) + 1
-    return sum(stored.nbytes for stored, count in counts.items() if stored.references == count)
