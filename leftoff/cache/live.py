@@ -96,13 +96,14 @@ class LiveTable:
 
         A price counts less, the longer nobody has come back for it. There must be an idle slot.
         """
+        idle = [live for live in self.slots if not live.is_busy]
         now = self._clock()
 
         def loss(live: Live) -> tuple[bool, float, float]:
             rested = 1 + (now - live.last_used) / _HALF_LIFE_S
             return not live.is_empty, 0.0 if live.is_empty else price(live) / rested, live.last_used
 
-        return min((live for live in self.slots if not live.is_busy), key=loss)
+        return min(idle, key=loss) if len(idle) > 1 else idle[0]
 
     def spare_to_use(self, besides: Live | None) -> Live | None:
         spares = [live for live in self.spares if live is not besides]

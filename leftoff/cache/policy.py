@@ -11,7 +11,7 @@ All of them weigh the same facts. They differ in how they guess the chance of re
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,7 @@ import numpy.typing as npt
 Column = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """What can be evicted now, as columns. `stamp` is what the policy gave the entry when it was last used."""
 
     now: float
