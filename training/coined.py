@@ -10,6 +10,7 @@ from functools import cache
 
 from training.content import HERE
 from training.draw import Draw, capitalised
+from training.tokens import beginnings
 
 RARE_WORDS = HERE / "data" / "rare_words.txt"
 
@@ -42,7 +43,7 @@ def is_wanted(word: str) -> bool:
 def coined(draw: Draw) -> str:
     """A lower-case word that does not exist."""
     while True:
-        word = draw.pick((_syllables, _blend))(draw)
+        word = draw.pick((_syllables, _blend, _pieced))(draw)
         if is_wanted(word):
             return word
 
@@ -51,9 +52,38 @@ def coined_name(draw: Draw) -> str:
     return capitalised(coined(draw)) if draw.chance(0.6) else draw.pick(rare_words().proper)
 
 
+def coined_phrase(draw: Draw) -> str:
+    """A few words in a row, of little sense: nothing but the text itself says that it is "our" and not "the"."""
+    parts = [f"{draw.word('owner')} {_any_word(draw)}" for _ in range(draw.pick((1, 1, 2, 2, 3)))]
+    phrase = parts[0]
+    for part in parts[1:]:
+        phrase += f" {draw.word('link')} {part if draw.chance(0.5) else _any_word(draw)}"
+    if draw.chance(0.3):
+        phrase += f" {draw.word('link')} {_any_word(draw)}"
+    return phrase.partition(" ")[2] if draw.chance(0.3) else phrase
+
+
+def coined_title(draw: Draw) -> str:
+    """As of a song or a book."""
+    words = [_any_word(draw) for _ in range(draw.pick((1, 2, 2, 2, 3)))]
+    joint = draw.pick((" ", " ", " ", f" {draw.word('title_link')} "))
+    return draw.pick(("", "", "The ", "A ", "My ")) + joint.join(map(capitalised, words))
+
+
+def _any_word(draw: Draw) -> str:
+    if draw.chance(0.4):
+        return coined(draw)
+    return draw.pick(rare_words().common if draw.chance(0.8) else rare_words().proper)
+
+
 def _syllables(draw: Draw) -> str:
     parts = [draw.word("onset") + draw.word("vowel") for _ in range(draw.pick((1, 2, 2, 2, 3)))]
     return "".join(parts) + draw.word("coda") + draw.word("word_ending")
+
+
+def _pieced(draw: Draw) -> str:
+    """A piece of the tokenizer and the tail of a word. Copying is learned piece by piece, so each has to come up."""
+    return draw.pick(beginnings()) + draw.pick(rare_words().common)[-draw.number(2, 5) :]
 
 
 def _blend(draw: Draw) -> str:

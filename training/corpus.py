@@ -3,9 +3,11 @@
 import lzma
 import math
 import multiprocessing
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ IGNORED, READ, SAID = 0, 1, 2
 
 _REAL_PER_JOB = 400
 _DOCUMENTS_PER_JOB = 1000
+_MADE_UP_PER_REAL = 350_000  # documents for which all the real text is read once: a tenth of the tokens is real
 _LARGEST_OPEN = 64
 _FULL = 24  # a row with less room than this is closed
 
@@ -52,17 +55,41 @@ def real_documents() -> list[str]:
 
 
 def jobs(length: int, seed: int, num_generated: int, real_share: float = 1.0) -> list[Job]:
+    """In an order in which real and generated text come evenly: training begins before all of it is there."""
     real = real_documents()
-    real = real[: int(len(real) * real_share)]
+    real = real[: int(len(real) * real_share)] * math.ceil(num_generated / _MADE_UP_PER_REAL)
     read = [Job(length, real=tuple(real[i : i + _REAL_PER_JOB])) for i in range(0, len(real), _REAL_PER_JOB)]
     make = [Job(length, seed=seed * 100_000 + i) for i in range(math.ceil(num_generated / _DOCUMENTS_PER_JOB))]
-    return read + make
+    work = read + make
+    random.Random(seed).shuffle(work)
+    return work
 
 
-def prepare(work: Sequence[Job], num_processes: int) -> Iterator[Rows]:
-    """Runs the jobs beside the caller; rows come as they are ready."""
-    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
-        yield from pool.imap_unordered(Job.run, work)
+class Preparation:
+    """Runs the jobs in processes beside the caller."""
+
+    def __init__(self, work: Sequence[Job], num_processes: int) -> None:
+        self._pool = multiprocessing.get_context("fork").Pool(num_processes)
+        self._made = self._pool.imap_unordered(Job.run, work)
+
+    def __enter__(self) -> "Preparation":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.terminate()
+        self._pool.join()
+
+    def wait(self) -> Rows:
+        """The rows of the next job that is done."""
+        return self._made.next()
+
+    def ready(self) -> Iterator[Rows]:
+        """What is done by now."""
+        while True:
+            try:
+                yield self._made.next(timeout=0)
+            except (multiprocessing.TimeoutError, StopIteration):
+                return
 
 
 def pack(texts: Sequence[Document], length: int) -> Rows:

@@ -2,9 +2,12 @@
 
 from training.draw import Draw, uncapitalised
 
+_PADDED = 0.12
+
 
 def asked(draw: Draw, question: str, noise: float = 0.2) -> str:
     """A question as somebody may put it."""
+    question = _padded(draw, question) if draw.chance(_PADDED) else question
     before, after = draw.phrase("ask", "open"), draw.phrase("ask", "close")
     if before:
         question = before + (question if before.rstrip().endswith(("?", "!", ".")) else uncapitalised(question))
@@ -20,6 +23,14 @@ def typed(draw: Draw, text: str, noise: float = 0.2) -> str:
         return _slip(draw, text)
     bare = text.rstrip("?.!") if style != "lower" else text
     return bare if style == "bare" or _has_code(text) else bare.lower()
+
+
+def _padded(draw: Draw, question: str) -> str:
+    """With a small word more, after the first one or at the end: questions are not of one mould."""
+    first, _, rest = question.partition(" ")
+    if first in ("What", "When", "Where", "Who") and draw.chance(0.4):
+        return f"{first} {draw.word('pad_inside')} {rest}"
+    return f"{question[:-1]} {draw.word('pad_end')}?" if question.endswith("?") else question
 
 
 def _has_code(text: str) -> bool:

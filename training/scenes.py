@@ -79,7 +79,7 @@ def reading(draw: Draw) -> Chat:
 def using_tools(draw: Draw) -> Chat:
     chat = _plain_chat(draw)
     toolbox = Toolbox(draw, chat, draw.pick((1, 2, 2, 3, 4, 5, 6)))
-    play(draw, (1, 6), [(75, toolbox), (12, Talk(draw, chat)), (13, Recall(draw, chat))])
+    play(draw, (2, 6), [(82, toolbox), (10, Talk(draw, chat)), (8, Recall(draw, chat))])
     return chat
 
 
@@ -130,13 +130,13 @@ def play(draw: Draw, turns: tuple[int, int], mix: Mix) -> None:
 
 
 SCENES: dict[Scene, float] = {
-    remembering: 32,
-    looking_up: 18,
-    informing: 16,
+    remembering: 33,
+    looking_up: 28,
+    informing: 23,
     reading: 9,
-    using_tools: 14,
+    using_tools: 17,
     talking: 13,
     booking: 5,
-    copying: 4,
-    mixed: 4,
+    copying: 5,
+    mixed: 5,
 }

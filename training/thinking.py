@@ -21,12 +21,12 @@ class Document:
 def finish(draw: Draw, chat: Chat) -> Document:
     """The chat as text, with thinking switched on throughout, for one message, or off."""
     chance = draw.random.random()
-    if chance < 0.24:
+    if chance < 0.27:
         return _think_always(draw, chat)
     keep = []
-    if chance < 0.27:
+    if chance < 0.30:
         chat.system = f"{chat.system}\n/no_think".lstrip()
-    elif chance < 0.31:
+    elif chance < 0.34:
         keep = [_ask_to_think(draw, chat)]
     _shorten(draw, chat, keep)
     return Document(render(chat, sort_tools=draw.chance(0.5)))

@@ -4,14 +4,15 @@ import json
 from collections.abc import Callable
 from functools import cache
 
-from training.coined import coined, coined_name, rare_words
+from training.coined import coined, coined_name, coined_phrase, coined_title, rare_words
 from training.content import HERE
-from training.draw import Draw, capitalised
+from training.draw import Draw, capitalised, with_article
 
 Make = Callable[[Draw], str]
 
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 _NAMES = {"first_name", "surname", "city", "pet_name", "bot_name"}  # a made-up one is as good
+_CAPITALISED = {"language", "cuisine"}
 _THINGS = ("hobby", "food", "drink", "animal", "object", "grocery", "instrument", "colour", "favourite_sport")
 
 
@@ -21,8 +22,10 @@ def value(draw: Draw, kind: str) -> str:
     if kind in _NAMES:
         return coined_name(draw) if novel else draw.word(kind)
     if kind in draw.content.words and kind not in _KINDS:
+        if novel and kind in _CAPITALISED:
+            return coined_name(draw)
         is_open = kind not in draw.content.words["closed"] and draw.chance(0.6)
-        return _novel(draw) if novel and is_open else draw.word(kind)
+        return _novel(draw, kind) if novel and is_open else draw.word(kind)
     if kind.startswith("favourite "):
         return _favourite(draw, kind.removeprefix("favourite "), novel)
     if kind.startswith("number "):
@@ -129,14 +132,20 @@ def venue(draw: Draw) -> str:
 
 def title(draw: Draw, kind: str) -> str:
     """A title of a song, a film or an event, or a name of a restaurant, from the real dialogues."""
+    if draw.chance(draw.content.novelty):
+        return coined_title(draw)
     if draw.content.novelty:
         return draw.pick(_titles()[kind])
     return f"{draw.word('adjective').capitalize()} {capitalised(draw.word('object'))}"
 
 
-def _novel(draw: Draw) -> str:
-    rare = draw.pick(rare_words().common)
-    return draw.pick((rare, rare, f"{draw.word('adjective')} {rare}", coined(draw), f"{rare} {coined(draw)}"))
+def _novel(draw: Draw, kind: str | None = None) -> str:
+    """A word or two; of the two the second may say what kind of thing it is, as in "meadow driver"."""
+    rare, other = draw.some(rare_words().common, 2)
+    made_up, joined = coined(draw), rare[:7] + other[:7]
+    like_its_kind = draw.word(kind or draw.pick(_THINGS)).split()[-1]
+    two = f"{draw.pick((draw.word('adjective'), rare))} {draw.pick((other, made_up, like_its_kind))}"
+    return draw.pick((rare, rare, two, two, made_up, joined))
 
 
 def _favourite(draw: Draw, kind: str, novel: bool) -> str:
@@ -166,15 +175,20 @@ def _money(draw: Draw) -> str:
 
 
 def _email(draw: Draw) -> str:
-    return f"{password(draw)}@{draw.word('venue_word').lower().replace(' ', '')}.example"
+    place = coined(draw) if draw.chance(draw.content.novelty * 1.5) else draw.word("venue_word")
+    return f"{password(draw)}@{place.lower().replace(' ', '')}.example"
 
 
 def _task(draw: Draw) -> str:
+    if draw.chance(draw.content.novelty):
+        return f"{draw.word('tool_verb')} {coined_phrase(draw)}"
     name, item = value(draw, "first_name"), value(draw, "grocery")
     return draw.pick((f"buy {item}", f"call {name}", f"write to {name}", draw.word("errand"), f"fix the {thing(draw)}"))
 
 
 def _news(draw: Draw) -> str:
+    if draw.chance(draw.content.novelty * 1.2):
+        return coined_phrase(draw)
     name = value(draw, "first_name")
     shapes = (
         draw.word("report"),
@@ -189,10 +203,14 @@ def _news(draw: Draw) -> str:
 
 def _appointment(draw: Draw) -> str:
     name = value(draw, "first_name")
+    if draw.chance(draw.content.novelty * 0.8):
+        return draw.pick((coined_phrase(draw), with_article(_novel(draw)), f"{_novel(draw)} with {name}"))
     return draw.pick((f"lunch with {name}", f"dinner with {name}", f"a call with {name}", draw.word("event")))
 
 
 def _sentence(draw: Draw) -> str:
+    if draw.chance(draw.content.novelty * 1.2):
+        return coined_phrase(draw)
     return draw.pick((draw.word("phrase"), f"I like {anything(draw)}", f"my name is {value(draw, 'first_name')}"))
 
 
@@ -216,7 +234,7 @@ _KINDS: dict[str, Make] = {
     "amount": _number_between(1, 900),
     "anything": anything,
     "appointment": _appointment,
-    "book": lambda draw: draw.word("book") if draw.chance(0.5) else title(draw, "movie_name"),
+    "book": lambda draw: draw.word("book") if draw.chance(0.4) else title(draw, "movie_name"),
     "car": lambda draw: f"{draw.word('colour')} {draw.word('vehicle')}",
     "clock": clock,
     "code": code,
@@ -230,6 +248,7 @@ _KINDS: dict[str, Make] = {
     "evening": lambda draw: _hour(draw, "pm"),
     "event_day": event_day,
     "event_title": lambda draw: title(draw, "event_name"),
+    "file": lambda draw: f"{draw.pick((coined(draw), draw.pick(rare_words().common)))}.{draw.word('file_ending')}",
     "film": lambda draw: title(draw, "movie_name"),
     "flight": lambda draw: draw.word("airline") + digits(draw, 3, 4),
     "foreign": lambda draw: f"{coined(draw)} {coined(draw)}",
@@ -260,6 +279,9 @@ _KINDS: dict[str, Make] = {
     "temperature": _number_between(-10, 38),
     "thing": thing,
     "true": lambda _: "true",
+    "venue": venue,
+    "venue_name": lambda draw: draw.pick((coined_name(draw), draw.word("venue_word"))),
     "warmth": _number_between(15, 26),
+    "wording": coined_phrase,
     "year": _number_between(1790, 2024),
 }

@@ -45,7 +45,7 @@ def make_scenes(num_guests: int) -> tuple[Scene, ...]:
             "a guest list of 3,900 tokens in the system prompt, then short questions",
             (
                 Step("turn 1", "desk", "Hello! My name is Clara.", is_first_sight=True),
-                Step("turn 2", "desk", "What is the room of Kate Hartmere?"),
+                Step("turn 2", "desk", "What is the room of Hugo Brookford?"),
                 Step("turn 3", "desk", "What is my name?"),
             ),
             desk,
@@ -54,8 +54,8 @@ def make_scenes(num_guests: int) -> tuple[Scene, ...]:
             "Edit an old message, then come back",
             "turn 2 is asked anew, then the first conversation goes on",
             (
-                Step("edit turn 2", "edited", "What is the phone of Anna Fairmere?", fork=Fork("desk", 1)),
-                Step("come back", "desk", "What is the phone of Kate Hartmere?"),
+                Step("edit turn 2", "edited", "What is the phone of Leo Fairwood?", fork=Fork("desk", 1)),
+                Step("come back", "desk", "What is the phone of Hugo Brookford?"),
             ),
         ),
         Scene(
@@ -72,7 +72,7 @@ def make_scenes(num_guests: int) -> tuple[Scene, ...]:
         Scene(
             "Restart, and go on",
             "both servers are stopped and started again; the first conversation goes on",
-            (Step("after the restart", "desk", "What is the phone of Anna Fairmere?"),),
+            (Step("after the restart", "desk", "What is the phone of Leo Fairwood?"),),
             restarts=True,
         ),
     )

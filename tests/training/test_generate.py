@@ -7,17 +7,20 @@ import pytest
 
 from leftoff.chat.template import ChatTemplate
 from training.chat import Call, Chat, Json, Message, render
+from training.coined import coined
 from training.content import HERE, heldout_content, training_content
 from training.draw import Draw
 from training.generate import documents
 from training.questions import PARTS, read
 from training.rare import heldout_words
 from training.scenes import SCENES
+from training.skills.invented import invent_tool
 from training.skills.recall import Recall
 from training.skills.sheet import Sheet
 from training.skills.table import Table
 from training.skills.toolbox import Toolbox
 from training.thinking import Document
+from training.tokens import beginnings
 
 _TURN = re.compile(r"<\|im_start\|>(system|user|assistant)\n(.*?)<\|im_end\|>\n", re.DOTALL)
 
@@ -82,6 +85,23 @@ def test_a_call_names_a_tool_of_the_box_and_its_parameters() -> None:
         assert use.call.name in {tool.name for tool in toolbox.tools}
         assert set(use.call.arguments) == set(use.tool.parameters.values())
         assert all(str(value) in use.ask for value in use.call.arguments.values())
+
+
+def test_every_piece_that_words_begin_with_comes_up_in_made_up_words() -> None:
+    draw, pieces = Draw(6, training_content()), set(beginnings())
+    assert len(pieces) > 2000
+    made = [coined(draw) for _ in range(40_000)]
+    found = {piece for word in made for piece in (word[:end] for end in range(1, len(word))) if piece in pieces}
+    assert len(found) > 0.95 * len(pieces)
+
+
+def test_an_invented_tool_is_asked_for_with_all_its_values() -> None:
+    draw = Draw(8, training_content())
+    for _ in range(200):
+        tool = invent_tool(draw)
+        assert 1 <= len(tool.parameters) == len(set(tool.parameters.values())) <= 3
+        for ask in tool.row["asks"]:
+            assert sorted(re.findall(r"\{(s\d)\}", ask)) == sorted(tool.parameters)
 
 
 # --- the held-out set

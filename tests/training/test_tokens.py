@@ -10,6 +10,7 @@ pytest.importorskip("tokenizers", reason="training needs tokenizers: pip install
 
 from leftoff.engine.model import Model
 from tests.training.reference import random_parameters
+from training.coined import rare_words
 from training.convert import convert
 from training.corpus import IGNORED, READ, SAID, pack
 from training.generate import documents
@@ -29,6 +30,15 @@ TEXTS = [
 def test_text_comes_back_as_it_was(text: str) -> None:
     ids = tokenizer().encode(text, add_special_tokens=False).ids
     assert tokenizer().decode(ids, skip_special_tokens=False) == text
+
+
+def test_a_word_splits_alike_with_and_without_a_space_before_it() -> None:
+    """So that a word of a sentence is copied into quotation marks piece by piece."""
+    words = ["Estonian", "typewriter", "guest", "Ottilie", *rare_words().common[::50], *rare_words().proper[::50]]
+    for word in words:
+        plain, spaced = (tokenizer().encode(text, add_special_tokens=False).tokens for text in (word, f" {word}"))
+        assert "".join(spaced) == "Ġ" + "".join(plain)
+        assert [piece for piece in (spaced[0][1:], *spaced[1:]) if piece] == plain
 
 
 def test_the_special_tokens_have_the_ids_the_code_says() -> None:

@@ -8,6 +8,7 @@ from training.phrasing import asked, typed
 from training.skills.facts import Fact, make_fact
 
 _MOST_LISTED = 7
+_INDIRECT = 0.08  # share of questions
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -69,7 +70,7 @@ class Recall:
         self._num_asked[fact.key] = self._num_asked.get(fact.key, 0) + 1
         is_only = [other.kind for other in self.known].count(fact.kind) == 1
         asks = fact.general if fact.general and is_only and draw.chance(0.3) else fact.asks
-        self._chat.turn(asked(draw, draw.pick(asks)), draw.pick(fact.answers), self._because(fact))
+        self._chat.turn(self._question(fact, asks), draw.pick(fact.answers), self._because(fact))
 
     def ask_unknown(self) -> None:
         draw = self._draw
@@ -77,7 +78,7 @@ class Recall:
         if fact.can_be_unknown:
             reply = draw.phrase("recall", "unknown", subject=fact.subject)
             self._chat.turn(
-                asked(draw, draw.pick(fact.asks)), reply, draw.phrase("think", "unknown", subject=fact.subject)
+                self._question(fact, fact.asks), reply, draw.phrase("think", "unknown", subject=fact.subject)
             )
 
     def correct(self) -> None:
@@ -134,6 +135,12 @@ class Recall:
             capitalised(", ".join(said[:-1]) + ", and " + said[-1]) + ".",
         )
         return self._draw.weighted(shapes, (4, 5, 1, 1))
+
+    def _question(self, fact: Fact, asks: tuple[str, ...]) -> str:
+        """One of the given, or every so often one that only names the fact."""
+        if fact.can_be_unknown and self._draw.chance(_INDIRECT):
+            return asked(self._draw, self._draw.phrase("recall", "indirect", what=f"my {fact.subject}"))
+        return asked(self._draw, self._draw.pick(asks))
 
     def _because(self, fact: Fact) -> str:
         return self._draw.phrase("think", "known", said=capitalised(fact.said), you=fact.you, value=fact.value)

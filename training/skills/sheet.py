@@ -13,6 +13,8 @@ from training.values import value, venue
 _ROLES = ("assistant", "helper", "guide", "receptionist", "chatbot", "host", "support agent", "shop assistant")
 _ENDINGS = ("Ahoy!", "Have a sunny day!", "Beep boop.", "Cheers!", "Stay curious!", "Happy reading!")
 _BEGINNINGS = ("Arr!", "Beep!", "Hello!", "Well, well.", "Certainly!", "Of course!")
+_INDIRECT = 0.1  # share of questions
+_CONFUSABLE = 0.25  # share of sheets in which names and things have words in common
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Sheet:
         self._draw, self._chat = draw, chat
         self.place = venue(draw)
         self._persona = self._make_persona() if draw.chance(0.5) else None
-        facts = make_statements(draw, num_facts + max(1, num_facts // 4))
+        source = draw.narrowed(12) if draw.chance(_CONFUSABLE) else draw
+        facts = make_statements(source, num_facts + max(1, num_facts // 4))
         self.facts, self._missing = facts[:num_facts], facts[num_facts:]
         self._last: Statement | None = None
         chat.topics.append(f"questions about {self.place}")
@@ -83,8 +86,14 @@ class Sheet:
         return Question(ask, answer, self._found(statement, answer), want)
 
     def _ask(self) -> None:
-        question = self.question()
+        question = self._indirect() if self._draw.chance(_INDIRECT) else self.question()
         self._chat.turn(asked(self._draw, question.ask), question.answer, question.think)
+
+    def _indirect(self) -> Question:
+        """As in "Could you find out where the key is?"."""
+        statement = self._last = self._draw.pick(self.facts)
+        ask = self._draw.phrase("sheet", "indirect", what=statement.unknown)
+        return Question(ask, statement.about, self._found(statement, statement.about), "")
 
     def _ask_missing(self) -> None:
         if not self._missing:
@@ -92,7 +101,9 @@ class Sheet:
         statement = self._draw.pick(self._missing)
         ask, answer, _ = self._draw.pick([q for q in statement.questions if _asks_openly(q, statement)])
         reply = self._draw.phrase("sheet", "unknown", what=statement.unknown)
-        if answer.startswith("Yes, the"):
+        if self._draw.chance(_INDIRECT):
+            ask = self._draw.phrase("sheet", "indirect", what=statement.unknown)
+        elif answer.startswith("Yes, the"):
             reply = f"I don't know. {capitalised(with_article(statement.over))} is not mentioned."
         self._chat.turn(asked(self._draw, ask), reply, self._draw.phrase("think", "missing", what=statement.unknown))
         self._last = None

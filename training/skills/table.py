@@ -27,6 +27,7 @@ _KINDS: dict[str, dict[str, str]] = {
     "club members": {"member": "full_name", "hobby": "hobby", "drink": "drink", "since": "year"},
     "garden plan": {"plant": "noun", "bed": "spot", "water": "duration"},
 }
+_CONFUSABLE = 0.6  # share of lists in which names and things have words in common
 _NOT_TELLING = ("price", "stock", "age", "number", "aisle", "hall", "platform")
 
 
@@ -48,7 +49,7 @@ class Table:
         self.title = draw.pick(sorted(_KINDS))
         self._columns = _KINDS[self.title]
         self._key, *self._fields = self._columns
-        source = draw.narrowed(12) if draw.chance(0.3) else draw
+        source = draw.narrowed(12) if draw.chance(_CONFUSABLE) else draw
         rows = ({column: value(source, kind) for column, kind in self._columns.items()} for _ in range(num_rows))
         self._rows = list({row[self._key].lower(): row for row in rows}.values())
         chat.topics.append(self.title)

@@ -3,34 +3,15 @@
 from dataclasses import dataclass
 
 from training.chat import Call, Chat, Json, Message, dumped
-from training.coined import rare_words
 from training.content import Table as Row
 from training.draw import Draw, capitalised, fill, uncapitalised
+from training.skills.invented import invent_tool
+from training.skills.tool import Tool, make_tool, rename
 from training.values import value
 
-_INVENTED = 0.3  # share of tools that do not exist
-_ARGUMENTS = ("anything", "city", "first_name", "full_name", "digits", "code", "thing", "day", "clock")
+_INVENTED = 0.2  # share of tools that do not exist
+_RENAMED = 0.75  # of the novelty: share of tools with names that mean nothing
 _LEADS = ("", "", "", "", "", "", "", "Let me check.", "One moment, please.", "I will look that up.")
-
-
-@dataclass(frozen=True)
-class Tool:
-    """One tool with the names drawn for this conversation: slot to parameter name."""
-
-    row: Row
-    name: str
-    parameters: dict[str, str]
-
-    @property
-    def spec(self) -> Json:
-        slots: dict[str, Row] = self.row["parameters"]
-        properties = {
-            name: {"type": slots[slot].get("type", "string"), "description": slots[slot]["description"]}
-            for slot, name in self.parameters.items()
-        }
-        schema = {"type": "object", "properties": properties, "required": list(properties)}
-        function = {"name": self.name, "description": self.row["description"], "parameters": schema}
-        return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True)
@@ -47,9 +28,7 @@ class Use:
 class Toolbox:
     def __init__(self, draw: Draw, chat: Chat, num_tools: int) -> None:
         self._draw, self._chat = draw, chat
-        self.tools = [_make_tool(draw, row) for row in draw.some(draw.content.tools, num_tools)]
-        if draw.content.novelty:
-            self.tools = [_invent_tool(draw) if draw.chance(_INVENTED) else tool for tool in self.tools]
+        self.tools = [_draw_tool(draw, row) for row in _rows(draw, num_tools)]
         chat.tools = [tool.spec for tool in self.tools]
 
     def step(self) -> None:
@@ -59,6 +38,8 @@ class Toolbox:
             ask = self._ask_back(use)
         elif draw.chance(0.1) and not ask.startswith("I"):
             ask = draw.pick(("Please ", "Hey, ", "Can you do this: ")) + uncapitalised(ask)
+        elif draw.chance(0.08):
+            ask = ask.rstrip(".?!")
         failed = draw.chance(0.06)
         result = {"error": "not found"} if failed else use.result
         answer = "I'm sorry, that did not work. Could you check the details?" if failed else use.answer
@@ -89,44 +70,17 @@ class Toolbox:
         return self._draw.pick(("", "", "It's ", "Okay: ")) + ", ".join(map(str, use.call.arguments.values()))
 
 
-def _invent_tool(draw: Draw) -> Tool:
-    """A tool that does not exist: only its description says when to call it and how."""
-    verb, parameters = draw.word("verb"), draw.some(rare_words().common, draw.pick((1, 1, 2)))
-    noun = draw.pick(rare_words().common)
-    given = " and ".join(f"{parameter} {{{parameter}}}" for parameter in parameters)
-    only = ", ".join(f"{{{parameter}}}" for parameter in parameters)
-    asks = [
-        f"{capitalised(verb)} the {noun} with {given}.",
-        f"Please {verb} the {noun}: {only}.",
-        f"I want you to {verb} the {noun}. Take {only}.",
-        f"Can you {verb} the {noun} for {only}?",
-        f"I need the {noun} for {only}.",
-        f"{capitalised(noun)} for {only}, please.",
-    ]
-    row: Row = {
-        "topic": f"the {noun}",
-        "description": draw.pick(
-            (f"{capitalised(verb)} the {noun}.", f"Use this to {verb} the {noun}.", f"For the {noun}.")
-        ),
-        "parameters": {name: {"description": f"The {name}", "value": draw.pick(_ARGUMENTS)} for name in parameters},
-        "asks": asks,
-        "says": [f"I did {verb} the {noun}.", "Done.", "It is done."],
-        "result": {"ok": "true"},
-        "missing": [f"{capitalised(verb)} the {noun}.", f"Sure. Please tell me the {' and the '.join(parameters)}."],
-    }
-    name = draw.pick((f"{verb.split()[0]}_{noun}", noun, f"{noun}_{draw.pick(rare_words().common)}"))
-    return Tool(row, name, {parameter: parameter for parameter in parameters})
+def _rows(draw: Draw, count: int) -> list[Row]:
+    """Different ones, a row of greater weight more often: it has the better chance of a high number."""
+    numbers = [(draw.random.random() ** (1 / row.get("weight", 1)), row) for row in draw.content.tools]
+    return [row for _, row in sorted(numbers, key=lambda pair: pair[0], reverse=True)[:count]]
 
 
-def _make_tool(draw: Draw, row: Row) -> Tool:
-    """Names are drawn anew, sometimes ones that mean nothing: what counts is what the prompt says."""
-    name = draw.pick(row["names"])
-    parameters = {slot: draw.pick(kind["names"]) for slot, kind in row["parameters"].items()}
-    if draw.chance(draw.content.novelty * 0.75):
-        name = draw.pick((f"{name}_{draw.pick(rare_words().common)}", "_".join(draw.some(rare_words().common, 2))))
-        new_names = draw.some(rare_words().common, len(parameters))
-        parameters = dict(zip(parameters, new_names, strict=True))
-    return Tool(row, name, parameters)
+def _draw_tool(draw: Draw, row: Row) -> Tool:
+    if draw.content.novelty and draw.chance(_INVENTED):
+        return invent_tool(draw)
+    tool = make_tool(draw, row)
+    return rename(draw, tool) if draw.chance(draw.content.novelty * _RENAMED) else tool
 
 
 def _typed(parameter: Row, text: str) -> object:
