@@ -35,7 +35,7 @@ class Stretch:
         return self.stored.page.part(max(start, self.start), min(end, self.end))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Entry:
     """A position from which a prompt can be resumed, and the unit of eviction.
 

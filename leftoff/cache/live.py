@@ -1,5 +1,6 @@
 """The sequences that live in the engine: the slots that serve requests, and the spare ones where states are parked."""
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,10 +25,20 @@ class Live:
     is_busy: bool = False
     is_saved: bool = True  # as much of it as there is room for
     is_doubled: bool = False  # pages of it may be in RAM as well
-    point: Entry | None = None  # in RAM, the last it came from or left behind
     last_used: float = 0.0
     length: int = 0
+    _point: weakref.ref[Entry] | None = field(default=None, repr=False)
     _tokens: Tokens = field(default_factory=lambda: np.empty(_FIRST_CAPACITY, np.int32), repr=False)
+
+    @property
+    def point(self) -> Entry | None:
+        """The last resume point in RAM that it came from or left behind, while it is there."""
+        return self._point() if self._point is not None else None
+
+    @point.setter
+    def point(self, entry: Entry | None) -> None:
+        # a plain reference would keep its bytes when it is evicted
+        self._point = weakref.ref(entry) if entry is not None else None
 
     @property
     def tokens(self) -> Tokens:

@@ -1,5 +1,7 @@
 """The cache as a scheduler sees it: slots, tenants, cancels, budgets, and what the report says of them."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -213,6 +215,18 @@ def test_what_is_given_up_for_the_engine_comes_back_when_the_sequence_leaves_it(
     for value in (2, 3, 4):
         table.ask(run((value, 50)))
     assert table.ask(run((1, 100), (5, 5))) == "reused 100 of 105 from RAM · 5 new"
+
+
+def test_a_point_that_is_evicted_is_gone_though_a_sequence_went_on_from_it() -> None:
+    table = Table(MemoryKind.HYBRID)
+    table.ask(run((1, 100)))
+    point = table.cache.lives[0].point
+    assert point is not None
+    seen = weakref.ref(point)
+    table.cache.ram.store.drop(point)
+    del point
+    assert seen() is None
+    assert table.ask(run((1, 100), (2, 5))).startswith("reused 100 of 105")
 
 
 # --- keeping

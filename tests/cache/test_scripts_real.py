@@ -4,7 +4,7 @@ An engine of its own reads every prompt from its first token: what it says is th
 shorter than in `test_scripts.py`, and so are the gaps between snapshots.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from leftoff.engine.base import MemoryKind
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.llama import LlamaEngine
 from tests.cache.real import RealServer, doubts, in_one_go
-from tests.cache.scripts import SCRIPTS, Served, Step, Writer, play
+from tests.cache.scripts import SCRIPTS, Account, Served, Step, Writer, play
 from tests.factory import model_path
 
 KINDS = {
@@ -62,9 +62,40 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_replies_are_those_of_a_cold_start_and_hardly_more_is_read_than_is_new(pair: Pair, script: str) -> None:
+    account, _ = play_and_compare(pair, script, num_slots=1, budget_bytes=UNLIMITED)
+    assert account.computed <= ALLOWED * account.unavoidable, f"{account}: {account.ratio:.3f} of the unavoidable"
+
+
+def test_replies_are_right_where_ram_gives_up_what_a_slot_holds(pair: Pair) -> None:
+    kind = pair.warm.memory.kind
+    num_slots = 1 if kind is MemoryKind.OPAQUE else 2
+    _, cache = play_and_compare(pair, "4 agents", num_slots=num_slots, budget_bytes=UNLIMITED)
+    held = cache.ram.store.used_bytes
+    given_up: list[int] = []
+
+    def watch(cache: Cache) -> None:
+        store, shed = cache.ram.store, cache.ram.store.shed
+        assert shed is not None
+
+        def watched(nbytes: int) -> None:
+            before = store.used_bytes
+            shed(nbytes)
+            given_up.append(before - store.used_bytes)
+
+        store.shed = watched
+
+    play_and_compare(pair, "4 agents", num_slots=num_slots, budget_bytes=held // 2, watch=watch)
+    assert (sum(given_up) > 0) == kind.has_pages
+
+
+def play_and_compare(
+    pair: Pair, script: str, *, num_slots: int, budget_bytes: int, watch: Callable[[Cache], None] = lambda _: None
+) -> tuple[Account, Cache]:
+    """Every reply is held against a cold start's."""
     for seq in range(pair.warm.memory.num_sequences):
         pair.warm.memory.drop(seq)
-    cache = Cache(pair.warm.memory, num_slots=1, budget_bytes=UNLIMITED, placement=PLACEMENT, page_tokens=64)
+    cache = Cache(pair.warm.memory, num_slots=num_slots, budget_bytes=budget_bytes, placement=PLACEMENT, page_tokens=64)
+    watch(cache)
     server = RealServer(pair.warm, cache)
     seen: list[Logits] = []
 
@@ -78,7 +109,7 @@ def test_replies_are_those_of_a_cold_start_and_hardly_more_is_read_than_is_new(p
     below = np.concatenate(seen)
     assert below.max() < ROUNDING, f"a token that a cold start ranks {below.max():.3f} deviations below its best"
     assert (below > 0).mean() <= 0.01, "ties are rare"
-    assert account.computed <= ALLOWED * account.unavoidable, f"{account}: {account.ratio:.3f} of the unavoidable"
+    return account, cache
 
 
 def test_a_reply_from_the_state_of_another_conversation_would_show(pair: Pair) -> None:
