@@ -25,9 +25,9 @@ _TRIAL = 4
 
 @dataclass(frozen=True)
 class Placement:
-    """How dense. The defaults spend at most 2 % of the prefill on copies, and bound a replay to two seconds."""
+    """How dense. The defaults spend at most 1 % of the prefill on copies, and bound a replay to two seconds."""
 
-    overhead: float = 0.02
+    overhead: float = 0.01
     smallest_gap: int = 64
     smallest_reply_gap: int = 32
     longest_replay_ms: float = 2000.0
@@ -42,8 +42,11 @@ class Placement:
         cheap = (costs.save_ms(snapshot_bytes) + costs.cut_ms) * costs.prefill_tokens_per_ms / self.overhead
         bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
         gap = max(self.smallest_gap, int(min(cheap, bounded)))
-        # prompts are read in pieces anyway: where snapshots stand far apart, they stand at the ends of pieces
-        return gap if gap < self.piece_tokens else -(-gap // self.piece_tokens) * self.piece_tokens
+        # prompts are read in pieces anyway: where snapshots stand far apart, they stand at the ends of pieces; where
+        # they do not, pieces are even, since kernels pad the others
+        if gap < self.piece_tokens:
+            return gap - gap % self.smallest_gap
+        return -(-gap // self.piece_tokens) * self.piece_tokens
 
     def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int:
         """Tokens between snapshots inside a reply: clients shorten replies, and go on from the middle of them."""

@@ -115,9 +115,9 @@ def test_positions_rise_strictly_and_no_stretch_is_longer_than_a_gap_and_a_half(
 
 def test_dearer_snapshots_stand_further_apart() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=1e6, call_ms=0.0)
-    assert Placement(piece_tokens=1).gap(10_000_000, costs) == 550, "10 ms to copy and 1 ms to pause: 2 % of 550 tokens"
-    assert Placement(piece_tokens=512).gap(10_000_000, costs) == 1024, "two whole pieces"
-    assert Placement(overhead=0.04).gap(10_000_000, costs) == 275
+    assert Placement(piece_tokens=1).gap(10_000_000, costs) == 1100, "10 ms to copy and 1 to pause: 1 % of 1100 tokens"
+    assert Placement(piece_tokens=512).gap(10_000_000, costs) == 1536, "three whole pieces"
+    assert Placement(overhead=0.04).gap(10_000_000, costs) == 256, "275, in even pieces"
 
 
 def test_a_pause_that_costs_much_keeps_snapshots_apart() -> None:
@@ -134,7 +134,7 @@ def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
 
 def test_a_replay_is_bounded_in_time() -> None:
     slow = Costs(prefill_tokens_per_ms=0.1, save_bytes_per_ms=1e3)
-    assert Placement(longest_replay_ms=2000.0).gap(100_000_000, slow) == 200
+    assert Placement(longest_replay_ms=2000.0).gap(100_000_000, slow) == 192, "2 s are 200 tokens"
 
 
 # --- short prompts
