@@ -20,6 +20,7 @@ class PieceCost:
     ms: float = 0.0
     tokens_squared: float = 0.0
     tokens_ms: float = 0.0
+    per_piece_ms: float | None = None  # until pieces of different sizes have been seen
 
     def add(self, num_tokens: int, ms: float) -> None:
         self.weight = _MEMORY * self.weight + 1
@@ -27,19 +28,14 @@ class PieceCost:
         self.ms = _MEMORY * self.ms + ms
         self.tokens_squared = _MEMORY * self.tokens_squared + num_tokens**2
         self.tokens_ms = _MEMORY * self.tokens_ms + num_tokens * ms
+        variance = self.weight * self.tokens_squared - self.tokens**2
+        if self.weight >= 4 and variance >= (0.2 * self.tokens) ** 2:  # else the last measurement holds
+            slope = (self.weight * self.tokens_ms - self.tokens * self.ms) / variance
+            self.per_piece_ms = max(0.0, (self.ms - slope * self.tokens) / self.weight)
 
     @property
     def mean_tokens(self) -> float:
         return self.tokens / self.weight if self.weight else 0.0
-
-    @property
-    def per_piece_ms(self) -> float | None:
-        """None until pieces of different sizes have been seen."""
-        variance = self.weight * self.tokens_squared - self.tokens**2
-        if self.weight < 4 or variance < (0.2 * self.tokens) ** 2:
-            return None
-        slope = (self.weight * self.tokens_ms - self.tokens * self.ms) / variance
-        return max(0.0, (self.ms - slope * self.tokens) / self.weight)
 
 
 @dataclass

@@ -128,6 +128,13 @@ def test_a_pause_that_costs_much_keeps_snapshots_apart() -> None:
     assert Placement().gap(1, costs) > 350
 
 
+def test_what_a_pause_costs_is_not_forgotten_while_all_pieces_are_alike() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0)
+    for num_tokens in (64, 512, 64, 512, 128, 256, *[512] * 200):
+        costs.saw_prefill(num_tokens, 8.0 + num_tokens)
+    assert costs.cut_ms == pytest.approx(8.0)
+
+
 def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
     assert Placement(smallest_gap=64).gap(1, Costs()) == 64
 
