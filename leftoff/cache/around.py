@@ -2,22 +2,18 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from operator import attrgetter
 
-from leftoff.cache.entry import Entry, StoredPage, Stretch
+from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
 from leftoff.cache.trie import Node
-
-_by_position = attrgetter("position")
-_by_start = attrgetter("start")
 
 
 def index_of(entry: Entry) -> int:
-    return bisect_left(entry.node.entries, entry.position, key=_by_position)
+    return bisect_left(entry.node.entries, entry.position, key=by_position)
 
 
 def gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The parts of [start, end) that no stretch of the node covers."""
-    first = max(0, bisect_left(node.stretches, start, key=_by_start) - 1)
+    first = max(0, bisect_left(node.stretches, start, key=by_start) - 1)
     for stretch in node.stretches[first:]:
         if stretch.start >= end:
             break
@@ -58,7 +54,7 @@ def pages_behind(entry: Entry) -> Iterator[Stretch]:
     node = entry.node
     last = node.entries[-2].position if len(node.entries) > 1 else node.start
     while node.parent is not None:
-        yield from node.stretches[bisect_left(node.stretches, last, key=_by_start) :]
+        yield from node.stretches[bisect_left(node.stretches, last, key=by_start) :]
         if last > node.start or node.parent.num_live_children > 1:
             return
         node = node.parent

@@ -74,7 +74,7 @@ class Cache:
         """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
-        if not self.lives.has_idle_slot:
+        if not self.lives.idle_slots:
             return None
         self.tiers.hold_back(is_busy=True)
         shared = self.lives.shared_with(prompt.tokens, namespace)
@@ -128,9 +128,8 @@ class Cache:
 
     def save_idle(self) -> None:
         """Writes behind: to be called when nothing is running."""
-        for live in self.lives.slots:
-            if not live.is_busy:
-                self.tiers.save_ahead(live)
+        for live in self.lives.idle_slots:
+            self.tiers.save_ahead(live)
         self.tiers.settle()
         self.tiers.hold_back(is_busy=False)
 
@@ -141,9 +140,8 @@ class Cache:
 
     def pin(self, tokens: Tokens, namespace: str = "") -> int:
         """Keeps the way to the end of a prompt that was read: the bytes that are never evicted now, 0 if it is gone."""
-        for live in self.lives.slots:
-            if not live.is_busy:
-                self.tiers.save(live)
+        for live in self.lives.idle_slots:
+            self.tiers.save(live)
         return self.tiers.pin(tokens, namespace)
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:

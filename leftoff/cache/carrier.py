@@ -100,8 +100,8 @@ class Carrier:
         """
         if not self._memory.kind.has_pages or self._lives.spares or self._tiers.ram.store.is_nearly_full:
             return
-        for live in self._lives.slots:
-            if live is not running and not live.is_busy and not live.is_empty:
+        for live in self._lives.idle_slots:
+            if live is not running and not live.is_empty:
                 self._tiers.save_ahead(live)
                 if self._tiers.keeps(live):
                     self.drop(live)

@@ -1,6 +1,7 @@
 """What the tree keeps: resume points and pages, and what is known of their use."""
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from leftoff.cache.shelf import Item, Record
@@ -9,6 +10,10 @@ from leftoff.engine.base import Page, PagePart, Snapshot
 
 if TYPE_CHECKING:
     from leftoff.cache.trie import Node
+
+
+by_position = attrgetter("position")  # the order of entries
+by_start = attrgetter("start")  # the order of stretches
 
 
 @dataclass(eq=False, slots=True)

@@ -99,16 +99,15 @@ class LiveTable:
         return {live: common for live, common in shared.items() if common}
 
     @property
-    def has_idle_slot(self) -> bool:
-        return any(live.is_slot and not live.is_busy for live in self._all)
+    def idle_slots(self) -> list[Live]:
+        return [live for live in self.slots if not live.is_busy]
 
     def least_missed(self, price: Callable[[Live], int] = lambda _: 0) -> Live:
         """The idle slot to use next: an empty one, the cheapest to set aside, or the one used longest ago.
 
         A price counts less, the longer nobody has come back for it. There must be an idle slot.
         """
-        idle = [live for live in self.slots if not live.is_busy]
-        now = self._clock()
+        idle, now = self.idle_slots, self._clock()
 
         def loss(live: Live) -> tuple[bool, float, float]:
             rested = 1 + (now - live.last_used) / _HALF_LIFE_S

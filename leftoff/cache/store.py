@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 
 from leftoff.cache.around import entries_after, entry_before, freed_bytes, gaps, index_of, pages_behind
-from leftoff.cache.entry import Entry, StoredPage, Stretch
+from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
 from leftoff.cache.policy import Policy
 from leftoff.cache.ranking import Ranking
 from leftoff.cache.trie import Match, Node, Trie
@@ -24,8 +24,6 @@ Shed = Callable[[int], None]
 _STALE_S = 7200.0  # what was unused for so long is hardly worth the time to copy something else once more
 _NEARLY = 0.1  # of the budget is free
 
-_by_position = attrgetter("position")
-_by_start = attrgetter("start")
 _by_end = attrgetter("end")
 
 
@@ -85,7 +83,7 @@ class Store:
         entry = node.entry_at(position)
         if entry is None:
             entry = Entry(node, position)
-            insort(node.entries, entry, key=_by_position)
+            insort(node.entries, entry, key=by_position)
             self._ranking.add(entry, self._clock())
             self._trees[entry] = tree
         before = entry.nbytes
@@ -104,7 +102,7 @@ class Store:
             if page.end <= node.start or node.end <= page.start:
                 continue
             for start, end in gaps(node, max(page.start, node.start), min(page.end, node.end)):
-                insort(node.stretches, Stretch(stored, start, end), key=_by_start)
+                insort(node.stretches, Stretch(stored, start, end), key=by_start)
                 stored.references += 1
             tree.update_liveness(node)
         if stored.references:

@@ -14,18 +14,14 @@ say that something was known once. It counts no bytes and evicts nothing; `store
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 import numpy as np
 
-from leftoff.cache.entry import Entry, StoredPage, Stretch
+from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
 from leftoff.core import Tokens
 from leftoff.engine.base import Page
 
 _WIDTH = 4  # bytes per token
-
-_by_position = attrgetter("position")
-_by_start = attrgetter("start")
 
 
 @dataclass(eq=False, slots=True)
@@ -56,11 +52,11 @@ class Node:
         return not self.children
 
     def entry_at(self, position: int) -> Entry | None:
-        index = bisect_left(self.entries, position, key=_by_position)
+        index = bisect_left(self.entries, position, key=by_position)
         return self.entries[index] if index < len(self.entries) and self.entries[index].position == position else None
 
     def stretch_at(self, start: int) -> Stretch | None:
-        index = bisect_left(self.stretches, start, key=_by_start)
+        index = bisect_left(self.stretches, start, key=by_start)
         return self.stretches[index] if index < len(self.stretches) and self.stretches[index].start == start else None
 
     @property
@@ -98,7 +94,7 @@ class Match:
     def _entries_of(self, node: Node) -> list[Entry]:
         if self.length >= node.end:
             return node.entries
-        return node.entries[: bisect_right(node.entries, self.length, key=_by_position)]
+        return node.entries[: bisect_right(node.entries, self.length, key=by_position)]
 
     def node_at(self, position: int) -> Node | None:
         """The node of the path in which an entry at `position` belongs."""
@@ -128,7 +124,7 @@ class Match:
     def stretches(self) -> Iterator[Stretch]:
         """The stretches that begin within the match, in order."""
         for node in self.path:
-            stop = bisect_left(node.stretches, self.length, key=_by_start)
+            stop = bisect_left(node.stretches, self.length, key=by_start)
             yield from node.stretches[:stop]
 
 
@@ -230,11 +226,11 @@ class Trie:
         node.parent.children[node.key[:_WIDTH]] = upper
         node.parent, node.start, node.key = upper, position, node.key[size:]
         upper.children[node.key[:_WIDTH]] = node
-        stop = bisect_right(node.entries, position, key=_by_position)
+        stop = bisect_right(node.entries, position, key=by_position)
         upper.entries, node.entries = node.entries[:stop], node.entries[stop:]
         for entry in upper.entries:
             entry.node = upper
-        stop = bisect_left(node.stretches, position, key=_by_start)
+        stop = bisect_left(node.stretches, position, key=by_start)
         upper.stretches, node.stretches = node.stretches[:stop], node.stretches[stop:]
         if upper.stretches and upper.stretches[-1].end > position:
             self._split_stretch(upper.stretches[-1], node, position)

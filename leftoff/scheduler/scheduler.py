@@ -141,7 +141,7 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
         for _ in range(len(self._waiting)):
-            if not self.cache.lives.has_idle_slot:
+            if not self.cache.lives.idle_slots:
                 return
             request = self._waiting.popleft()
             if self._is_worth_waiting(request) or self._needs_disk(request):

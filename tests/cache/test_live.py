@@ -76,7 +76,7 @@ def test_the_cheapest_to_set_aside_is_used_first_unless_it_rests_for_long() -> N
 def test_a_busy_slot_is_not_idle() -> None:
     lives = table(2, 2)
     lives[0].is_busy = lives[1].is_busy = True
-    assert not lives.has_idle_slot
+    assert not lives.idle_slots
 
 
 def test_a_spare_that_is_needed_is_not_overwritten() -> None:
