@@ -1,14 +1,16 @@
 """Continuous batching: many requests over few slots, one batch per step.
 
-A step decodes one token of every reply and a piece of one prompt, so that replies keep streaming while prompts are
-read. Pieces end where the cache wants a snapshot. Requests that begin alike and start together wait until the first of
-them has read what they share. All methods but `submit`, `cancel` and `wait` belong to the engine's thread.
+A step decodes one token of every reply and a piece of one prompt, or of several short ones, so that replies keep
+streaming while prompts are read. Pieces end where the cache wants a snapshot. Requests that begin alike and start
+together wait until the first of them has read what they share. All methods but `submit`, `cancel` and `wait` belong to
+the engine's thread.
 """
 
 import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.cache import Cache
@@ -35,7 +37,7 @@ class Limits:
     """How much a step may do, and how much may wait."""
 
     piece_tokens: int = 512
-    piece_ms: float = 150.0  # of a piece of prompt while others are waiting for their next token
+    piece_ms: float = 150.0  # of pieces of prompts while others are waiting for their next token
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
     worth_reading_ahead: int = 4  # tokens
@@ -220,11 +222,10 @@ class Scheduler:
         return True
 
     def _decode(self) -> None:
-        runs = self._batch()
-        if not runs:
+        batch = self._batch()
+        if not batch:
             return
-        limit = self._piece_limit(runs)
-        works = [run.work(limit) for run in runs]
+        runs, works = zip(*batch, strict=True)
         try:
             self.cache.make_cells(sum(work.tokens.size for work in works))
             began = time.perf_counter()
@@ -257,24 +258,27 @@ class Scheduler:
         run.request.sink.progress(run.turn.position + work.tokens.size)
         return self.engine.logits(row).copy() if work.logits else None
 
-    def _batch(self) -> list[Run]:
-        """All replies, and the prompt that was served longest ago."""
-        writing = [run for run in self.runs if not run.is_reading and run.finish is None]
-        reading = [run for run in self.runs if run.is_reading and run.finish is None]
-        if not reading:
-            return writing
-        next_reader = min(reading, key=lambda run: run.last_served)
-        next_reader.last_served = self._step
-        return [*writing, next_reader]
+    def _batch(self) -> list[tuple[Run, Work]]:
+        """All replies, a piece of the prompt that was served longest ago, and with it others that are read quickly."""
+        runs = [run for run in self.runs if run.finish is None]
+        batch = [(run, run.work(1)) for run in runs if not run.is_reading]
+        most = min(self.limits.piece_tokens, self.engine.batch_tokens - len(runs))
+        quick = min(most, self._quick_tokens())
+        room = limit = quick if batch else most
+        for run in sorted((run for run in runs if run.is_reading), key=lambda run: run.last_served):
+            work = run.work(limit)
+            if work.tokens.size <= room:
+                batch.append((run, work))
+                run.last_served = self._step
+                room = min(room, quick) - work.tokens.size  # whoever is read beside others keeps them waiting
+        return batch
 
-    def _piece_limit(self, runs: list[Run]) -> int:
-        room = self.engine.batch_tokens - len(runs)
-        if len(runs) == 1:
-            return min(room, self.limits.piece_tokens)
+    def _quick_tokens(self) -> int:
+        """So many tokens of prompts are read while others wait for their next one."""
         quick = int(self.limits.piece_ms * self.cache.costs.prefill_tokens_per_ms)
-        return min(room, self.limits.piece_tokens, max(self.limits.smallest_piece, quick))
+        return max(self.limits.smallest_piece, quick)
 
-    def _end_one_for_room(self, runs: list[Run], error: NoRoomError) -> None:
+    def _end_one_for_room(self, runs: Sequence[Run], error: NoRoomError) -> None:
         """The context is full of running replies: the longest one ends here, as if it had reached its limit."""
         longest = max(runs, key=lambda run: run.turn.position)
         if longest.is_reading:
@@ -282,7 +286,7 @@ class Scheduler:
         else:
             longest.finish = Finish.LENGTH
 
-    def _fail(self, runs: list[Run], error: EngineError) -> None:
+    def _fail(self, runs: Sequence[Run], error: EngineError) -> None:
         logger.error("a batch failed: %s", error)
         for run in runs:
             self._close(run, Finish.FAILED, error)

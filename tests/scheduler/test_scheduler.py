@@ -69,6 +69,31 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
+def test_short_prompts_are_read_together(architecture: str) -> None:
+    with scheduler_for(architecture, slots=4) as scheduler:
+        scheduler.cache.costs.prefill_tokens_per_ms = 1.0
+        prompts = [prompt(scheduler, size, seed=size) for size in (20, 33, 15, 31)]
+        asked = [ask(scheduler, tokens) for tokens in prompts]
+        scheduler.step()
+        assert [len(recorder.tokens) for _, recorder in asked] == [1, 1, 1, 1]
+        run(scheduler)
+        for tokens, (_, recorder) in zip(prompts, asked, strict=True):
+            assert_greedy(scheduler.engine, tokens, recorder.tokens)
+
+
+def test_a_short_prompt_is_not_read_together_with_a_longer_one() -> None:
+    with scheduler_for("llama", slots=2) as scheduler:
+        scheduler.cache.costs.prefill_tokens_per_ms = 1.0
+        _, short = ask(scheduler, prompt(scheduler, 40, seed=1))
+        _, longer = ask(scheduler, prompt(scheduler, 300, seed=2))
+        scheduler.step()
+        assert short.tokens
+        assert not longer.reads
+        scheduler.step()
+        assert longer.reads, "its turn comes next"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
 def test_an_identical_prompt_computes_nothing(architecture: str) -> None:
     with scheduler_for(architecture, slots=1) as scheduler:
         tokens = prompt(scheduler, 700, seed=1)
