@@ -1,20 +1,21 @@
 """leftoff against llama-server: the same library, model, threads and requests, in one run, turn by turn.
 
 Both are asked by `/completion` with token ids, so that nothing but the serving differs. Figures are medians; a ratio
-above 1 means that leftoff is the faster one.
+above 1 means that leftoff is the faster one, and is the median of all rounds' ratios, with its 95 % interval.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import os
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from statistics import median
 
 import httpx
 import numpy as np
@@ -44,7 +45,7 @@ class Row:
     leftoff: float
     peer: float
     ratio: float
-    spread: str
+    interval: tuple[float, float]
 
 
 class Client:
@@ -53,6 +54,7 @@ class Client:
     def __init__(self, url: str) -> None:
         # llama-server closes idle connections after seconds, just when the next request may be on its way
         self._http = httpx.AsyncClient(base_url=url, timeout=600, limits=httpx.Limits(max_keepalive_connections=0))
+        self.history: list[int] = []
 
     async def complete(self, tokens: list[int], num_reply: int) -> Measured:
         body = {
@@ -107,10 +109,11 @@ async def parallel_rate(client: Client, prompts: Prompts) -> float:
 
 
 async def warm_first_token(client: Client, prompts: Prompts) -> float:
-    """A next turn after 6,000 tokens of history, as 1000 / ms so that more is better."""
-    history = prompts.new(6000)
-    await client.complete(history, 2)
-    return 1000 / (await client.complete(history + prompts.new(40), 2)).first_token_ms
+    """A turn after 6,000 tokens of history, as 1000 / ms so that more is better."""
+    if not client.history:
+        client.history = prompts.new(6000)
+        await client.complete(client.history, 2)
+    return 1000 / (await client.complete(client.history + prompts.new(40), 2)).first_token_ms
 
 
 PROBES: dict[str, tuple[str, Probe]] = {
@@ -138,35 +141,39 @@ def started(command: list[str], marker: str) -> Iterator[str]:
 
 
 async def compare(ours: str, theirs: str, vocabulary_size: int, rounds: int) -> list[Row]:
-    clients = (Client(ours), Client(theirs))
     prompts = Prompts(vocabulary_size)
-    rows = []
-    for name, (unit, probe) in PROBES.items():
-        seen: tuple[list[float], list[float]] = ([], [])
-        for _ in range(rounds + 1):  # A B A B; the first round only warms up
-            for client, figures in zip(clients, seen, strict=True):
-                figures.append(await probe(client, prompts))
-        left, right = (figures[1:] for figures in seen)
-        ratios = sorted(ours / theirs for ours, theirs in zip(left, right, strict=True))
-        spread = f"{ratios[0]:.2f} … {ratios[-1]:.2f}"
-        rows.append(
-            Row(name, unit, statistics.median(left), statistics.median(right), statistics.median(ratios), spread)
-        )
-    return rows
+    clients = (Client(ours), Client(theirs))
+    return [await row(name, unit, probe, clients, prompts, rounds) for name, (unit, probe) in PROBES.items()]
+
+
+async def row(name: str, unit: str, probe: Probe, clients: tuple[Client, Client], prompts: Prompts, rounds: int) -> Row:
+    seen: list[dict[Client, float]] = []
+    for index in range(rounds + 1):  # A B B A, so that none always comes after the other
+        order = clients if index % 2 else clients[::-1]
+        seen.append({client: await probe(client, prompts) for client in order})
+    left, right = ([figures[client] for figures in seen[1:]] for client in clients)  # the first one only warms up
+    ratios = sorted(mine / other for mine, other in zip(left, right, strict=True))
+    return Row(name, unit, median(left), median(right), median(ratios), median_interval(ratios))
+
+
+def median_interval(rising: Sequence[float]) -> tuple[float, float]:
+    """Where the true median lies with 95 %: as many are above it as below, but for the luck of so many coins."""
+    outside = max(0, int((len(rising) - 1.96 * math.sqrt(len(rising))) / 2))
+    return rising[outside], rising[-1 - outside]
 
 
 def show(rows: list[Row]) -> None:
-    table = Table("", "leftoff", "llama-server", "ratio", "spread")
+    table = Table("", "leftoff", "llama-server", "ratio", "95 %")
     for row in rows:
         figures = (f"{row.leftoff:,.1f} {row.unit}", f"{row.peer:,.1f} {row.unit}")
-        table.add_row(row.name, *figures, f"{row.ratio:.2f}", row.spread)
+        table.add_row(row.name, *figures, f"{row.ratio:.2f}", "{:.2f} … {:.2f}".format(*row.interval))
     Console().print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
