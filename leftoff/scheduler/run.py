@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from leftoff.cache.turn import Turn
-from leftoff.core import Logits, Tokens
+from leftoff.core import Logits
 from leftoff.engine.errors import EngineError
 from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.engine.sampler import Sampler
@@ -31,17 +31,13 @@ class Run:
     def is_reading(self) -> bool:
         return self.turn.is_reading
 
-    def piece(self, limit: int) -> Tokens:
+    def work(self, limit: int) -> Work:
         """What to decode next: a piece of the prompt up to the next stop, or the token just chosen."""
         if not self.is_reading:
-            return self._next
-        start = self.turn.position
-        return self.turn.prompt.tokens[start : min(self.turn.next_stop, start + limit)]
-
-    def work(self, limit: int) -> Work:
-        piece = self.piece(limit)
-        at_end = not self.is_reading or self.turn.position + piece.size == self.turn.prompt.length
-        return Work(self.turn.seq, piece, logits=at_end)
+            return Work(self.turn.seq, self._next)
+        start, prompt = self.turn.position, self.turn.prompt
+        end = min(self.turn.next_stop, start + limit)
+        return Work(self.turn.seq, prompt.tokens[start:end], logits=end == prompt.length)
 
     def choose_from_kept(self, logits: Logits) -> None:
         """The prompt is known to its end, and so are the logits there: no compute at all."""

@@ -226,8 +226,9 @@ class Scheduler:
         if not batch:
             return
         runs, works = zip(*batch, strict=True)
+        num_tokens = sum(work.tokens.size for work in works)
         try:
-            self.cache.make_cells(sum(work.tokens.size for work in works))
+            self.cache.make_cells(num_tokens)
             began = time.perf_counter()
             rows = self.engine.decode(works)
         except NoRoomError as error:
@@ -239,8 +240,8 @@ class Scheduler:
             self._fail(runs, error)
             return
         elapsed_ms = 1000 * (time.perf_counter() - began)
-        if any(run.is_reading for run in runs):
-            self.cache.costs.saw_prefill(sum(work.tokens.size for work in works), elapsed_ms)
+        if num_tokens > len(works):
+            self.cache.costs.saw_prefill(num_tokens, elapsed_ms)
         else:
             self.cache.costs.saw_step(elapsed_ms)
         kept = [self._report_progress(run, work, row) for run, work, row in zip(runs, works, rows, strict=True)]
@@ -293,6 +294,8 @@ class Scheduler:
 
     def _sweep(self) -> None:
         """Closes what has ended or was cancelled."""
+        if not self._cancelled and all(run.finish is None for run in self.runs):
+            return
         with self._changed:
             cancelled, self._cancelled = self._cancelled, set()
             dropped = [request for request in self._waiting if request in cancelled]
