@@ -62,6 +62,31 @@ def test_it_ends_in_the_middle_of_a_decode_when_somebody_asks(architecture: str)
         assert_greedy(scheduler.engine, tokens, asked[0].tokens)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
+def test_who_comes_just_before_a_batch_is_not_cancelled_with_it(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scheduler_for(architecture, slots=2) as scheduler:
+        known = prompt(scheduler, 200, seed=1)
+        ask(scheduler, known)
+        run(scheduler)
+        scheduler.cache.costs.prefill_tokens_per_ms = 10.0
+        _, ahead = read_ahead(scheduler, 542, seed=2)
+        scheduler.step()  # what is left of it would fit into one batch with what comes
+        admit, tokens, asked = scheduler._admit, np.concatenate([known, prompt(scheduler, 40, seed=3)]), []
+
+        def ask_and_admit() -> None:
+            monkeypatch.undo()
+            asked.append(ask(scheduler, tokens)[1])
+            admit()
+
+        monkeypatch.setattr(scheduler, "_admit", ask_and_admit)
+        run(scheduler)
+        assert ahead.finish is Finish.CANCELLED
+        assert asked[0].finish is Finish.LENGTH, asked[0].error
+        assert_greedy(scheduler.engine, tokens, asked[0].tokens)
+
+
 def test_nothing_is_read_ahead_while_somebody_waits() -> None:
     with scheduler_for("qwen35", slots=2) as scheduler:
         _, reply = ask(scheduler, prompt(scheduler, 50, seed=1), max_tokens=20)
