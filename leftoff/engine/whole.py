@@ -41,7 +41,10 @@ class WholeMemory(LlamaMemory):
         return Snapshot(self.length(seq), self._context.get_state(seq))
 
     def rewind(self, seq: int) -> None:
+        was_empty = self.length(seq) == 0
         self.drop(seq)
+        if not was_empty:  # who goes on as if nothing had happened must be told
+            self._spoiled.add(seq)
 
     def _restore(
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None

@@ -80,8 +80,9 @@ class ChainMemory:
 
     def spoil(self, seq: int) -> None:
         """What a decode cancelled halfway leaves behind."""
-        if self.kind in (MemoryKind.RECURRENT, MemoryKind.OPAQUE):
+        if self.kind in (MemoryKind.RECURRENT, MemoryKind.OPAQUE) and self.sequences[seq].tokens:
             self.drop(seq)
+            self.sequences[seq].whole = False
         elif self.kind is not MemoryKind.ATTENTION and self.sequences[seq].cells:
             self.sequences[seq].rest = -1
             self.sequences[seq].whole = False

@@ -178,13 +178,15 @@ def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
 
 
 @whole
-def test_memory_in_one_lump_is_emptied(engine: LlamaEngine, cost_s: float) -> None:
+def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, cost_s: float) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
     decode_and_cancel(engine, [long_work(engine)], cost_s)
     assert engine.memory.length(0) == 0
-    assert engine.memory.is_whole(0)
+    assert not engine.memory.is_whole(0)
+    with pytest.raises(InputError, match="cancelled halfway"):
+        engine.decode([Work(0, tokens[LENGTH:])])
     load(engine, 0, saved)
     assert_goes_on_exactly(engine, 0, tokens)
 
@@ -200,7 +202,7 @@ def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine
     decode_and_cancel(engine, works, cost_s)
     emptied = memory.kind is MemoryKind.RECURRENT
     assert [memory.length(seq) for seq in range(4)] == [0 if emptied else LENGTH] * 2 + [LENGTH, 0]
-    assert [memory.is_whole(seq) for seq in range(3)] == [memory.kind is not MemoryKind.HYBRID] * 2 + [True]
+    assert [memory.is_whole(seq) for seq in range(3)] == [memory.kind is MemoryKind.ATTENTION] * 2 + [True]
     assert save(engine, 2).content == saved[2].content
     for seq in (0, 1):
         load(engine, seq, saved[seq])
