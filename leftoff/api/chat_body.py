@@ -7,7 +7,7 @@ import msgspec
 
 from leftoff.api.errors import bad_field
 from leftoff.api.generation import GenerationFields
-from leftoff.api.openai_types import ChatRequest, ResponseFormat
+from leftoff.api.openai_types import ChatRequest, ForeignFormat, ResponseFormat
 from leftoff.chat.notes import Note
 
 _SHOWN_CHARACTERS = 200
@@ -27,7 +27,7 @@ def function_tool(name: str, description: str | None, parameters: dict[str, Any]
 
 def response_format(place: str, wanted: dict[str, Any]) -> ResponseFormat:
     try:
-        return msgspec.convert(wanted, ResponseFormat)
+        return msgspec.convert(wanted | {"place": place}, ForeignFormat)
     except msgspec.ValidationError as error:
         raise bad_field(place, str(error)) from error
 

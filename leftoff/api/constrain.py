@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from leftoff.api.errors import bad_field
-from leftoff.api.forms import form_of, has_form
+from leftoff.api.forms import form_field, form_of
 from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import ChatFields
 from leftoff.api.service import Service
@@ -33,7 +33,8 @@ async def make_guides(
     """One for each reply, those to one prompt together; None where a reply is free."""
     choice = choose_tools(body.tool_choice, body.tools) if isinstance(body, ChatFields) else ToolChoice(())
     free: list[Guide | None] = [None] * (len(prompts) * num_each)
-    must_follow = choice.must or has_form(body)
+    field = form_field(body)
+    must_follow = choice.must or field is not None
     if not choice.tools and not must_follow:
         return free
     making = service.grammars.aside(lambda: _guides(service, body, output, choice, prompts, num_each))
@@ -43,7 +44,7 @@ async def make_guides(
         if not must_follow:
             return free
         problem = f"what the reply must look like takes more than {_COMPILE_SECONDS:.0f} s to compile: make it simpler"
-        raise bad_field("tools" if choice.tools else "response_format", problem) from error
+        raise bad_field(field or "tools", problem) from error
 
 
 def _guides(

@@ -23,8 +23,9 @@ class Form:
     grammar: Grammar
 
 
-def has_form(body: GenerationFields) -> bool:
-    return next(_wanted(body), None) is not None
+def form_field(body: GenerationFields) -> str | None:
+    """The field that asks for a form, if any does."""
+    return next((field for field, _, _ in _wanted(body)), None)
 
 
 def form_of(body: GenerationFields) -> Form | None:
@@ -61,19 +62,19 @@ def _response_format(wanted: ResponseFormat) -> Iterator[tuple[str, str, Any]]:
         case "text":
             return
         case "json_object":  # llama-server takes a schema here too
-            yield "response_format.schema", "json", {**ANY_OBJECT} if wanted.schema is None else wanted.schema
+            yield wanted.field("schema"), "json", {**ANY_OBJECT} if wanted.schema is None else wanted.schema
         case "json_schema" if wanted.json_schema is not None and wanted.json_schema.schema is not None:
-            yield "response_format.json_schema.schema", "json", wanted.json_schema.schema
+            yield wanted.field("json_schema.schema"), "json", wanted.json_schema.schema
         case "json_schema" if wanted.schema is not None:
-            yield "response_format.schema", "json", wanted.schema
+            yield wanted.field("schema"), "json", wanted.schema
         case "json_schema":
-            raise bad_field("response_format.json_schema.schema", "this field is required with type 'json_schema'")
+            raise bad_field(wanted.field("json_schema.schema"), "this field is required with type 'json_schema'")
         case "regex":
             if wanted.pattern is None:
-                raise bad_field("response_format.pattern", "this field is required with type 'regex'")
-            yield "response_format.pattern", "regex", wanted.pattern
+                raise bad_field(wanted.field("pattern"), "this field is required with type 'regex'")
+            yield wanted.field("pattern"), "regex", wanted.pattern
         case other:
-            raise bad_field("response_format.type", f"is {other!r}: must be one of {', '.join(_FORMATS)}")
+            raise bad_field(wanted.field("type"), f"is {other!r}: must be one of {', '.join(_FORMATS)}")
 
 
 def _read(field: str, kind: str, value: Any) -> Form:  # noqa: ANN401

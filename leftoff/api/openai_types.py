@@ -31,6 +31,19 @@ class ResponseFormat(Struct):
     schema: dict[str, Any] | None = None  # llama-server's place for it
     pattern: str | None = None  # with type "regex"
 
+    def field(self, path: str) -> str:
+        """What a client calls a part of it."""
+        return f"response_format.{path}"
+
+
+class ForeignFormat(ResponseFormat, kw_only=True):
+    """Of another dialect, whose clients know it, and all that is in it, by another name."""
+
+    place: str
+
+    def field(self, path: str) -> str:  # noqa: ARG002
+        return self.place
+
 
 class ChatRequest(ChatFields, kw_only=True):
     model: str | None = None

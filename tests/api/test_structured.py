@@ -291,6 +291,25 @@ def test_what_cannot_be_followed_is_refused_by_its_name(
     assert word in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        (
+            "/v1/messages",
+            {"max_tokens": 5, "output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}},
+            "output_config.format",
+        ),
+        ("/api/chat", {"format": {"not": {}}}, "format"),
+        ("/v1/responses", {"text": {"format": {"type": "json_schema", "schema": {"not": {}}}}}, "text.format"),
+    ],
+)
+def test_other_dialects_name_their_own_field(http: httpx.Client, path: str, fields: dict[str, Any], field: str) -> None:
+    reply = http.post(path, json={"model": "tiny", "messages": MESSAGES, "input": MESSAGES, **fields})
+    assert reply.status_code == 400
+    assert f"{field}: " in reply.text
+    assert "response_format" not in reply.text
+
+
 def test_a_schema_that_takes_too_long_is_given_up(
     http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,4 +322,5 @@ def test_a_schema_that_takes_too_long_is_given_up(
     released.set()
     assert reply.status_code == 400
     assert "to compile" in reply.json()["error"]["message"]
+    assert reply.json()["error"]["param"] == "response_format.json_schema.schema"
     assert free.status_code == 200
