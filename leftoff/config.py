@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from leftoff.errors import LeftoffError
+
 MIB = 1 << 20
 
 # The line Claude Code puts first into every system prompt, different each time.
@@ -21,7 +23,7 @@ _ENVIRONMENT = "LEFTOFF_"
 _SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
-class SettingError(ValueError):
+class SettingError(LeftoffError, ValueError):
     """A value that cannot be. The message names the setting, the value and the way out."""
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leftoff.errors import LeftoffError
 from leftoff.models import EMBEDDED
 
 ListFiles = Callable[[str], Sequence[str]]
@@ -36,7 +37,7 @@ _MAX_LISTED = 40
 _TIMEOUT_S = 10
 
 
-class HubError(Exception):
+class HubError(LeftoffError):
     """A model that cannot be had from the hub. The message names it and the way out."""
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 # From the top down.
 ORDER = (
     *("__main__", "cli", "bench", "simulate", "api", "session", "chat", "grammar"),
-    *("scheduler", "disk", "cache", "engine", "hub", "models", "config", "core"),
+    *("scheduler", "disk", "cache", "engine", "hub", "models", "config", "core", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.base", "leftoff.engine.errors"}

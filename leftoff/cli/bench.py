@@ -32,7 +32,6 @@ _TABLE_WIDTH = 170  # a narrower window breaks the lines, but not the columns
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "bench",
-        help="play what clients do, and count what is read",
         usage="leftoff bench [MODEL] [options]",
         description="Plays workloads on servers that it starts itself, or on running ones, and prints one table.",
     )

@@ -32,7 +32,6 @@ _ENTRY = "name of an entry, as `leftoff cache list` shows it, or the beginning o
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "cache",
-        help="look at, check and tidy what is kept on disk",
         description="What the server keeps on disk, model by model. To look is possible while a server runs; "
         "to change something, stop it first.",
     )

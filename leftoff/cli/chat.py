@@ -33,7 +33,6 @@ _HELP = """\
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "chat",
-        help="talk to a model in the terminal",
         usage="leftoff chat [MODEL | URL] [options]",
         description="Talks to a model in this process or to a server at a URL. While chatting:\n\n" + _HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,

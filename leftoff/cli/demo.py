@@ -30,7 +30,6 @@ A bar is the time to the first token of a reply, measured now, on this machine."
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "demo",
-        help="see what the cache does, off against on",
         usage="leftoff demo [MODEL] [options]",
         description="Plays scripted conversations with the cache off and on. Exit code 1 says that it did not help.",
     )

@@ -25,7 +25,6 @@ _ALL_LAYERS = -1
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "doctor",
-        help="look at the library, this machine and a model, and measure them",
         description="Shows the llama.cpp library, this machine, and the memory and the speed of a model.",
         epilog="keys of --json: " + ", ".join(report_keys()) + ". On failure only: error.",
     )

@@ -3,51 +3,50 @@
 import json
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from leftoff import __version__
-from leftoff.bench.errors import BenchError
-from leftoff.cli import bench, cache, chat, demo, doctor, serve, simulate
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.talk import TalkError
-from leftoff.config import SettingError
-from leftoff.engine.errors import EngineError
-from leftoff.hub import HubError
-from leftoff.simulate.trace import TraceError
+from leftoff.errors import LeftoffError
 
-_COMMANDS = (
-    serve,
-    chat,
-    demo,
-    bench,
-    cache,
-    doctor,
-    simulate,
-)
-_ERRORS = (BenchError, EngineError, HubError, SettingError, TalkError, TraceError, OSError)
+_COMMANDS = {
+    "serve": "run the server",
+    "chat": "talk to a model in the terminal",
+    "demo": "see what the cache does, off against on",
+    "bench": "play what clients do, and count what is read",
+    "cache": "look at, check and tidy what is kept on disk",
+    "doctor": "look at the library, this machine and a model, and measure them",
+    "simulate": "play a trace of real traffic against the cache, and against other servers' ways to cache",
+}
 _FAILED, _INTERRUPTED = 1, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    parser = _parser(words[0] if words else "")
+    args = parser.parse_args(words)
     if args.command is None:
         parser.print_help()
         return 0
     try:
         return int(args.run(args))
-    except _ERRORS as error:
+    except (LeftoffError, OSError) as error:
         return _fail(error, as_json=getattr(args, "json", False))
     except KeyboardInterrupt:
         return _INTERRUPTED
 
 
-def _parser() -> CommandLine:
+def _parser(asked: str) -> CommandLine:
+    """Knows all commands by name. Only the one that is asked for is loaded: each takes its time."""
     parser = CommandLine(prog="leftoff", description="An LLM server that picks up every prompt where it left off.")
     parser.add_argument("--version", action="version", version=f"leftoff {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in _COMMANDS:
-        command.add_parser(subparsers)
+    for name, summary in _COMMANDS.items():
+        if name == asked:
+            import_module(f"leftoff.cli.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
     return parser
 
 

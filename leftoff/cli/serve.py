@@ -21,7 +21,6 @@ from leftoff.config import SettingError, Settings
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="run the server",
         usage="leftoff serve [MODEL] [options]",
         description="Runs the server. Each option can also be set in the environment: --ram as LEFTOFF_RAM.",
         epilog="A command line of llama-server works too: flags without a meaning here are accepted and named.",

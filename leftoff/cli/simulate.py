@@ -34,7 +34,6 @@ T = TypeVar("T")
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "simulate",
-        help="play a trace of real traffic against the cache, and against other servers' ways to cache",
         description="Counts the tokens that are read when a TRACE is played against the cache, without an engine.",
         epilog="A TRACE has one JSON object per line: requests of Claude Code (`blocks`) or of Mooncake (`hash_ids`).",
     )

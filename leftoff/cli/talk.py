@@ -13,11 +13,12 @@ from leftoff.cli.conversation import Message
 from leftoff.cli.units import show_ms
 from leftoff.core import Sampling
 from leftoff.engine.errors import EngineError
+from leftoff.errors import LeftoffError
 
 Show = Callable[[str], None]
 
 
-class TalkError(Exception):
+class TalkError(LeftoffError):
     """A turn that came to nothing. The message says why and what to do."""
 
 

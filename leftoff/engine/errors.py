@@ -1,7 +1,9 @@
 """What can go wrong in the engine. Every message names the value and the way out."""
 
+from leftoff.errors import LeftoffError
 
-class EngineError(Exception):
+
+class EngineError(LeftoffError):
     """Anything the engine refuses or fails to do. The process lives on."""
 
 

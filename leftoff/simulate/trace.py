@@ -14,11 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from leftoff.core import Tokens
+from leftoff.errors import LeftoffError
 
 Span = tuple[int, int]  # the first and the last of block ids that follow each other
 
 
-class TraceError(ValueError):
+class TraceError(LeftoffError, ValueError):
     """A file that is not a trace, or a line of one that makes no sense."""
 
 
