@@ -272,7 +272,8 @@ class Scheduler:
             if work.tokens.size <= room:
                 batch.append((run, work))
                 run.last_served = self._step
-                room = min(room, quick) - work.tokens.size  # whoever is read beside others keeps them waiting
+                # whoever is read beside others keeps them waiting, and must leave them their cells
+                room = min(room, quick, self.engine.memory.free_cells) - work.tokens.size
         return batch
 
     def _quick_tokens(self) -> int:

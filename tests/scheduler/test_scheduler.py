@@ -93,6 +93,18 @@ def test_a_short_prompt_is_not_read_together_with_a_longer_one() -> None:
         assert longer.reads, "its turn comes next"
 
 
+def test_prompts_that_do_not_fit_together_are_read_one_after_the_other() -> None:
+    with scheduler_for("llama", slots=3, num_cells=1024) as scheduler:
+        scheduler.cache.costs.prefill_tokens_per_ms = 10.0
+        _, talker = ask(scheduler, prompt(scheduler, 700, seed=1), max_tokens=30)
+        while not talker.tokens:
+            scheduler.step()
+        asked = [ask(scheduler, prompt(scheduler, 200, seed=seed), max_tokens=1)[1] for seed in (2, 3)]
+        run(scheduler)
+        assert [recorder.finish for recorder in asked] == [Finish.LENGTH, Finish.LENGTH]
+        assert len(talker.tokens) == 30, "nothing had to end for want of room"
+
+
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
 def test_an_identical_prompt_computes_nothing(architecture: str) -> None:
     with scheduler_for(architecture, slots=1) as scheduler:
