@@ -1,6 +1,7 @@
 """A request in a slot: reading its prompt, then writing its reply."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,14 +16,15 @@ from leftoff.scheduler.request import Finish, Request
 class Run:
     """Knows what comes next in its sequence. Decodes nothing itself."""
 
-    def __init__(self, request: Request, turn: Turn, engine: LlamaEngine, sampler: Sampler) -> None:
+    turn: Turn  # once it has a slot; another one when it goes on after a pause
+
+    def __init__(self, request: Request, engine: LlamaEngine) -> None:
         self.request = request
-        self.turn = turn
         self.finish: Finish | None = None
         self.error: EngineError | None = None
         self.last_served = 0
         self._engine = engine
-        self._sampler = sampler
+        self._sampler: Sampler = engine.sampler(request.sampling)
         self._next = np.empty(1, np.int32)
         if request.sampling.has_penalties:
             self._sampler.accept(request.prompt.tokens)
@@ -38,6 +40,12 @@ class Run:
         start, prompt = self.turn.position, self.turn.prompt
         end = min(self.turn.next_stop, start + limit)
         return Work(self.turn.seq, prompt.tokens[start:end], logits=end == prompt.length)
+
+    def pause(self) -> None:
+        """Gives its slot up. To go on, it reads what it has chosen last, after all that is kept of it."""
+        if not self.is_reading:
+            so_far = np.concatenate([self.turn.live.tokens, self._next])
+            self.request.prompt = replace(self.request.prompt, tokens=so_far)
 
     def choose_from_kept(self, logits: Logits) -> None:
         """The prompt is known to its end, and so are the logits there: no compute at all."""

@@ -2,8 +2,10 @@
 
 A step decodes one token of every reply and a piece of one prompt, or of several short ones, so that replies keep
 streaming while prompts are read. Pieces end where the cache wants a snapshot. Requests that begin alike and start
-together wait until the first of them has read what they share. All methods but `submit`, `cancel` and `wait` belong to
-the engine's thread.
+together wait until the first of them has read what they share. When the context is full, who came last is paused, and
+goes on where it was when another has ended.
+
+All methods but `submit`, `cancel` and `wait` belong to the engine's thread.
 """
 
 import logging
@@ -56,6 +58,8 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._cancelled: set[Request] = set()
         self._held: set[Request] = set()  # waiting for another to read what they share
+        self._paused: dict[Request, Run] = {}  # waiting to go on
+        self._is_full = False  # nobody starts until somebody ends
         self._fetches: dict[Request, Fetch | None] = {}  # what those at the head of the queue need from disk
         self._ahead: deque[Request] = deque(maxlen=_MOST_AHEAD)
         self._reading_ahead: Request | None = None
@@ -143,6 +147,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
+        if self._is_full:
+            return
         for _ in range(len(self._waiting)):
             if not self.cache.lives.idle_slots:
                 return
@@ -203,21 +209,25 @@ class Scheduler:
 
     def _start(self, request: Request) -> bool:
         """False if running replies hold the cells it needs: it waits for one of them to end."""
-        request.timings.started = time.perf_counter()
+        paused = self._paused.get(request)
+        if paused is None:
+            request.timings.started = time.perf_counter()
         try:
-            sampler = self.engine.sampler(request.sampling)
+            run = paused or Run(request, self.engine)
             turn = self.cache.begin(request.prompt, request.namespace, self._fetches.pop(request, None))
         except EngineError as error:
             if isinstance(error, NoRoomError) and self.runs:
                 self._waiting.appendleft(request)
                 return False
+            self._paused.pop(request, None)
             self._report_end(request, Finish.FAILED, error)
             return True
         assert turn is not None
-        run = Run(request, turn, self.engine, sampler)
+        run.turn = turn
         run.last_served = self._step
         self.runs.append(run)
-        request.sink.started(turn.report)
+        if self._paused.pop(request, None) is None:
+            request.sink.started(turn.report)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
         return True
@@ -233,7 +243,7 @@ class Scheduler:
             began = time.perf_counter()
             rows = self.engine.decode(works)
         except NoRoomError as error:
-            self._end_one_for_room(runs, error)
+            self._make_way(error)
             return
         except CancelledError:
             return
@@ -257,7 +267,8 @@ class Scheduler:
         """The logits at the end of the prompt: a constraint will write its mask over those of the engine."""
         if not run.is_reading:
             return None
-        run.request.sink.progress(run.turn.position + work.tokens.size)
+        if run.request.timings.num_generated == 0:
+            run.request.sink.progress(run.turn.position + work.tokens.size)
         return self.engine.logits(row).copy() if work.logits else None
 
     def _batch(self) -> list[tuple[Run, Work]]:
@@ -281,13 +292,23 @@ class Scheduler:
         quick = int(self.limits.piece_ms * self.cache.costs.prefill_tokens_per_ms)
         return max(self.limits.smallest_piece, quick)
 
-    def _end_one_for_room(self, runs: Sequence[Run], error: NoRoomError) -> None:
-        """The context is full of running replies: the longest one ends here, as if it had reached its limit."""
-        longest = max(runs, key=lambda run: run.turn.position)
-        if longest.is_reading:
-            self._close(longest, Finish.FAILED, error)
+    def _make_way(self, error: NoRoomError) -> None:
+        """The context is full of what runs: who came last waits until another has ended, and goes on then."""
+        last = self.runs[-1]
+        if len(self.runs) > 1:
+            self._pause(last)
+        elif last.is_reading:
+            self._close(last, Finish.FAILED, error)
         else:
-            longest.finish = Finish.LENGTH
+            last.finish = Finish.LENGTH
+
+    def _pause(self, run: Run) -> None:
+        run.pause()
+        self.runs.remove(run)
+        self.cache.finish(run.turn)
+        self._paused[run.request] = run
+        self._waiting.appendleft(run.request)
+        self._is_full = True
 
     def _fail(self, runs: Sequence[Run], error: EngineError) -> None:
         logger.error("a batch failed: %s", error)
@@ -305,6 +326,7 @@ class Scheduler:
                 self._waiting.remove(request)
                 self._held.discard(request)
                 self._fetches.pop(request, None)
+                self._paused.pop(request, None)
         for request in dropped:
             self._report_end(request, Finish.CANCELLED, None)
         for run in list(self.runs):
@@ -315,6 +337,7 @@ class Scheduler:
 
     def _close(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
         self.runs.remove(run)
+        self._is_full = False
         if run.request is self._reading_ahead:
             self._end_reading_ahead()
         self.cache.finish(run.turn)

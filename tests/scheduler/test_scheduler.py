@@ -1,11 +1,14 @@
 """Many requests over few slots: each gets its own reply, nobody starves, and what is shared is read once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from leftoff.core import Prompt
 from leftoff.engine.base import MemoryKind
 from leftoff.engine.errors import InputError, NoRoomError
+from leftoff.engine.llama import Work
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import QueueFullError
 from tests.scheduler.conftest import scheduler_for
@@ -149,12 +152,49 @@ def test_a_sink_that_has_enough_ends_the_reply() -> None:
         assert recorder.finish is Finish.STOPPED
 
 
-def test_a_full_context_ends_the_longest_reply_and_the_others_go_on() -> None:
+@pytest.mark.parametrize("architecture", ["llama", "qwen35", "gemma3"])
+def test_who_comes_last_into_a_full_context_goes_on_when_another_has_ended(architecture: str) -> None:
+    with scheduler_for(architecture, slots=3, num_cells=1024) as scheduler:
+        prompts = [prompt(scheduler, size, seed=size) for size in (500, 300, 350)]
+        asked = [ask(scheduler, tokens, max_tokens=200)[1] for tokens in prompts]
+        most, num_decoded, decode = 0, 0, scheduler.engine.decode
+
+        def counting(works: Sequence[Work]) -> list[int]:
+            nonlocal most, num_decoded
+            most, num_decoded = max(most, len(works)), num_decoded + sum(work.tokens.size for work in works)
+            return decode(works)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scheduler.engine, "decode", counting)
+            run(scheduler)
+        assert most > 1, "they ran side by side as long as there was room"
+        assert [(recorder.finish, len(recorder.tokens)) for recorder in asked] == [(Finish.LENGTH, 200)] * 3
+        assert num_decoded <= 500 + 300 + 350 + 3 * 200, "nothing is read twice"
+        scheduler.cache.check_integrity()
+        for tokens, recorder in zip(prompts, asked, strict=True):
+            assert recorder.reads[-1] == tokens.size, "what was written is no progress in reading"
+            assert_greedy(scheduler.engine, tokens, recorder.tokens)
+
+
+def test_a_paused_request_can_be_cancelled() -> None:
+    with scheduler_for("qwen35", slots=2, num_cells=512) as scheduler:
+        _, first = ask(scheduler, prompt(scheduler, 300, seed=1), max_tokens=150)
+        request, second = ask(scheduler, prompt(scheduler, 100, seed=2), max_tokens=150)
+        while not scheduler.num_waiting or not second.tokens:
+            scheduler.step()
+        scheduler.cancel(request)
+        run(scheduler)
+        assert second.finish is Finish.CANCELLED
+        assert len(first.tokens) == 150
+        scheduler.cache.check_integrity()
+
+
+def test_a_reply_that_fills_the_context_alone_ends_there() -> None:
     with scheduler_for("llama", slots=2, num_cells=512) as scheduler:
         _, first = ask(scheduler, prompt(scheduler, 200, seed=1), max_tokens=400)
         _, second = ask(scheduler, prompt(scheduler, 100, seed=2), max_tokens=60)
         run(scheduler)
-        assert first.finish is Finish.LENGTH
+        assert (first.finish, len(first.tokens)) == (Finish.LENGTH, 512 - 200 + 1)
         assert len(second.tokens) == 60
         scheduler.cache.check_integrity()
 
