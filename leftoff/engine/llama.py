@@ -126,7 +126,13 @@ class LlamaEngine:
         if num_tokens > self.memory.free_cells:
             raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.memory.free_cells} free cells")
 
+    def _rope(self) -> str:
+        """Some models turn their keys by other factors once the context is longer than the one they began with."""
+        key = f"{self.model.architecture}.rope.scaling.original_context_length"
+        original = int(self.model.metadata.get(key) or 0)
+        return "long" if 0 < original < self.context.num_cells else ""
+
     def _fingerprint(self) -> str:
         """Everything that the meaning of a state byte depends on."""
-        parts = (self.model.fingerprint, self.model.library.fingerprint, self.settings.kv_type)
+        parts = (self.model.fingerprint, self.model.library.fingerprint, self.settings.kv_type, self._rope())
         return blake3("|".join(parts).encode()).hexdigest()

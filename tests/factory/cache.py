@@ -33,11 +33,11 @@ def _build(path: Path, recipe: Recipe, scale: Scale) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:
         unfinished = Path(aside, path.name)
         weights = Weights(small_vocabulary().words, recipe.embedding)
-        write_model(unfinished, _metadata(recipe, scale), weights.fill, recipe.omit)
+        write_model(unfinished, metadata_of(recipe, scale), weights.fill, recipe.omit)
         unfinished.replace(path)
 
 
-def _metadata(recipe: Recipe, scale: Scale) -> dict[str, Value]:
+def metadata_of(recipe: Recipe, scale: Scale) -> dict[str, Value]:
     name = recipe.architecture
     keys: dict[str, Value] = {f"{name}.{key}": value for key, value in recipe.metadata(scale).items()}
     return (
