@@ -13,7 +13,7 @@ from leftoff.engine.base import Page, PagePart, Snapshot
 class Cargo:
     pages: Sequence[PagePart] = ()
     snapshot: Snapshot | None = None
-    is_fetched: bool = False  # part of it came from disk
+    fetched: Sequence[Record] = ()  # those of which part of it came from disk
 
     @property
     def nbytes(self) -> int:
@@ -47,4 +47,4 @@ class Cargo:
             pages.append(PagePart(page, part.start, part.end))
         snapshot = in_ram(self.snapshot) if self.snapshot is not None else None
         assert snapshot is None or isinstance(snapshot, Snapshot)
-        return Cargo(pages, snapshot, is_fetched=True)
+        return Cargo(pages, snapshot, fetched=self.records)

@@ -6,7 +6,7 @@ needs from here is fetched into RAM and loaded from there.
 
 from collections.abc import Sequence
 
-from leftoff.cache.fetch import Fetch
+from leftoff.cache.fetch import Fetch, Watch
 from leftoff.cache.keeper import Keeper
 from leftoff.cache.live import Live
 from leftoff.cache.policy import Policy
@@ -34,6 +34,7 @@ class DiskTier(Tier):
         self._memory = memory
         self._source = source
         self._page_tokens = page_tokens
+        self.watch = Watch()
         self._recall()
 
     def keep(self, live: Live, ram: Match) -> None:
@@ -56,20 +57,22 @@ class DiskTier(Tier):
     def fetch(self, items: Sequence[Item]) -> Fetch:
         records = [item.data for item in items if isinstance(item.data, Record)]
         self.shelf.used(records)
-        return Fetch(self.shelf, records)
+        return Fetch(self.shelf, records, self.watch)
 
     def settle(self) -> None:
         """Forgets what could not be written after all, or was found damaged."""
-        for record in self.shelf.settle():
-            self.forget(record)
+        self.forget(*self.shelf.settle())
 
-    def forget(self, record: Record) -> None:
+    def forget(self, *records: Record) -> None:
+        """All in one walk: a folder that is gone takes thousands along, and the engine waits for this."""
+        lost: set[Bytes] = {*records}
+        if not lost:
+            return
         for tree in self.trees.values():
             for node in list(tree.nodes()):
-                for entry in [e for e in node.entries if e.snapshot is not None and e.snapshot.data is record]:
+                for entry in [e for e in node.entries if e.snapshot is not None and e.snapshot.data in lost]:
                     self.store.drop(entry)
-                for stored in {s.stored for s in node.stretches if s.stored.page.data is record}:
-                    self.store.drop_page(tree, stored)
+                self.store.drop_lost_pages(tree, node, lost)
 
     def _release(self, data: Bytes) -> None:
         assert isinstance(data, Record)

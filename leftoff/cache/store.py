@@ -6,7 +6,7 @@ behind the entry before it along, since nothing could be resumed from them any m
 
 import math
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
 
 from leftoff.cache.around import entries_after, entry_before, freed_bytes, gaps, index_of, pages_behind
@@ -226,11 +226,12 @@ class Store:
         if at is not None and at.num_live_children == 1:
             self._changed.update(entries_after(at, len(at.entries)))
 
-    def drop_page(self, tree: Trie, stored: StoredPage) -> None:
-        """Its bytes are lost: what lies behind it waits for another page, or is evicted in time."""
-        for node in [node for node in tree.nodes() if any(stretch.stored is stored for stretch in node.stretches)]:
-            for stretch in [stretch for stretch in node.stretches if stretch.stored is stored]:
-                node.stretches.remove(stretch)
+    def drop_lost_pages(self, tree: Trie, node: Node, lost: Container[Bytes]) -> None:
+        """Their bytes are gone: what lies behind them waits for other pages, or is evicted in time."""
+        gone = [stretch.stored for stretch in node.stretches if stretch.stored.page.data in lost]
+        if gone:
+            node.stretches = [stretch for stretch in node.stretches if stretch.stored not in gone]
+            for stored in gone:
                 self._release(stored)
             self.drop_useless_pages(tree, node)
 

@@ -40,6 +40,10 @@ class Ledger:
     def holds(self, entry: Entry) -> bool:
         return self.find(entry.name) is entry
 
+    def has_file(self, name: str) -> bool:
+        entry = self.find(name)
+        return entry is not None and entry.item is None
+
     def written_names(self) -> set[str]:
         with self._lock:
             return {entry.name for entry in self._entries.values() if entry.item is None}
@@ -63,14 +67,13 @@ class Ledger:
             for entry in entries:
                 entry.item = None
 
-    def drop(self, record: Record) -> bool:
-        """False if it was gone already."""
+    def drop(self, record: Record) -> Entry | None:
+        """None if it was gone already."""
         with self._lock:
             entry = self._entries.get(record.name)
             if entry is None or entry.record is not record:
-                return False
-            del self._entries[record.name]
-            return True
+                return None
+            return self._entries.pop(record.name)
 
     def lose(self, entries: Sequence[Entry]) -> list[Entry]:
         """They hold nothing any more, and the tier will hear of it: returned are those it does not know of yet."""

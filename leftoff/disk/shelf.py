@@ -110,8 +110,9 @@ class FileShelf:
         return [self._get(record) for record in records]
 
     def remove(self, record: Record) -> None:
-        if self._ledger.drop(record):
-            self._writer.remove([record.name])
+        entry = self._ledger.drop(record)
+        if entry is not None:
+            self._writer.remove([entry])
 
     def used(self, records: Iterable[Record]) -> None:
         self._writer.use([record.name for record in records])
@@ -150,7 +151,7 @@ class FileShelf:
 
     def _meet_damage(self, entry: Entry, error: Exception) -> None:
         lost = self._ledger.lose([entry])
-        self._writer.remove([entry.name for entry in lost])
+        self._writer.remove(lost)
         if lost and not self._has_met_damage:
             self._has_met_damage = True
             path = self._folder.files.path(entry.name)
@@ -158,7 +159,7 @@ class FileShelf:
 
     def _forget(self, names: Sequence[str]) -> None:
         """What the index knows, but not on which tokens it lies."""
-        dropped = [entry.name for entry in self._ledger.find_all(names) if self._ledger.drop(entry.record)]
+        dropped = [entry for entry in self._ledger.find_all(names) if self._ledger.drop(entry.record)]
         if dropped:
             logger.warning("%d files of %s are of unknown tokens: removed", len(dropped), self.path)
             self._writer.remove(dropped)

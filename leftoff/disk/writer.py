@@ -97,14 +97,16 @@ class Writer:
             self._waiting_bytes += entry.blob.file_bytes
             self._tell()
 
-    def remove(self, names: Sequence[str]) -> None:
+    def remove(self, entries: Sequence[Entry]) -> None:
+        """What the ledger does not hold any more. Another of the same name, put since, is left alone."""
         with self._changed:
-            for name in names:
-                put = self._puts.pop(name, None)
-                if put is None:
-                    self._removals[name] = None
-                else:
+            for entry in entries:
+                put = self._puts.get(entry.name)
+                if put is not None and put.entry is entry:
+                    del self._puts[entry.name]
                     self._waiting_bytes -= put.nbytes
+                else:
+                    self._removals[entry.name] = None
             self._tell()
 
     def hold_back(self, *, is_busy: bool) -> None:
@@ -154,9 +156,10 @@ class Writer:
     def _work(self, batch: Batch) -> None:
         if self._is_paused:
             self._resume()
-        if batch.removals:
-            self._folder.remove(batch.removals)
-            self._num_removed += len(batch.removals)
+        removals = [name for name in batch.removals if not self._ledger.has_file(name)]  # else it was written anew
+        if removals:
+            self._folder.remove(removals)
+            self._num_removed += len(removals)
         puts = [put for put in batch.puts if self._ledger.holds(put.entry)]
         if puts:
             self._write(puts)

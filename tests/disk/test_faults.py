@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from leftoff.cache.shelf import Item, Record
 from leftoff.disk.errors import NewerFormatError
+from leftoff.disk.ledger import Entry, Ledger
 from leftoff.disk.shelf import FileShelf
 from leftoff.engine.errors import BlobError
 from tests.disk.shelves import (
@@ -97,6 +99,39 @@ def test_a_damaged_blob_is_refused_reported_once_and_removed(tmp_path: Path, cap
         assert works_again(shelf, "")
     with shelf_in(tmp_path) as shelf:
         assert len(recalled(shelf)) == 1
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_what_is_put_anew_while_its_damage_is_met_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    """The engine's thread hears of the damage before the reader has the file removed."""
+    lose, anew = Ledger.lose, list[Record]()
+
+    with shelf_in(tmp_path) as shelf:
+
+        def lose_and_put(ledger: Ledger, entries: Sequence[Entry]) -> list[Entry]:
+            lost = lose(ledger, entries)
+            assert shelf.settle() == [record]
+            anew.append(put(shelf, page(0, 1000), TOKENS))
+            assert not is_written or shelf.flush(WAIT_S)
+            return lost
+
+        (record,) = written(shelf, [page(0, 1000)], TOKENS)
+        (file,) = blob_files(tmp_path)
+        file.write_bytes(flipped(file.read_bytes()))
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "lose", lose_and_put)
+            with pytest.raises(BlobError):
+                read(shelf, record)
+        assert shelf.flush(WAIT_S)
+        assert shelf.settle() == []
+        found = read(shelf, anew[0])
+        assert content(found) == content(page(0, 1000))
+        assert found.data is not read(shelf, anew[0]).data, "read from the file, not kept in memory"
+    with shelf_in(tmp_path) as shelf:
+        ((_, place, _),) = recalled(shelf).values()
+        assert content(read(shelf, record_of(place))) == content(page(0, 1000))
 
 
 def test_a_blob_in_the_place_of_another_is_refused(tmp_path: Path) -> None:

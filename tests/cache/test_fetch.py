@@ -1,0 +1,127 @@
+"""A disk that hangs costs what was on it, and not the engine's thread. A slow one costs time only."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
+from leftoff.cache.shelf import Item, Record
+from leftoff.cache.tiers import Disk
+from leftoff.core import Prompt
+from leftoff.engine.base import MemoryKind, Snapshot
+from tests.cache.board import Board
+from tests.cache.chain import ChainMemory
+from tests.cache.driver import Driver
+from tests.cache.trees import UNLIMITED
+
+RECORDS = [Record(name, 1) for name in "abc"]
+
+
+class Stuck(Board):
+    """Nothing comes until it is told to bring it."""
+
+    def get(self, records: Sequence[Record]) -> list[Future[Item]]:
+        self.asked: list[Future[Item]] = [Future() for _ in records]
+        return self.asked
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(shelf: Board, kind: MemoryKind) -> Driver:
+    memory = ChainMemory(kind)
+    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, disk=Disk(shelf, UNLIMITED), page_tokens=32)
+    return Driver(cache, memory, chunk=20)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MemoryKind if kind is not MemoryKind.OPAQUE])
+def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
+    prompt = Prompt(np.arange(150, dtype=np.int32))
+    before = opened(Board(), kind)
+    before.request(prompt)
+    before.cache.close(1.0)
+    assert before.cache.disk is not None
+    shelf = before.cache.disk.shelf
+    assert isinstance(shelf, Board)
+    driver = opened(Stuck(planks=shelf.planks), kind)
+    disk = driver.cache.disk
+    assert disk is not None
+    disk.watch = Watch(patience_s=0.05)
+    assert driver.cache.preview(prompt).resume > 0
+    turn = driver.request(prompt)
+    assert turn.report.reused == 0
+    driver.cache.check_integrity()
+
+
+def test_one_that_brings_something_now_and_then_is_waited_for() -> None:
+    shelf, time = Stuck(), Time()
+    watch = Watch(clock=time)
+    fetch = Fetch(shelf, RECORDS, watch)
+    for answer in shelf.asked:
+        time.now += PATIENCE_S - 1
+        assert not fetch.is_done
+        answer.set_result(Snapshot(1, RECORDS[0]))
+    assert fetch.is_done
+    assert fetch.lost() == []
+
+
+def test_what_has_come_before_it_hung_is_there() -> None:
+    shelf, time = Stuck(), Time()
+    fetch = Fetch(shelf, RECORDS, Watch(clock=time))
+    shelf.asked[0].set_result(Snapshot(1, RECORDS[0]))
+    time.now += PATIENCE_S
+    assert fetch.is_done
+    assert fetch.lost() == RECORDS[1:]
+
+
+def test_while_it_hangs_others_hardly_wait_and_then_it_is_trusted_again() -> None:
+    shelf, time = Stuck(), Time()
+    watch = Watch(clock=time)
+    first = Fetch(shelf, RECORDS, watch)
+    stuck = shelf.asked
+    time.now += PATIENCE_S
+    second = Fetch(shelf, RECORDS, watch)
+    assert [first.is_done, second.is_done] == [True, False]
+    time.now += GRACE_S
+    assert [first.lost(), second.lost()] == [RECORDS, RECORDS]
+    stuck[0].set_result(Snapshot(1, RECORDS[0]))
+    assert not second.is_done
+
+
+def test_one_file_that_hangs_leaves_the_others_readable() -> None:
+    shelf, time = Stuck(), Time()
+    watch = Watch(clock=time)
+    Fetch(shelf, RECORDS[:1], watch)
+    time.now += 10 * PATIENCE_S
+    fetch = Fetch(shelf, RECORDS[1:], watch)
+    shelf.asked[0].set_result(Snapshot(1, RECORDS[1]))
+    time.now += PATIENCE_S - 1
+    assert not fetch.is_done
+    shelf.asked[1].set_result(Snapshot(1, RECORDS[2]))
+    assert fetch.lost() == []
+
+
+def test_a_disk_that_was_not_asked_for_long_does_not_hang() -> None:
+    shelf, time = Stuck(), Time()
+    watch = Watch(clock=time)
+    time.now += 10 * PATIENCE_S
+    assert not Fetch(shelf, RECORDS, watch).is_done
+
+
+def test_what_is_in_memory_says_nothing_of_the_disk() -> None:
+    time = Time()
+    watch = Watch(clock=time)
+    stuck = Fetch(Stuck(), RECORDS, watch)
+    time.now += PATIENCE_S
+    board = Board()
+    record = board.put(Snapshot(1, RECORDS[0]), "", np.zeros(1, np.int32))
+    assert record is not None
+    assert Fetch(board, [record], watch).lost() == []
+    assert stuck.is_done

@@ -1,0 +1,70 @@
+"""What the shelf has lost is forgotten at once, however much it is."""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from leftoff.cache.costs import Costs
+from leftoff.cache.disk import DiskTier
+from leftoff.cache.policy import ValuePerByte
+from leftoff.cache.shelf import Kept, Record
+from leftoff.cache.source import EngineSource
+from leftoff.cache.tiers import PAGE_TOKENS
+from leftoff.engine.base import MemoryKind, Page, Snapshot
+from tests.cache.board import Board
+from tests.cache.chain import ChainMemory
+from tests.cache.trees import UNLIMITED
+
+NUM_CHATS = 1000
+NUM_PAGES = 10
+HEADER_TOKENS = 1000  # ends within a page
+LIMIT_S = 3.0
+
+
+class Library(Board):
+    """What an earlier process left of many conversations that begin alike: all of it can be lost at once."""
+
+    def recall(self) -> Iterable[Kept]:
+        rng = np.random.default_rng(0)
+        header = rng.integers(0, 1000, HEADER_TOKENS).astype(np.int32)
+        for chat in range(NUM_CHATS):
+            rest = rng.integers(0, 1000, NUM_PAGES * PAGE_TOKENS - HEADER_TOKENS).astype(np.int32)
+            starts = range(0, NUM_PAGES * PAGE_TOKENS, PAGE_TOKENS)
+            pages = [Page(start, start + PAGE_TOKENS, Record(f"{chat} {start}", 1000)) for start in starts]
+            point = Snapshot(NUM_PAGES * PAGE_TOKENS, Record(f"{chat}", 1000))
+            yield Kept("", np.concatenate([header, rest]), [*pages, point], [0.0] * (NUM_PAGES + 1))
+
+    def lose_all(self, records: list[Record]) -> None:
+        self._broken += records
+
+
+def tier_of(shelf: Board) -> DiskTier:
+    memory = ChainMemory(MemoryKind.HYBRID)
+    source = EngineSource(memory, Costs())
+    return DiskTier(shelf, UNLIMITED, ValuePerByte(), time.monotonic, memory, source, PAGE_TOKENS)
+
+
+def records_in(tier: DiskTier) -> list[Record]:
+    nodes = [node for tree in tier.trees.values() for node in tree.nodes()]
+    items = [entry.snapshot for node in nodes for entry in node.entries]
+    pages = {stretch.stored.page for node in nodes for stretch in node.stretches}
+    return [item.data for item in (*items, *pages) if item is not None and isinstance(item.data, Record)]
+
+
+@pytest.mark.parametrize("share", [1, 2, 10])
+def test_thousands_are_lost_in_a_moment(share: int) -> None:
+    shelf = Library()
+    tier = tier_of(shelf)
+    lost = records_in(tier)[::share]
+    assert len(lost) > NUM_CHATS * 7 // share
+    shelf.lose_all(lost)
+    began = time.perf_counter()
+    tier.settle()
+    assert time.perf_counter() - began < LIMIT_S
+    tier.check_integrity()
+    left = records_in(tier)
+    assert {*left}.isdisjoint(lost)
+    assert tier.store.used_bytes == sum(record.nbytes for record in left)
+    assert bool(left) == (share > 1)
