@@ -24,7 +24,7 @@ class Mailbox:
     """Letters are opened on the loop, in the order in which they were put in. Made on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = weakref.ref(loop)  # which holds this one: it must be able to go
         self._letters: deque[Letter] = deque()
         self._is_rung = False
         self._is_expected = False  # the loop looks by itself soon
@@ -52,12 +52,13 @@ class Mailbox:
         if not self._letters:
             self._is_expected = False  # before the last look, for the same reason
         if self._letters:
-            self._open_all()
             self._expect()
+            self._open_all()
 
     def _expect(self) -> None:
         self._is_expected = True
-        self._loop.call_later(_CLOSELY_SECONDS, self._look)
+        if (loop := self._loop()) is not None:
+            loop.call_later(_CLOSELY_SECONDS, self._look)
 
     def _open_all(self) -> None:
         while self._letters:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from leftoff.scheduler.request import Finish, Request, Timings
 
 if TYPE_CHECKING:
     from leftoff.api.service import Service
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +128,24 @@ class ReplyStream:
         return not (self._text.is_stopped or self._parser.is_over)
 
     def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        self._ended = True
+        try:
+            end = self._end(finish, timings, error)
+        except Exception as unforeseen:  # the client must be told in any case: it would wait for ever
+            logger.exception("the end of a reply could not be read")
+            end = End(Finish.FAILED, "", (), 0, None, timings, self.report, unforeseen)
+        self._send(end)
+
+    def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
         if self.report is not None:
             self._service.record(self.id, self.order, self.report, finish, timings)
-        self._ended = True
         text = self._text.close()
         parts = self._parser.push(text) + self._parser.close() if self._parser else ()
         num_calls = self._parser.num_calls if self._parser else 0
         if self.order.conversation is not None and finish in (Finish.END, Finish.STOPPED):
             written = Written("".join((*self._texts, text)), join((*self._parts, *parts)))
             self._service.afterwards.replied(self, written, is_whole=finish is Finish.END)
-        self._send(End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error))
+        return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error)
 
     # --- for the dialects, on the event loop
 

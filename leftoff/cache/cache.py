@@ -26,7 +26,7 @@ from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Disk, Tiers
 from leftoff.cache.turn import Turn
 from leftoff.core import Logits, Prompt, Tokens
 from leftoff.engine.base import Memory
-from leftoff.engine.errors import NoRoomError
+from leftoff.engine.errors import BlobError, NoRoomError
 
 
 class Cache:
@@ -80,16 +80,17 @@ class Cache:
         shared = self.lives.shared_with(prompt.tokens, namespace)
         found, way, cargo = self._choose(prompt.tokens, namespace, shared, fetch)
         knowledge = self._knowledge(prompt, found, shared, namespace)
-        report = explain(prompt.tokens, way.resume, "disk" if cargo.is_fetched else way.source, knowledge)
+        report = explain(prompt.tokens, way.resume, "disk" if cargo.fetched else way.source, knowledge)
         if way.entry is not None:
             self.tiers.use(way.entry)
-        live = self._carrier.carry_out(prompt, way, cargo, namespace)
-        turn = self._turn(prompt, live, report, found)
-        if way.resume == prompt.length and way.entry is not None:
-            turn.logits = way.entry.logits
-        elif way.resume in turn.stops:
-            self._snapshot(turn)
-        return turn
+        try:
+            live = self._carrier.carry_out(prompt, way, cargo, namespace)
+        except BlobError:
+            if self.disk is None or not cargo.fetched:
+                raise
+            self.disk.forget(*cargo.fetched)  # its seal is right, but this engine does not take it
+            return self.begin(prompt, namespace)
+        return self._begun(prompt, live, way, report, found)
 
     def preview(self, prompt: Prompt, namespace: str = "") -> Way:
         """How the prompt would resume if it began now. Changes nothing."""
@@ -113,6 +114,8 @@ class Cache:
     def finish(self, turn: Turn) -> None:
         """The request is over, or was cancelled: what was read stays usable, and its slot is free."""
         live = turn.live
+        if self.memory.length(live.seq) > live.length:  # an error came between: nobody knows what else it holds
+            self.memory.drop(live.seq)
         live.length = self.memory.length(live.seq)
         live.is_busy = False
         live.is_saved = live.is_empty
@@ -148,8 +151,7 @@ class Cache:
         """Forgets everything but what is in use, or what is meant of it: some namespaces."""
         for live in self.lives:
             if not live.is_busy and is_meant(live.namespace):
-                live.is_saved = True
-                self._carrier.drop(live)
+                self._carrier.forget(live)
         self.tiers.clear(is_meant)
 
     def check_integrity(self) -> None:
@@ -181,8 +183,19 @@ class Cache:
             if brought is not None:
                 self.costs.saw_disk(fetch.nbytes, fetch.ms)
                 return found, way, brought
-            for record in fetch.lost():
-                self.disk.forget(record)
+            self.disk.forget(*fetch.lost())
+
+    def _begun(self, prompt: Prompt, live: Live, way: Way, report: ReuseReport, found: Found) -> Turn:
+        try:
+            turn = self._turn(prompt, live, report, found)
+            if way.resume == prompt.length and way.entry is not None:
+                turn.logits = way.entry.logits
+            elif way.resume in turn.stops:
+                self._snapshot(turn)
+        except BaseException:
+            live.is_busy = False
+            raise
+        return turn
 
     def _turn(self, prompt: Prompt, live: Live, report: ReuseReport, found: Found) -> Turn:
         if not self.memory.kind.has_snapshots:

@@ -10,7 +10,7 @@ from leftoff.cache.plan import Way
 from leftoff.cache.tiers import Tiers
 from leftoff.core import Prompt
 from leftoff.engine.base import Memory, MemoryKind
-from leftoff.engine.errors import EngineError, NoRoomError
+from leftoff.engine.errors import NoRoomError
 
 
 class Carrier:
@@ -26,6 +26,14 @@ class Carrier:
         """A slot that stands where the prompt goes on. There must be an idle one."""
         target = self._target(way)
         target.is_busy = True
+        try:
+            self._move(target, prompt, way, cargo, namespace)
+        except BaseException:
+            target.is_busy, target.length = False, self._memory.length(target.seq)
+            raise
+        return target
+
+    def _move(self, target: Live, prompt: Prompt, way: Way, cargo: Cargo, namespace: str) -> None:
         if way.live is None or way.live is not target or not way.goes_on:
             if not target.is_empty:
                 self._tiers.swap(target, prompt.tokens[: way.resume], namespace)
@@ -36,7 +44,6 @@ class Carrier:
         if not way.goes_on:
             self._tiers.leave_behind(target, way.entry)
         self._clear_the_way(target)
-        return target
 
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
@@ -60,6 +67,12 @@ class Carrier:
         self._tiers.save(live)
         self._memory.drop(live.seq)
         live.length = 0
+
+    def forget(self, live: Live) -> None:
+        """The same, without keeping anything."""
+        self._tiers.leave_behind(live, None)
+        self._memory.drop(live.seq)
+        live.length, live.is_saved, live.is_doubled = 0, True, False
 
     def _target(self, way: Way) -> Live:
         if way.goes_on and way.live is not None and way.live.is_slot and not way.live.is_busy:
@@ -85,11 +98,7 @@ class Carrier:
             self._memory.drop(target.seq)
         # Room is made before: a restore in place that finds none leaves nothing to share from.
         self._drop_until_free(sum(part.num_tokens for part in cargo.pages), (target, way.live))
-        try:
-            self._memory.restore(target.seq, way.resume, share=way.share, pages=cargo.pages, snapshot=cargo.snapshot)
-        except EngineError:
-            target.is_busy, target.length = False, self._memory.length(target.seq)
-            raise
+        self._memory.restore(target.seq, way.resume, share=way.share, pages=cargo.pages, snapshot=cargo.snapshot)
         self._costs.saw_load(cargo.nbytes, 1000 * (time.perf_counter() - began))
 
     def _clear_the_way(self, running: Live) -> None:

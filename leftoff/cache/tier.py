@@ -7,6 +7,8 @@ from leftoff.cache.store import Clock, Released, Store, ignore_released
 from leftoff.cache.trie import Match, Trie
 from leftoff.core import Tokens
 
+_MOST_BARE_TREES = 512
+
 
 class Tier:
     """Finds what it has of a prompt. What to put into it, and when, is decided elsewhere."""
@@ -24,7 +26,7 @@ class Tier:
         return self.trees[namespace]
 
     def match(self, namespace: str, tokens: Tokens) -> Match:
-        return self.tree(namespace).match(tokens)
+        return self.trees.get(namespace, Trie()).match(tokens)
 
     def insert(self, namespace: str, tokens: Tokens) -> Match:
         return self.tree(namespace).insert(tokens, self._clock())
@@ -41,6 +43,7 @@ class Tier:
 
     def forget_oldest(self, limit: int) -> None:
         """Bounds the tokens that are remembered only to explain: half of those without data go, the oldest."""
+        self._forget_bare_trees()
         if self.num_tokens <= limit:
             return
         for tree in self.trees.values():
@@ -48,6 +51,13 @@ class Tier:
             for node in sorted(ghosts, key=lambda node: node.last_used)[: len(ghosts) // 2 + 1]:
                 if node.parent is not None and node.is_leaf and not node.is_live:  # it may have grown by a merge
                     tree.forget(node)
+
+    def _forget_bare_trees(self) -> None:
+        """Clients name namespaces as they like, each time another one: of those without data, half go, the oldest."""
+        bare = [namespace for namespace, tree in self.trees.items() if not tree.root.is_live]
+        if len(bare) > _MOST_BARE_TREES:
+            for namespace in bare[: len(bare) // 2]:
+                del self.trees[namespace]
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""

@@ -54,7 +54,7 @@ class WholeMemory(LlamaMemory):
         if snapshot is None and share is not None and share.seq != seq and self.kind is MemoryKind.RECURRENT:
             self._drop(seq)
             self._context.copy(share.seq, seq)  # shared until one of them goes on
-        elif snapshot is not None or share is None or share.seq != seq:
+        elif snapshot is not None or share is None or share.seq != seq or length == 0:
             state = self._state_to_load(share, snapshot)
             self._drop(seq)
             if state is not None:

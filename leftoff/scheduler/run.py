@@ -1,5 +1,6 @@
 """A request in a slot: reading its prompt, then writing its reply."""
 
+import logging
 import time
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.engine.sampler import Sampler
 from leftoff.scheduler.request import Finish, Request
 
+logger = logging.getLogger(__name__)
+
 
 class Run:
     """Knows what comes next in its sequence. Decodes nothing itself."""
@@ -21,7 +24,7 @@ class Run:
     def __init__(self, request: Request, engine: LlamaEngine) -> None:
         self.request = request
         self.finish: Finish | None = None
-        self.error: EngineError | None = None
+        self.error: Exception | None = None
         self.last_served = 0
         self._engine = engine
         self._sampler: Sampler = engine.sampler(request.sampling)
@@ -55,7 +58,7 @@ class Run:
             masked = logits.copy()
             self._mask(masked)
             self._take(self._sampler.sample_from(masked), logits if self.request.wants_logits else None)
-        except EngineError as error:
+        except Exception as error:
             self._fail(error)
 
     def choose(self, row: int) -> None:
@@ -65,7 +68,7 @@ class Run:
         try:
             kept = self._engine.logits(row).copy() if self.request.wants_logits else None
             self._take(self._sample(row), kept)
-        except EngineError as error:
+        except Exception as error:
             self._fail(error)
 
     def close(self) -> None:
@@ -87,8 +90,10 @@ class Run:
     def _mask(self, logits: Logits) -> bool:
         return self.request.constraint is not None and self.request.constraint.mask(logits)
 
-    def _fail(self, error: EngineError) -> None:
-        """What one constraint cannot follow is no matter of the other replies in the batch."""
+    def _fail(self, error: Exception) -> None:
+        """What one constraint or sink cannot follow is no matter of the other replies in the batch."""
+        if not isinstance(error, EngineError):
+            logger.error("an unforeseen error in a reply", exc_info=error)
         self.finish, self.error = Finish.FAILED, error
 
     def _take(self, token: int, logits: Logits | None) -> None:

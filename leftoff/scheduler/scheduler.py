@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.cache import Cache
-from leftoff.cache.fetch import Fetch
 from leftoff.cache.plan import Way
 from leftoff.cache.trie import common_prefix
 from leftoff.core import Logits
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
 from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.scheduler.fetches import Fetches
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.run import Run
 
@@ -60,7 +60,7 @@ class Scheduler:
         self._held: set[Request] = set()  # waiting for another to read what they share
         self._paused: dict[Request, Run] = {}  # waiting to go on
         self._is_full = False  # nobody starts until somebody ends
-        self._fetches: dict[Request, Fetch | None] = {}  # what those at the head of the queue need from disk
+        self._fetches = Fetches(cache, self.wake)
         self._ahead: deque[Request] = deque(maxlen=_MOST_AHEAD)
         self._reading_ahead: Request | None = None
         self._changed = threading.Condition()
@@ -105,7 +105,7 @@ class Scheduler:
     def wait(self, seconds: float) -> None:
         """Sleeps until there is something to do, or somebody calls `wake`."""
         with self._changed:
-            if not self._woken and not self._cancelled and all(map(self._is_coming, self._waiting)):
+            if not self._woken and not self._cancelled and all(map(self._fetches.is_coming, self._waiting)):
                 self._changed.wait(seconds)
             self._woken = False
 
@@ -149,15 +149,14 @@ class Scheduler:
         """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
         if self._is_full:
             return
-        for _ in range(len(self._waiting)):
-            if not self.cache.lives.idle_slots:
-                return
+        held = []
+        while self._waiting and self.cache.lives.idle_slots:
             request = self._waiting.popleft()
             if self._is_worth_waiting(request) or self._needs_disk(request):
-                self._waiting.append(request)
+                held.append(request)
             elif not self._start(request):
-                return
-        # what was held back keeps its order: a full round has brought it back to where it was
+                break
+        self._waiting.extendleft(reversed(held))
 
     def _is_worth_waiting(self, request: Request) -> bool:
         """Somebody is reading what this prompt begins with: let him, and fork."""
@@ -175,16 +174,8 @@ class Scheduler:
         return False
 
     def _needs_disk(self, request: Request) -> bool:
-        """Part of what it resumes from is on its way."""
-        if request not in self._fetches:
-            fetch = self._fetches[request] = self.cache.fetch(request.prompt, request.namespace)
-            if fetch is not None:
-                fetch.when_done(self.wake)
-        return self._is_coming(request)
-
-    def _is_coming(self, request: Request) -> bool:
-        fetch = self._fetches.get(request)
-        return fetch is not None and not fetch.is_done
+        self._fetches.begin(request)
+        return self._fetches.is_coming(request)
 
     def _way(self, request: Request) -> Way:
         return self.cache.preview(request.prompt, request.namespace)
@@ -196,6 +187,9 @@ class Scheduler:
             self._report_end(request, Finish.CANCELLED, None)
             return
         with self._changed:
+            if self._waiting:  # somebody came meanwhile, and could not know whom to interrupt
+                self._ahead.appendleft(request)
+                return
             self._reading_ahead = request
         self._start(request)
         if not self.runs:
@@ -214,19 +208,22 @@ class Scheduler:
             request.timings.started = time.perf_counter()
         try:
             run = paused or Run(request, self.engine)
-            turn = self.cache.begin(request.prompt, request.namespace, self._fetches.pop(request, None))
-        except EngineError as error:
+            turn = self.cache.begin(request.prompt, request.namespace, self._fetches.brought(request))
+        except Exception as error:
             if isinstance(error, NoRoomError) and self.runs:
                 self._waiting.appendleft(request)
                 return False
-            self._paused.pop(request, None)
+            if not isinstance(error, EngineError):
+                logger.exception("an unforeseen error at the beginning of a reply")
+            self._forget(request)
             self._report_end(request, Finish.FAILED, error)
             return True
         assert turn is not None
         run.turn = turn
         run.last_served = self._step
         self.runs.append(run)
-        if self._paused.pop(request, None) is None:
+        self._forget(request)
+        if paused is None:
             request.sink.started(turn.report)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
@@ -246,6 +243,7 @@ class Scheduler:
             self._make_way(error)
             return
         except CancelledError:
+            self._start_again(runs)
             return
         except EngineError as error:
             self._fail(runs, error)
@@ -297,10 +295,17 @@ class Scheduler:
         last = self.runs[-1]
         if len(self.runs) > 1:
             self._pause(last)
+            self._is_full = True
         elif last.is_reading:
             self._close(last, Finish.FAILED, error)
         else:
             last.finish = Finish.LENGTH
+
+    def _start_again(self, runs: Sequence[Run]) -> None:
+        """Who was in one batch with what was cancelled, and lost its state, goes on from what is kept."""
+        for run in runs:
+            if run.request is not self._reading_ahead and not self.engine.memory.is_whole(run.turn.seq):
+                self._pause(run)
 
     def _pause(self, run: Run) -> None:
         run.pause()
@@ -308,7 +313,6 @@ class Scheduler:
         self.cache.finish(run.turn)
         self._paused[run.request] = run
         self._waiting.appendleft(run.request)
-        self._is_full = True
 
     def _fail(self, runs: Sequence[Run], error: EngineError) -> None:
         logger.error("a batch failed: %s", error)
@@ -324,9 +328,7 @@ class Scheduler:
             dropped = [request for request in self._waiting if request in cancelled]
             for request in dropped:
                 self._waiting.remove(request)
-                self._held.discard(request)
-                self._fetches.pop(request, None)
-                self._paused.pop(request, None)
+                self._forget(request)
         for request in dropped:
             self._report_end(request, Finish.CANCELLED, None)
         for run in list(self.runs):
@@ -344,6 +346,15 @@ class Scheduler:
         run.close()
         self._report_end(run.request, finish, error)
 
+    def _forget(self, request: Request) -> None:
+        """It waits no longer."""
+        self._held.discard(request)
+        self._fetches.forget(request)
+        self._paused.pop(request, None)
+
     def _report_end(self, request: Request, finish: Finish, error: Exception | None) -> None:
         request.timings.finished = time.perf_counter()
-        request.sink.finished(finish, request.timings, error)
+        try:
+            request.sink.finished(finish, request.timings, error)
+        except Exception:  # its own matter: others go on
+            logger.exception("the end of a reply could not be told")

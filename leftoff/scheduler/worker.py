@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from leftoff.scheduler.scheduler import Scheduler
@@ -41,13 +42,15 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._stopping.is_set()
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
         """Runs a function between two steps, where engine and cache stand still."""
         future: Future[Result] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(function())
             except BaseException as error:
@@ -70,9 +73,7 @@ class Worker:
                 continue
             if self._calls.empty():
                 scheduler.wait(_IDLE_SECONDS)
-        scheduler.cancel_all()
-        self._run_calls()
-        self._save(scheduler)
+        self._end(scheduler)
 
     def _work(self, scheduler: Scheduler) -> bool:
         """One step, or what is to be done between requests. No error ends the thread: the next may fare better."""
@@ -85,11 +86,15 @@ class Worker:
             scheduler.fail_all(error)
         return False
 
-    def _save(self, scheduler: Scheduler) -> None:
-        try:
-            scheduler.cache.close(_SAVE_SECONDS)
-        except Exception:
-            logger.exception("what was in the slots could not be saved")
+    def _end(self, scheduler: Scheduler) -> None:
+        """Whoever waits is answered, also those who came while the disk was written. No error ends it early."""
+        save = partial(scheduler.cache.close, _SAVE_SECONDS)
+        acts: list[Callable[[], None]] = [scheduler.cancel_all, self._run_calls, save]
+        for do in [*acts, *acts[:2]]:
+            try:
+                do()
+            except Exception:
+                logger.exception("an unforeseen error while the engine's thread ends")
 
     def _run_calls(self) -> None:
         while not self._calls.empty():

@@ -291,3 +291,35 @@ def test_a_long_idle_sequence_that_shares_little_makes_way(kind: MemoryKind) -> 
     table.ask(short)
     table.ask(long)
     assert table.ask(np.concatenate([short, run((4, 2))])).startswith("reused 36 of 38")
+
+
+# --- tenants who make trouble
+
+
+def test_ever_new_namespaces_are_forgotten() -> None:
+    table = Table(MemoryKind.HYBRID, budget_bytes=20 * SNAPSHOT_BYTES)
+    for number in range(1500):
+        table.request(Prompt(run((number, 20))), namespace=f"salt {number}")
+    trees = table.cache.ram.trees
+    assert len(trees) < 600
+    assert "salt 1499" in trees
+    table.cache.check_integrity()
+
+
+def test_to_look_for_something_leaves_nothing_behind() -> None:
+    table = Table(MemoryKind.HYBRID)
+    table.cache.preview(Prompt(run((1, 20))), "never seen")
+    assert "never seen" not in table.cache.ram.trees
+
+
+def test_to_clear_what_is_mine_costs_others_nothing() -> None:
+    table = Table(MemoryKind.HYBRID, num_slots=2, budget_bytes=9000)
+    table.request(Prompt(run((1, 300))), namespace="other")
+    table.cache.save_idle()
+    table.request(Prompt(run((2, 380))), namespace="mine")
+    store = table.cache.ram.store
+    before = store.num_evictions
+    table.cache.clear(lambda namespace: namespace == "mine")
+    assert store.num_evictions == before
+    assert table.ask(run((1, 300), (3, 5)), namespace="other").startswith("reused 300 of 305")
+    assert table.ask(run((2, 380)), namespace="mine").startswith("reused 0")

@@ -191,6 +191,15 @@ def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, cost_s: 
     assert_goes_on_exactly(engine, 0, tokens)
 
 
+@with_any_memory
+def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine) -> None:
+    tokens = prompt(engine, LENGTH + TAIL)
+    read(engine, 0, prompt(engine, 30, seed=9))
+    engine.memory.cut(0, 0)
+    read(engine, 0, tokens[:LENGTH])
+    assert_goes_on_exactly(engine, 0, tokens)
+
+
 @pytest.mark.parametrize("engine", ["llama", "qwen35", "mamba2"], indirect=True)
 def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, cost_s: float) -> None:
     memory = engine.memory

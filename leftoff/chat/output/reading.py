@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 _MOST_HELD = 1 << 14  # characters of what may become a call
 _MOST_SPACES = 64  # before a marker
 _SPACES = re.compile(r"\s*")
-_NAME = re.compile(r"[^\s<>{}()\"]{1,256}")  # of a tool
+_NAME = re.compile(r"[^\s<>{}()\"\ud800-\udfff]{1,256}")  # of a tool; half a character cannot be sent
 
 
 class NotSoError(Exception):

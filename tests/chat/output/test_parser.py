@@ -150,3 +150,10 @@ def test_a_parser_is_quick() -> None:
     for _ in range(20_000):
         parser.push(" word")
     assert (time.perf_counter() - started) / 20_000 < 30e-6
+
+
+def test_half_a_character_is_no_name_of_a_tool() -> None:
+    text = '<tool_call>\n{"name": "look\\ud800up", "arguments": {}}\n</tool_call>'
+    said = join(parse(Output(FORMATS["hermes"], [TOOL]), [text]))
+    assert said.calls == ()
+    assert said.content == text

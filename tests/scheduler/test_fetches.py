@@ -1,0 +1,117 @@
+"""Waiting requests whose state is on disk: brought early, once, in turn, and never more than there is use for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.fetch import Fetch
+from leftoff.cache.tiers import Disk
+from leftoff.core import Prompt, Tokens
+from leftoff.disk.shelf import FileShelf
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.errors import BlobError
+from leftoff.engine.llama import LlamaEngine
+from leftoff.scheduler.request import Finish
+from leftoff.scheduler.scheduler import Scheduler
+from tests.factory import model_path
+from tests.scheduler.recorder import ask, prompt, run
+
+
+@contextmanager
+def served(folder: Path, *, slots: int, ram_bytes: int = 1 << 28, num_cells: int = 2048) -> Iterator[Scheduler]:
+    settings = ContextSettings(num_cells=num_cells, num_sequences=slots, threads=1)
+    with LlamaEngine.open(model_path("llama"), settings) as engine:
+        shelf = FileShelf.open(folder, engine.memory.fingerprint, engine.context.arena)
+        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=Disk(shelf, 1 << 30))
+        yield Scheduler(engine, cache)
+        cache.close(20)
+
+
+def keep(folder: Path, num_prompts: int, num_tokens: int) -> list[Tokens]:
+    with served(folder, slots=1, ram_bytes=1 << 20) as scheduler:
+        prompts = [prompt(scheduler, num_tokens, seed=seed) for seed in range(num_prompts)]
+        for tokens in prompts:
+            ask(scheduler, tokens, max_tokens=1)
+            run(scheduler)
+            scheduler.tidy()
+    return prompts
+
+
+def counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Prompt]:
+    """The prompts for which the disk is asked."""
+    begun: list[Prompt] = []
+    fetch = scheduler.cache.fetch
+
+    def counting(wanted: Prompt, namespace: str) -> Fetch | None:
+        begun.append(wanted)
+        return fetch(wanted, namespace)
+
+    monkeypatch.setattr(scheduler.cache, "fetch", counting)
+    return begun
+
+
+def test_no_more_is_brought_than_there_are_slots_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = keep(tmp_path, 12, 600)
+    with served(tmp_path, slots=1, ram_bytes=1 << 20) as scheduler:
+        begun = counted(scheduler, monkeypatch)
+        asked = [ask(scheduler, np.concatenate([tokens, tokens[:8]]), max_tokens=3)[1] for tokens in prompts]
+        scheduler.step()
+        assert len(begun) <= 2
+        run(scheduler)
+        assert {recorder.finish for recorder in asked} == {Finish.LENGTH}
+        assert all(recorder.report and recorder.report.reused >= 599 for recorder in asked)
+        assert len(begun) == 12
+
+
+def test_who_waits_for_cells_is_not_read_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tokens,) = keep(tmp_path, 1, 1200)
+    with served(tmp_path, slots=2) as scheduler:
+        _, running = ask(scheduler, prompt(scheduler, 1200, seed=7), max_tokens=100)
+        while not running.tokens:
+            scheduler.step()
+        begun = counted(scheduler, monkeypatch)
+        _, waiting = ask(scheduler, np.concatenate([tokens, tokens[:8]]), max_tokens=3)
+        run(scheduler)
+        assert waiting.report is not None
+        assert waiting.report.reused >= 1199
+        assert len(begun) == 1
+
+
+def test_who_waits_for_the_disk_keeps_its_place(tmp_path: Path) -> None:
+    (tokens,) = keep(tmp_path, 1, 1200)
+    with served(tmp_path, slots=1) as scheduler:
+        _, first = ask(scheduler, np.concatenate([tokens, tokens[:8]]), max_tokens=3)
+        others = [ask(scheduler, prompt(scheduler, 30, seed=20 + i), max_tokens=30)[1] for i in range(20)]
+        while first.finish is None:
+            if not scheduler.step():
+                scheduler.wait(1.0)
+        assert sum(recorder.finish is not None for recorder in others) < 10
+        run(scheduler)
+
+
+def test_what_the_engine_does_not_take_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tokens,) = keep(tmp_path, 1, 600)
+    with served(tmp_path, slots=1) as scheduler:
+        restore, num_refused = scheduler.engine.memory.restore, 0
+
+        def refuse(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+            nonlocal num_refused
+            if kwargs["pages"]:
+                num_refused += 1
+                raise BlobError("right seal, wrong shape")
+            restore(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(scheduler.engine.memory, "restore", refuse)
+            _, reply = ask(scheduler, np.concatenate([tokens, tokens[:8]]), max_tokens=3)
+            run(scheduler)
+        assert num_refused == 1
+        assert reply.finish is Finish.LENGTH
+        assert reply.report is not None
+        assert reply.report.reused == 0
+        scheduler.cache.check_integrity()

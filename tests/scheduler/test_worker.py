@@ -1,0 +1,96 @@
+"""The engine's thread outlives what goes wrong around it, and answers everybody before it ends."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from leftoff.cache.cache import Cache
+from leftoff.core import Prompt
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.llama import LlamaEngine
+from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.scheduler import Scheduler
+from leftoff.scheduler.worker import Worker
+from tests.factory import model_path
+from tests.scheduler.recorder import Recorder, prompt
+
+
+def make() -> Scheduler:
+    settings = ContextSettings(num_cells=2048, num_sequences=2, threads=1)
+    engine = LlamaEngine.open(model_path("llama"), settings)
+    return Scheduler(engine, Cache(engine.memory, num_slots=2, budget_bytes=1 << 28))
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker(make)
+    yield worker
+    if worker.is_alive:
+        worker.stop()
+    worker.scheduler.engine.close()
+
+
+def submit(worker: Worker, num_tokens: int, max_tokens: int) -> Recorder:
+    recorder = Recorder()
+    tokens = prompt(worker.scheduler, num_tokens, seed=num_tokens)
+    worker.scheduler.submit(Request(Prompt(tokens), recorder, max_tokens=max_tokens))
+    return recorder
+
+
+def ended(recorder: Recorder, seconds: float = 20) -> Finish | None:
+    limit = time.monotonic() + seconds
+    while recorder.finish is None and time.monotonic() < limit:
+        time.sleep(0.005)
+    return recorder.finish
+
+
+def test_a_call_whose_caller_has_gone_does_no_harm(worker: Worker) -> None:
+    running = submit(worker, 1500, max_tokens=50)
+
+    async def call_and_go() -> None:
+        task = asyncio.create_task(asyncio.wait_for(asyncio.wrap_future(worker.call(lambda: 1)), 10))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(call_and_go())
+    assert ended(running) is Finish.LENGTH
+    assert worker.call(lambda: 2).result(10) == 2
+
+
+def test_who_comes_while_the_disk_is_written_is_answered(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_saving, go_on = threading.Event(), threading.Event()
+
+    def save(_: float) -> None:
+        is_saving.set()
+        go_on.wait(10)
+
+    monkeypatch.setattr(worker.scheduler.cache, "close", save)
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    assert is_saving.wait(10)
+    assert not worker.is_alive, "nobody is invited any more"
+    late = submit(worker, 20, max_tokens=2)
+    called = worker.call(lambda: 3)
+    go_on.set()
+    stopping.join()
+    assert late.finish is Finish.CANCELLED
+    assert called.result(1) == 3
+
+
+def test_an_error_while_the_others_are_told_does_not_keep_the_state_from_being_saved(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("not today")
+
+    monkeypatch.setattr(worker.scheduler, "cancel_all", fail)
+    monkeypatch.setattr(worker.scheduler.cache, "close", lambda _: saved.set())
+    worker.stop()
+    assert saved.is_set()
