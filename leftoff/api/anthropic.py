@@ -1,4 +1,4 @@
-"""Anthropic's dialect: messages, and how many tokens they have. Its clients knock with `HEAD /`."""
+"""Anthropic's dialect: messages, and how many tokens they have."""
 
 import uuid
 from dataclasses import replace
@@ -31,7 +31,6 @@ class Anthropic:
         return [
             Endpoint("POST", "/v1/messages", "Goes on from a chat", self.messages, MessagesRequest),
             Endpoint("POST", "/v1/messages/count_tokens", "How long a chat is", self.count_tokens, MessagesRequest),
-            Endpoint("HEAD", "/", "Whether anybody is there", self.presence),
         ]
 
     async def messages(self, request: Request) -> Response:
@@ -51,9 +50,6 @@ class Anthropic:
         except PromptTooLongError as error:
             return json_response(TokenCount(error.num_tokens))
         return json_response(TokenCount(chat.prompt.length))
-
-    async def presence(self, _: Request) -> Response:
-        return Response()
 
 
 def _marks(prompt: Prompt, conversation: Conversation) -> set[int]:

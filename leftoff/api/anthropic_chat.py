@@ -8,11 +8,11 @@ import msgspec
 from leftoff.api.anthropic_types import InputBlock, InputMessage, MessagesRequest, Tool, ToolChoice
 from leftoff.api.chat_body import chat_body, function_tool, response_format
 from leftoff.api.errors import bad_field
+from leftoff.api.generation import ResponseFormat
 from leftoff.api.messages import FunctionCall, Message, ToolCall
-from leftoff.api.openai_types import ChatRequest, ResponseFormat
+from leftoff.api.openai_types import ChatRequest
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_EFFORTS = {"low": "low", "medium": "medium"}  # templates know nothing above high
 # Thoughts that only Anthropic's servers can read, and what these did by themselves.
 _SKIPPED = ("redacted_thinking", "server_tool_use", "mcp_tool_use")
 
@@ -74,21 +74,21 @@ def as_chat(body: MessagesRequest, conversation: Conversation) -> ChatRequest:
     return chat_body(
         body,
         messages=conversation.messages,
-        tools=[_function(tool) for tool in body.tools or () if tool.input_schema is not None] or None,
+        tools=[_function(tool, index) for index, tool in enumerate(body.tools or ()) if _is_ours(tool)] or None,
         tool_choice=_choice(choice) if choice else None,
         parallel_tool_calls=not choice.disable_parallel_tool_use if choice else None,
         stop=body.stop_sequences or body.stop,
         # Who does not ask for thoughts gets none, as from Anthropic: such clients take the first block for the answer.
         enable_thinking=body.thinking is not None and body.thinking.type != "disabled",
-        reasoning_effort=_EFFORTS.get(config.effort, "high") if config and config.effort else None,
-        response_format=_format(config.format) if config and config.format else None,
+        reasoning_effort=config.effort if config else None,
+        response_format=_format(config.format) if config and config.format else body.response_format,
         chat_template_kwargs=body.chat_template_kwargs,
     )
 
 
 def foreign_tools(body: MessagesRequest) -> list[str]:
     """The names of those without a schema: Anthropic's servers run them, or describe them to their own models."""
-    return [tool.name or tool.type or "?" for tool in body.tools or () if tool.input_schema is None]
+    return [tool.name or tool.type or "?" for tool in body.tools or () if not _is_ours(tool)]
 
 
 def _blocks(content: str | list[InputBlock]) -> list[InputBlock]:
@@ -126,7 +126,13 @@ def _call(block: InputBlock, place: str) -> ToolCall:
     return ToolCall(FunctionCall(block.name, block.input), block.id, "function")
 
 
-def _function(tool: Tool) -> dict[str, Any]:
+def _is_ours(tool: Tool) -> bool:
+    return tool.input_schema is not None
+
+
+def _function(tool: Tool, index: int) -> dict[str, Any]:
+    if not tool.name:
+        raise bad_field(f"tools[{index}].name", "this field is required")
     return function_tool(tool.name, tool.description, tool.input_schema)
 
 

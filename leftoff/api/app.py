@@ -5,7 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from leftoff.api.anthropic import Anthropic
 from leftoff.api.cache import CacheApi
@@ -22,6 +22,8 @@ from leftoff.api.replies import json_response
 from leftoff.api.responses import Responses
 from leftoff.api.service import Service
 from leftoff.config import MIB, Settings
+
+_PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
 
 
 def build_app(service: Service) -> Starlette:
@@ -43,7 +45,11 @@ def _endpoints(service: Service) -> list[Endpoint]:
     async def openapi(_: Request) -> Response:
         return json_response(describe(endpoints))
 
+    async def presence(_: Request) -> Response:
+        return PlainTextResponse(_PRESENCE)
+
     endpoints.append(Endpoint("GET", "/openapi.json", "This description", openapi))
+    endpoints.append(Endpoint("GET", "/", "Whether anybody is there", presence))  # some clients knock with HEAD
     return endpoints
 
 

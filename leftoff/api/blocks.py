@@ -31,10 +31,11 @@ class Block:
     @property
     def arguments(self) -> dict[str, Any]:
         """Empty where the model wrote no object, or was cut off within it."""
-        try:
-            return msgspec.json.decode(self.text, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
-            return {}
+        return object_of(self.text) or {}
+
+    @property
+    def is_whole_call(self) -> bool:
+        return self.kind == "call" and object_of(self.text) is not None
 
 
 @dataclass(frozen=True)
@@ -118,3 +119,11 @@ class Blocks:
         if self._is_open:
             self._is_open = False
             yield Closed(self.all[-1])
+
+
+def object_of(arguments: str) -> dict[str, Any] | None:
+    """A call's arguments; None where they are no object, as those that were cut off."""
+    try:
+        return msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None

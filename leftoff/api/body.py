@@ -6,11 +6,13 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from leftoff.api.choices import choices_at
 from leftoff.api.errors import ApiError, ClientGoneError
 
 Body = TypeVar("Body")
 
 _PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_FRACTION = re.compile(r"Expected `int\b.*got `float`")
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
@@ -24,9 +26,9 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
 
 def decode(data: bytes, kind: type[Body]) -> Body:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return _decoded(data, kind)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error)) from error
+        raise _wrong_field(str(error), kind) from error
     except msgspec.DecodeError as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from error
     except UnicodeDecodeError as error:
@@ -35,15 +37,26 @@ def decode(data: bytes, kind: type[Body]) -> Body:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from error
 
 
-def _wrong_field(text: str) -> ApiError:
+def _decoded(data: bytes, kind: type[Body]) -> Body:
+    """Some clients write whole numbers as 20.0, which only msgspec's lax mode takes; it refuses fractions as well."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        if not _FRACTION.match(str(error)):
+            raise
+        return msgspec.json.decode(data, type=kind, strict=False)
+
+
+def _wrong_field(text: str, kind: type[object]) -> ApiError:
     found = _PATH.match(text)
     assert found
     path = found["path"] or ""
     if missing := _MISSING.search(found["problem"]):
         path = f"{path}.{missing['field']}".lstrip(".")
         return ApiError(400, f"{path}: this field is required", param=path, code="missing_field")
-    where = path or "the body"
-    return ApiError(400, f"{where}: {found['problem']}", param=path or None, code="invalid_value")
+    where, choices = path or "the body", choices_at(kind, path)
+    instead = f": must be one of {', '.join(choices)}" if choices else ""
+    return ApiError(400, f"{where}: {found['problem']}{instead}", param=path or None, code="invalid_value")
 
 
 def _first_bad_byte(data: bytes, error: UnicodeDecodeError) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from leftoff.api.errors import bad_field
-from leftoff.api.generation import GenerationFields
-from leftoff.api.openai_types import ChatRequest, ForeignFormat, ResponseFormat
+from leftoff.api.generation import ForeignFormat, GenerationFields, ResponseFormat
+from leftoff.api.openai_types import ChatRequest
 from leftoff.chat.notes import Note
 
 _SHOWN_CHARACTERS = 200

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftoff.api.errors import bad_field
-from leftoff.api.generation import GenerationFields, Schema
-from leftoff.api.openai_types import ChatRequest, ResponseFormat
+from leftoff.api.generation import GenerationFields, ResponseFormat, Schema
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.from_gbnf import from_gbnf
 from leftoff.grammar.grammar import ANY_OBJECT, Grammar, from_choices, from_regex, from_schema
@@ -38,7 +37,7 @@ def form_of(body: GenerationFields) -> Form | None:
 
 def _wanted(body: GenerationFields) -> Iterator[tuple[str, str, Any]]:
     """Each field that asks for a form, the kind of it, and its value."""
-    if isinstance(body, ChatRequest) and body.response_format is not None:
+    if body.response_format is not None:
         yield from _response_format(body.response_format)
     vllm = body.structured_outputs
     fields = (

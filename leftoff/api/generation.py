@@ -19,6 +19,32 @@ class StructuredOutputs(Struct):
     json_object: bool | None = None
 
 
+class JsonSchema(Struct):
+    schema: Schema | None = None
+    name: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct):
+    type: str = "text"
+    json_schema: JsonSchema | None = None
+    schema: Schema | None = None  # llama-server's place for it
+    pattern: str | None = None  # with type "regex"
+
+    def field(self, path: str) -> str:
+        """What a client calls a part of it."""
+        return f"response_format.{path}"
+
+
+class ForeignFormat(ResponseFormat, kw_only=True):
+    """Of another dialect, whose clients know it, and all that is in it, by another name."""
+
+    place: str
+
+    def field(self, path: str) -> str:  # noqa: ARG002
+        return self.place
+
+
 class GenerationFields(SamplingFields, kw_only=True):
     stop: str | list[str] | None = None
     max_tokens: Limit | None = None
@@ -33,6 +59,7 @@ class GenerationFields(SamplingFields, kw_only=True):
     cache_salt: str | None = None
     user: str | None = None
 
+    response_format: ResponseFormat | None = None  # OpenAI's
     grammar: str | None = None  # llama-server's, and so is the next
     json_schema: Schema | None = None
     structured_outputs: StructuredOutputs | None = None

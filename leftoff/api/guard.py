@@ -11,7 +11,7 @@ from leftoff.api.errors import ApiError, error_response
 from leftoff.api.tenant import Tenant
 from leftoff.config import MIB
 
-_PUBLIC = frozenset({"/health", "/v1/health"})
+_PUBLIC = frozenset({"/", "/health", "/v1/health"})
 # A client that is cut off while it still sends may never see the answer: so much more is read and thrown away first.
 _DRAINED_BYTES = 256 * MIB
 
@@ -25,18 +25,26 @@ class Keys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            key = _key_of(Headers(scope=scope))
-            if scope["path"] not in _PUBLIC and not self._is_known(key):
-                await error_response(_refusal(key), scope["path"])(scope, receive, send)
+            keys = _keys_of(Headers(scope=scope))
+            key = self._known_of(keys)
+            if scope["path"] not in _PUBLIC and key is None:
+                await error_response(_refusal(keys), scope["path"])(scope, receive, send)
                 return
-            scope.setdefault("state", {})["tenant"] = Tenant.of(key, sees_all=not self._known)
+            scope.setdefault("state", {})["tenant"] = Tenant.of(key or "", sees_all=not self._known)
         await self._app(scope, receive, send)
+
+    def _known_of(self, keys: Sequence[str]) -> str | None:
+        """The one that is known. Where no key is asked for, any will do, and so will none."""
+        if not self._known:
+            return keys[0] if keys else ""
+        known = [key for key in keys if self._is_known(key)]
+        return known[0] if known else None
 
     def _is_known(self, key: str) -> bool:
         """In constant time: all keys are compared, whichever fits, and digests have one length."""
         digest = _digest(key)
         matches = [hmac.compare_digest(digest, known) for known in self._known]
-        return any(matches) or not self._known
+        return any(matches)
 
 
 class BodyLimit:
@@ -93,17 +101,19 @@ def _declared_bytes(headers: Headers) -> int:
     return int(declared) if declared.isascii() and declared.isdigit() else 0
 
 
-def _key_of(headers: Headers) -> str:
+def _keys_of(headers: Headers) -> list[str]:
+    """Clients may send both, one of which is left over from another server."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    given = (key.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
+    return [*filter(None, given)]
 
 
 def _digest(key: str) -> bytes:
     return blake3(key.encode("utf-8", "surrogatepass")).digest()
 
 
-def _refusal(key: str) -> ApiError:
-    problem = "this API key is not known" if key else "an API key is needed"
+def _refusal(keys: Sequence[str]) -> ApiError:
+    problem = "this API key is not known" if keys else "an API key is needed"
     return ApiError(
         401,
         f"{problem}: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",

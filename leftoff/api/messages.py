@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
+from leftoff.api.call_grammar import function_of
 from leftoff.api.errors import bad_field
 from leftoff.api.generation import GenerationFields
 from leftoff.chat.output.format import OutputFormat
@@ -13,6 +14,7 @@ from leftoff.chat.prompts import MessageDict
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 # llama-server's. All that split the reasoning off mean the same here.
 ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
+_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # templates know none, low, medium and high
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
@@ -62,17 +64,23 @@ class ChatFields(GenerationFields, kw_only=True):
     def template_options(self) -> dict[str, Any]:
         """What the template may look at beside messages and tools; `chat_template_kwargs` has the last word."""
         options: dict[str, Any] = {}
-        if self.reasoning_effort is not None:
-            options["reasoning_effort"] = self.reasoning_effort
-            if self.reasoning_effort == "none":
-                options["enable_thinking"] = False
+        if effort := self.reasoning_effort:
+            options["reasoning_effort"] = _EFFORTS.get(effort, effort)
+            options["enable_thinking"] = effort != "none"
         if self.enable_thinking is not None:
             options["enable_thinking"] = self.enable_thinking
         return options | (self.chat_template_kwargs or {})
 
     @property
     def offered_tools(self) -> list[dict[str, Any]] | None:
-        return None if self.tool_choice == "none" else self.tools or None
+        """Refuses those that nobody could call, by their place."""
+        if self.tool_choice == "none":
+            return None
+        for index, tool in enumerate(self.tools or ()):
+            name = function_of(tool).get("name")
+            if not isinstance(name, str) or not name:
+                raise bad_field(f"tools[{index}].function.name", "must be a text: a tool is called by its name")
+        return self.tools or None
 
     def output(self, output_format: OutputFormat) -> Output:
         """How to read the reply."""

@@ -1,5 +1,6 @@
 """Replies in llama-server's words."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ class NativeWriter:
     last = b""
     failure = staticmethod(error_body)
     _has_new_line: set[int] = field(default_factory=set)
+    _num_told: Counter[int] = field(default_factory=Counter)  # tokens: the engine may be ahead of what is handed out
 
     def whole(self, replies: Sequence[Whole]) -> NativeCompletion | list[NativeCompletion]:
         answers = [self._whole(index, reply) for index, reply in enumerate(replies)]
@@ -58,6 +60,7 @@ class NativeWriter:
     def _piece(self, stream: ReplyStream, index: int, piece: Piece) -> NativeChunk:
         if "\n" in piece.text:
             self._has_new_line.add(index)
+        self._num_told[index] += 1
         chunk = self._chunk(stream, index, piece.text, [piece.token])
         chunk.completion_probabilities = self._chances([piece])
         if self.times_tokens:
@@ -65,8 +68,7 @@ class NativeWriter:
         return chunk
 
     def _chunk(self, stream: ReplyStream, index: int, text: str, tokens: list[int]) -> NativeChunk:
-        num_generated = stream.request.timings.num_generated
-        return NativeChunk(index, text, tokens, num_generated, stream.order.prompt.length)
+        return NativeChunk(index, text, tokens, self._num_told[index], stream.order.prompt.length)
 
     def _whole(self, index: int, reply: Whole) -> NativeCompletion:
         if "\n" in reply.text:

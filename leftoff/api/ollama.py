@@ -40,14 +40,14 @@ class Ollama:
     async def chat(self, request: Request) -> Response:
         body = await read_body(request, OllamaChatRequest)
         if not body.messages:
-            return self._loaded(chat_chunk)
+            return self._loaded(chat_chunk, unloads=body.unloads)
         orders = await chat_orders(self._service, request, messages_as_chat(body))
         return await self._answer(request, orders, chat_chunk, stream=body.stream is not False)
 
     async def generate(self, request: Request) -> Response:
         body = await read_body(request, OllamaGenerateRequest)
         if not body.prompt:
-            return self._loaded(generate_chunk)
+            return self._loaded(generate_chunk, unloads=body.unloads)
         orders = await (self._raw_orders if body.raw else self._chat_orders)(request, body)
         return await self._answer(request, orders, generate_chunk, stream=body.stream is not False)
 
@@ -79,6 +79,6 @@ class Ollama:
         writer = OllamaWriter(full_name(self._service.model_name), shape)
         return await answer(request, self._service, orders, uuid.uuid4().hex, writer, stream=stream)
 
-    def _loaded(self, shape: Shape) -> Response:
-        """Clients ask for nothing to have a model loaded; here it always is."""
-        return json_response(shape(full_name(self._service.model_name), Words(), loaded()))
+    def _loaded(self, shape: Shape, *, unloads: bool) -> Response:
+        """Clients ask for nothing to have a model loaded or unloaded, and wait for that word; here it always is."""
+        return json_response(shape(full_name(self._service.model_name), Words(), loaded(unloads=unloads)))

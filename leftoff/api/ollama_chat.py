@@ -6,9 +6,10 @@ from typing import Any
 
 from leftoff.api.chat_body import chat_body, response_format
 from leftoff.api.errors import bad_field, not_yet
+from leftoff.api.generation import ResponseFormat
 from leftoff.api.messages import FunctionCall, Message, ToolCall
 from leftoff.api.ollama_types import Call, OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, Options
-from leftoff.api.openai_types import ChatRequest, ResponseFormat
+from leftoff.api.openai_types import ChatRequest
 
 
 def messages_as_chat(body: OllamaChatRequest) -> ChatRequest:
@@ -38,7 +39,7 @@ def _common(
         n_predict=options.n_predict if limit is None else max(limit, -1),
         enable_thinking=bool(body.think) if body.think is not None else None,
         reasoning_effort=body.think if isinstance(body.think, str) and body.think else None,
-        response_format=_format(body.format) if body.format else None,
+        response_format=_format(body.format) if body.format else options.response_format,
     )
 
 

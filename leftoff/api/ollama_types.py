@@ -1,9 +1,9 @@
-"""Ollama's wire types. What only loads and unloads models (`keep_alive`, `num_ctx`, …) is not named, and so ignored."""
+"""Ollama's wire types. What only loads models (`num_ctx`, …) is not named, and so ignored."""
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import Role
@@ -17,7 +17,7 @@ class Options(GenerationFields, kw_only=True):
 
 class Function(Struct):
     name: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class Call(Struct, omit_defaults=True):
@@ -41,6 +41,11 @@ class _Request(Struct, kw_only=True):
     options: Options | None = None
     stream: bool | None = None  # unlike elsewhere, a stream unless it is false
     think: bool | str | None = None
+    keep_alive: Any = None  # a duration, or seconds
+
+    @property
+    def unloads(self) -> bool:
+        return self.keep_alive in (0, "0", "0s", "0m", "0h")
 
 
 class OllamaChatRequest(_Request, kw_only=True):

@@ -1,4 +1,4 @@
-"""Replies in Ollama's words: one JSON object, or one a line. Calls come whole."""
+"""Replies in Ollama's words: one JSON object, or one a line. Calls come whole: one that was cut off is left out."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class OllamaWriter:
         words = Words(
             "".join(block.text for block in blocks if block.kind == "text"),
             "".join(block.text for block in blocks if block.kind == "reasoning"),
-            [_call(block, reply.stream) for block in blocks if block.kind == "call"],
+            [_call(block, reply.stream) for block in blocks if block.is_whole_call],
         )
         return self.shape(self.model, words, _tally(reply.end))
 
@@ -60,7 +60,7 @@ class OllamaWriter:
                     yield self.shape(self.model, Words(text), None)
                 case Grown(Block(kind="reasoning"), text):
                     yield self.shape(self.model, Words(thinking=text), None)
-                case Closed(Block(kind="call") as block):
+                case Closed(block) if block.is_whole_call:
                     yield self.shape(self.model, Words(calls=[_call(block, stream)]), None)
         if isinstance(event, End):
             yield self.shape(self.model, Words(), _tally(event))
@@ -80,9 +80,9 @@ def generate_chunk(model: str, words: Words, tally: dict[str, Any] | None) -> Ge
     return chunk
 
 
-def loaded() -> dict[str, Any]:
-    """The tally of a request that asks for nothing but the model."""
-    return {"done_reason": "load"}
+def loaded(*, unloads: bool) -> dict[str, Any]:
+    """The tally of a request that asks for nothing but the model, or to be rid of it."""
+    return {"done_reason": "unload" if unloads else "load"}
 
 
 def _tally(end: End) -> dict[str, Any]:

@@ -19,39 +19,12 @@ class StreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class JsonSchema(Struct):
-    schema: dict[str, Any] | None = None
-    name: str | None = None
-    strict: bool | None = None
-
-
-class ResponseFormat(Struct):
-    type: str = "text"
-    json_schema: JsonSchema | None = None
-    schema: dict[str, Any] | None = None  # llama-server's place for it
-    pattern: str | None = None  # with type "regex"
-
-    def field(self, path: str) -> str:
-        """What a client calls a part of it."""
-        return f"response_format.{path}"
-
-
-class ForeignFormat(ResponseFormat, kw_only=True):
-    """Of another dialect, whose clients know it, and all that is in it, by another name."""
-
-    place: str
-
-    def field(self, path: str) -> str:  # noqa: ARG002
-        return self.place
-
-
 class ChatRequest(ChatFields, kw_only=True):
     model: str | None = None
     n: NumReplies | None = None
     stream_options: StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
-    response_format: ResponseFormat | None = None
 
 
 class CompletionRequest(GenerationFields, kw_only=True):

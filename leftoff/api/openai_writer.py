@@ -7,6 +7,7 @@ from typing import TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from leftoff.api.blocks import object_of
 from leftoff.api.errors import error_body
 from leftoff.api.framing import EVENTS
 from leftoff.api.openai_types import (
@@ -66,6 +67,7 @@ class ChatWriter:
     last = DONE
     failure = staticmethod(error_body)
     _begun: set[int] = field(default_factory=set)
+    _last_call: dict[int, list[str]] = field(default_factory=dict)  # the arguments of each reply's, so far
     _ends: dict[int, End] = field(default_factory=dict)
 
     def whole(self, replies: Sequence[Whole]) -> ChatCompletion:
@@ -90,12 +92,21 @@ class ChatWriter:
         logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
         parts = event.parts or ((Content(""),) if logprobs else ())
         for part in parts:
+            self._note_call(index, part)
             choice = ChunkChoice(index, delta_of(part, stream), None, logprobs)
             yield self._chunk(choice, timings=self.head.timings(stream))
             logprobs = None  # with the first of them
         if isinstance(event, End):
             self._ends[index] = event
-            yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), finish_reason(event))))
+            reason = finish_reason(event, "".join(self._last_call.get(index, ())))
+            yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), reason)))
+
+    def _note_call(self, index: int, part: Part) -> None:
+        match part:
+            case CallStart():
+                self._last_call[index] = []
+            case CallArguments(_, text):
+                self._last_call[index].append(text)
 
     def _first_delta(self, index: int) -> Delta:
         self._begun.add(index)
@@ -114,7 +125,9 @@ class ChatWriter:
 
     def _choice(self, index: int, reply: Whole) -> ChatChoice:
         logprobs = self._logprobs(reply.pieces)
-        return ChatChoice(index, message_of(reply), finish_reason(reply.end), logprobs)
+        calls = reply.said.calls
+        reason = finish_reason(reply.end, calls[-1].arguments if calls else "")
+        return ChatChoice(index, message_of(reply), reason, logprobs)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         content = token_logprobs(pieces, self.head.vocabulary)
@@ -227,11 +240,11 @@ def delta_of(part: Part, stream: ReplyStream) -> Delta:
             return Delta(tool_calls=[CallDelta(index, FunctionDelta(arguments=text))])
 
 
-def finish_reason(end: End) -> FinishReason:
-    """A reply that was cut off may have half a call."""
+def finish_reason(end: End, last_call: str = "") -> FinishReason:
+    """A reply that was cut off may have half a call: `last_call` is what came of its arguments."""
     if end.finish is Finish.LENGTH:
         return "length"
-    return "tool_calls" if end.num_calls else "stop"
+    return "tool_calls" if end.num_calls and object_of(last_call) is not None else "stop"
 
 
 def progress_of(event: Progress) -> PromptProgress:

@@ -9,8 +9,9 @@ from starlette.responses import Response as HttpResponse
 from leftoff.api.body import read_body
 from leftoff.api.chat_body import skipped_tools
 from leftoff.api.endpoint import Endpoint
-from leftoff.api.errors import ApiError, bad_field
+from leftoff.api.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.api.messages import Message
+from leftoff.api.order import Order
 from leftoff.api.orders import chat_orders
 from leftoff.api.replies import answer, json_response
 from leftoff.api.responses_chat import Items, as_chat, foreign_tools
@@ -44,7 +45,7 @@ class Responses:
         messages = [*(before.messages if before else ()), *new]
         if not messages:
             raise bad_field("input", "is empty: there is nothing to go on from")
-        orders = await chat_orders(self._service, request, as_chat(body, messages), skipped_tools(foreign_tools(body)))
+        orders = await self._orders(request, body, messages)
         writer = ResponseWriter(self._begun(body), self._keep(request, body, before, new))
         return await answer(request, self._service, orders, writer.begun.id, writer, stream=bool(body.stream))
 
@@ -55,6 +56,13 @@ class Responses:
         stored = self._stored(request, request.path_params["id"])
         self._store.delete(tenant_of(request).name, stored.response.id)
         return json_response(Deleted(stored.response.id))
+
+    async def _orders(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> list[Order]:
+        try:
+            notes = skipped_tools(foreign_tools(body))
+            return await chat_orders(self._service, request, as_chat(body, messages), notes)
+        except PromptTooLongError as error:  # which names what chats are called elsewhere
+            raise PromptTooLongError(error.num_tokens, error.context_tokens, "input") from error
 
     def _stored(self, request: Request, response_id: str) -> Stored:
         stored = self._store.get(tenant_of(request).name, response_id)

@@ -8,13 +8,13 @@ import msgspec
 
 from leftoff.api.chat_body import chat_body, function_tool, response_format
 from leftoff.api.errors import bad_field, not_yet
+from leftoff.api.generation import ResponseFormat
 from leftoff.api.messages import FunctionCall, Message, Part, Role, ToolCall
-from leftoff.api.openai_types import ChatRequest, ResponseFormat
-from leftoff.api.responses_types import InputItem, ResponsesRequest, Text
+from leftoff.api.openai_types import ChatRequest
+from leftoff.api.responses_types import InputItem, ResponsesRequest, TextFormat
 
 _ROLES = get_args(Role)
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text")
-_EFFORTS = {"none": "none", "minimal": "low", "low": "low", "medium": "medium"}  # templates know nothing above high
 _WRAPPED = "leftoff:"
 
 
@@ -69,7 +69,6 @@ class Items:
 
 def as_chat(body: ResponsesRequest, messages: list[Message]) -> ChatRequest:
     _refuse(body)
-    effort = body.reasoning.effort if body.reasoning else None
     return chat_body(
         body,
         messages=[*([Message("system", body.instructions)] if body.instructions else ()), *messages],
@@ -77,9 +76,8 @@ def as_chat(body: ResponsesRequest, messages: list[Message]) -> ChatRequest:
         tool_choice=body.tool_choice,
         parallel_tool_calls=body.parallel_tool_calls,
         max_tokens=body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,
-        enable_thinking=effort != "none" if effort else None,
-        reasoning_effort=_EFFORTS.get(effort, "high") if effort else None,
-        response_format=_format(body.text) if body.text else None,
+        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+        response_format=_format(body.text.format) if body.text and body.text.format else body.response_format,
         chat_template_kwargs=body.chat_template_kwargs,
     )
 
@@ -147,10 +145,7 @@ def _function(tool: dict[str, Any], index: int) -> dict[str, Any]:
     return function_tool(name, str(description) if description else None, parameters)
 
 
-def _format(text: Text) -> ResponseFormat | None:
-    wanted = text.format
-    if wanted is None:
-        return None
+def _format(wanted: TextFormat) -> ResponseFormat:
     schema = {"name": wanted.name or "", "schema": wanted.schema, "strict": wanted.strict}
     detail = {"json_schema": schema} if wanted.type == "json_schema" else {}
     return response_format("text.format", {"type": wanted.type, **detail})

@@ -23,6 +23,10 @@ _CALL: MessageDict = {
         }
     ],
 }
+_BROKEN_CALL: MessageDict = {
+    **_CALL,
+    "tool_calls": [{**_CALL["tool_calls"][0], "function": {"name": "look_up", "arguments": "harbour"}}],
+}
 _TOOL = {"type": "function", "function": {"name": "find_ship", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -30,7 +34,8 @@ def find_shape(template: ChatTemplate) -> Shape:
     """Renders a few conversations of two or three messages, and looks what comes out."""
     probe = _Probe(template)
     shape = Shape(knows_developer=template.mentions("developer"))
-    for find in (probe.content, probe.header, probe.late_header, probe.calls, probe.thinking, probe.tools):
+    headers, calls = (probe.header, probe.late_header), (probe.calls, probe.broken_calls)
+    for find in (probe.content, *headers, *calls, probe.thinking, probe.tools):
         shape = find(shape)
     return shape
 
@@ -72,6 +77,13 @@ class _Probe:
         as_text = replace(shape, shows_calls=False)
         way = next((way for way in ways if self._shows(way, [_USER, _CALL], "harbour")), as_text)
         return replace(way, shows_results=self._shows(way, [_USER, _CALL, _RESULT], "forty-two"))
+
+    def broken_calls(self, shape: Shape) -> Shape:
+        """Templates that go through an object may fail on text, and a whole conversation with it."""
+        if not (shape.shows_calls and shape.object_arguments):
+            return shape
+        is_shown = self._shows(shape, [_USER, _BROKEN_CALL, _RESULT], "look_up", "harbour")
+        return shape if is_shown else replace(shape, wraps_broken_arguments=True)
 
     def thinking(self, shape: Shape) -> Shape:
         conversation = [_USER, {**_CALL, "reasoning_content": "deep thought"}, _RESULT]

@@ -25,6 +25,7 @@ class Shape:
     header_into_user: bool = False  # none is
     late_header_into_user: bool = False  # one that stands between turns is refused, or not shown
     object_arguments: bool = True
+    wraps_broken_arguments: bool = False  # text that is no object, from a call that was cut off, is not shown
     null_content: bool = False  # of a message that only calls
     short_ids: bool = False
     thinking: str = "reasoning_content"
@@ -95,10 +96,22 @@ class Shape:
 
     def _call(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = dict(call.get("function") or {})
-        function["arguments"] = _arguments(function.get("arguments"), self.object_arguments)
+        function["arguments"] = self._arguments(function.get("arguments"))
         if self.short_ids and "id" in call:
             return {**call, "id": _short_id(call["id"]), "function": function}
         return {**call, "function": function}
+
+    def _arguments(self, arguments: Any) -> Any:  # noqa: ANN401
+        if not self.object_arguments:
+            return arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+        if not isinstance(arguments, str):
+            return arguments or {}
+        if not arguments.strip():
+            return {}
+        parsed = _parsed(arguments)
+        if parsed is not None:
+            return parsed
+        return {"arguments": arguments} if self.wraps_broken_arguments else arguments
 
 
 def _text(content: Any, index: int) -> str:  # noqa: ANN401
@@ -121,16 +134,13 @@ def _part_text(part: Any, index: int) -> str:  # noqa: ANN401
     return text
 
 
-def _arguments(arguments: Any, as_object: bool) -> Any:  # noqa: ANN401
-    if not as_object:
-        return arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    if not isinstance(arguments, str):
-        return arguments or {}
+def _parsed(arguments: str) -> dict[str, Any] | None:
+    """None if the model wrote no object, or not all of it."""
     try:
-        parsed = json.loads(arguments or "{}")
+        parsed = json.loads(arguments)
     except (ValueError, RecursionError):
-        return arguments  # the model wrote no JSON: the template prints it as it is, or says that it cannot
-    return parsed if isinstance(parsed, dict) else arguments
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _function(call: Mapping[str, Any]) -> dict[str, Any]:

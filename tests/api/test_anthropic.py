@@ -229,6 +229,7 @@ def test_what_is_not_text_is_refused_by_its_place(claude: anthropic.Anthropic, k
         ({"messages": [{"role": "user", "content": [{"type": "tool_result", "content": 7}]}]}, r"content\[0\].content"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, r"content\[0\].text"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tools": [{"input_schema": {"type": "object"}}]}, r"tools\[0\].name"),
         ({"output_config": {"format": {"type": "yaml"}}}, "output_config.format.type"),
     ],
 )

@@ -1,5 +1,7 @@
 """Bad input gets a 4xx in OpenAI's shape that names the field, and the server goes on."""
 
+import json
+import re
 from random import Random
 from typing import Any
 
@@ -48,6 +50,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ),
     (CHAT, {"messages": [{"role": "user", "content": LONG}]}, "messages"),
     (CHAT, {"tools": {"name": "f"}}, "tools"),
+    (CHAT, {"tools": [{"type": "function", "function": {"parameters": {}}}]}, "tools[0].function.name"),
+    (CHAT, {"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+    (CHAT, {"tools": [{"type": "function", "function": {"name": "f"}}, {}]}, "tools[1].function.name"),
     (CHAT, {"tool_choice": "required"}, "tool_choice"),
     (CHAT, {"chat_template_kwargs": []}, "chat_template_kwargs"),
     (CHAT, {"chat_template_kwargs": {"messages": 7}}, "messages"),
@@ -64,6 +69,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"max_tokens": -2}, "max_tokens"),
     (CHAT, {"max_tokens": 2**40}, "max_tokens"),
     (CHAT, {"max_tokens": 1.5}, "max_tokens"),
+    (CHAT, {"max_tokens": 1.0, "top_k": 20.5}, "top_k"),
+    (CHAT, {"max_tokens": 1e300}, "max_tokens"),
     (CHAT, {"seed": 2**70}, "seed"),
     (CHAT, {"n": 0}, "n"),
     (CHAT, {"n": 10**6}, "n"),
@@ -113,6 +120,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (TEXT, {"best_of": 5}, "best_of"),
     ("/completion", {"n_predict": -5}, "n_predict"),
     ("/completion", {"n_probs": -1}, "n_probs"),
+    ("/completion", {"response_format": {"type": "xml"}}, "response_format.type"),
+    (TEXT, {"response_format": {"type": "xml"}}, "response_format.type"),
     ("/completion", {"prompt": {"prompt_string": "see", "multimodal_data": ["AA=="]}}, "prompt.multimodal_data"),
     ("/completion", {"json_schema": {"not": {}}}, "json_schema"),
     ("/apply-template", {"messages": [{"role": "wizard"}]}, "messages[0].role"),
@@ -141,6 +150,26 @@ def _server_goes_on(http: httpx.Client) -> Any:  # noqa: ANN401
 def test_a_bad_field_is_named(http: httpx.Client, path: str, fields: dict[str, Any], param: str) -> None:
     error = refused(http.post(path, json=FINE[path] | fields))
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"messages": [*HELLO, {"role": "wizard"}]},
+            "messages[1].role: Invalid enum value 'wizard': must be one of assistant, developer, function,"
+            " system, tool, user",
+        ),
+        (
+            {"reasoning_format": "loud"},
+            "reasoning_format: Invalid enum value 'loud': must be one of auto, deepseek, deepseek-legacy, none",
+        ),
+    ],
+)
+def test_who_chooses_a_word_that_is_not_known_is_told_which_are(
+    http: httpx.Client, fields: dict[str, Any], message: str
+) -> None:
+    assert refused(http.post(CHAT, json=FINE[CHAT] | fields))["message"] == message
 
 
 @pytest.mark.parametrize("path", FINE)
@@ -197,6 +226,19 @@ def test_unknown_fields_are_no_reason_to_refuse(http: httpx.Client) -> None:
     assert (
         http.post(CHAT, json=FINE[CHAT] | more | {"temperature": None, "stop": None, "tools": None}).status_code == 200
     )
+
+
+@pytest.mark.parametrize("path", ["/api/chat", CHAT, "/v1/messages"])
+def test_whole_numbers_may_be_written_with_a_point(http: httpx.Client, path: str) -> None:
+    given = {"num_predict": 3, "top_k": 20, "seed": 5, "num_ctx": 4096} if path == "/api/chat" else None
+    limits: dict[str, Any] = {"options": given} if given else {"max_tokens": 3, "top_k": 20, "seed": 5}
+    whole = {"messages": HELLO, "stream": False, **limits}
+    pointed = json.loads(re.sub(r"\b(\d+)\b", r"\1.0", json.dumps(whole)))
+    assert "3.0" in str(pointed)
+    told = [http.post(path, json=body) for body in (whole, pointed)]
+    assert [reply.status_code for reply in told] == [200, 200], told[1].text
+    words = [reply.json().get("message") or reply.json().get("content") or reply.json()["choices"] for reply in told]
+    assert words[0] == words[1]
 
 
 def test_text_that_looks_like_special_tokens_harms_nobody(http: httpx.Client) -> None:

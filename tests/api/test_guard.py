@@ -52,6 +52,25 @@ def test_a_known_key_passes(http: httpx.Client, key: str, url: str) -> None:
         stranger.models.list()
 
 
+def test_a_wrong_key_beside_a_right_one_does_no_harm(http: httpx.Client) -> None:
+    right, wrong = KEYS[0], "left-over"
+    for headers in ({**bearer(wrong), "x-api-key": right}, {**bearer(right), "x-api-key": wrong}):
+        assert http.post(CHAT, json=BODY, headers=headers).status_code == 200
+    assert http.post(CHAT, json=BODY, headers={**bearer(wrong), "x-api-key": wrong}).status_code == 401
+    assert cached(http.post(CHAT, json=BODY, headers={**bearer(wrong), "x-api-key": right})) > 0, "the same tenant"
+
+
+def test_who_knocks_is_told_what_is_here(http: httpx.Client) -> None:
+    reply = http.get("/")
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert reply.text.startswith("leftoff")
+    assert reply.text.count("\n") == 1
+    assert "/v1" in reply.text
+    assert "/health" in reply.text
+    knock = http.head("/")
+    assert (knock.status_code, knock.content) == (200, b"")
+
+
 def test_tenants_share_nothing(http: httpx.Client) -> None:
     first, second = bearer(KEYS[0]), bearer(KEYS[1])
     assert cached(http.post(CHAT, json=BODY, headers=first)) == 0

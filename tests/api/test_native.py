@@ -51,6 +51,7 @@ def test_a_stream_says_the_same(http: httpx.Client) -> None:
     assert [token for chunk in chunks for token in chunk["tokens"]] == reply["tokens"]
     assert [chunk["stop"] for chunk in chunks] == [False] * 6 + [True]
     assert chunks[-1]["timings"]["predicted_n"] == 6
+    assert [chunk["tokens_predicted"] for chunk in chunks] == [1, 2, 3, 4, 5, 6, 6]
     assert "timings" not in chunks[0]
     assert stream(http, timings_per_token=True)[0]["timings"]["predicted_n"] >= 1
 
@@ -59,6 +60,7 @@ def test_progress(http: httpx.Client) -> None:
     chunks = stream(http, return_progress=True)
     seen = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
     assert (seen[0]["processed"], seen[-1]["processed"]) == (0, seen[0]["total"])
+    assert {chunk["tokens_predicted"] for chunk in chunks if "prompt_progress" in chunk} == {0}
 
 
 def test_why_it_stopped(http: httpx.Client) -> None:

@@ -101,6 +101,19 @@ def test_who_asks_for_nothing_has_the_model_loaded(llama: ollama.Client) -> None
     assert llama.generate("tiny", "", keep_alive=-1).done_reason == "load"
 
 
+@pytest.mark.parametrize("keep_alive", [0, "0", "0s"])
+def test_who_wants_to_be_rid_of_the_model_is_told_so(llama: ollama.Client, keep_alive: float | str) -> None:
+    assert llama.chat("tiny", [], keep_alive=keep_alive).done_reason == "unload"
+    assert llama.generate("tiny", "", keep_alive=keep_alive).done_reason == "unload"
+    assert llama.generate("tiny", "the river", options=COLD, keep_alive=keep_alive).done_reason == "length"
+
+
+def test_a_call_without_arguments_has_none(http: httpx.Client) -> None:
+    calls = [{"function": {"name": "find_ship"}}]
+    messages = [*MESSAGES, {"role": "assistant", "tool_calls": calls}, {"role": "tool", "content": "far"}]
+    assert http.post("/api/chat", json={"messages": messages, "options": COLD}).status_code == 200
+
+
 def test_the_model_is_described(llama: ollama.Client, service: Service) -> None:
     (model,) = llama.list().models
     assert model.model == "tiny:latest"

@@ -57,6 +57,17 @@ def test_a_streamed_call_comes_whole(llama: ollama.Client) -> None:
     assert (chunks[-1].done, chunks[-1].done_reason) == (True, "stop")
 
 
+@pytest.mark.parametrize("cut", [{"stop": ["Par"]}, {"num_predict": 16}], ids=["stop", "length"])
+def test_a_call_that_is_cut_off_is_left_out(llama: ollama.Client, cut: dict[str, Any]) -> None:
+    options: Any = {**COLD, **cut}
+    cut_off = llama.chat("tiny", [QUESTION], tools=[get_weather], options=options)
+    chunks = [*llama.chat("tiny", [QUESTION], tools=[get_weather], options=options, stream=True)]
+    assert cut_off.eval_count is not None
+    assert cut_off.eval_count >= 10, "it was within the call"
+    assert cut_off.done_reason == chunks[-1].done_reason == ("stop" if "stop" in cut else "length")
+    assert not any(chunk.message.tool_calls for chunk in (cut_off, *chunks))
+
+
 def test_thoughts_come_apart(llama: ollama.Client) -> None:
     thoughtful = llama.chat("tiny", [SUM], think=True, options=COLD).message
     assert "2+3" in (thoughtful.thinking or "")

@@ -153,6 +153,17 @@ def test_a_call_that_is_cut_off_is_not_a_whole_one(client: openai.OpenAI) -> Non
     assert choice.finish_reason == "length"
 
 
+def test_a_call_that_a_stop_cuts_off_is_not_a_whole_one(client: openai.OpenAI) -> None:
+    choice = ask(client, [QUESTION], stop=["Par"]).choices[0]
+    assert choice.finish_reason == "stop"
+    assert "Par" not in str(choice.message.tool_calls)
+    assert stream(client, [QUESTION], stop=["Par"])[-1].choices[0].finish_reason == "stop"
+    behind = ask(client, [QUESTION], stop=["</tool_call>"])
+    assert behind.choices[0].finish_reason == "tool_calls", "it is whole"
+    (call,) = calls_of(behind)
+    assert json.loads(call.function.arguments) == {"city": "Paris"}
+
+
 def test_one_call_is_enough_without_parallel_calls(client: openai.OpenAI) -> None:
     """Though the model may not end the reply itself."""
     one = ask(client, [QUESTION], parallel_tool_calls=False, extra_body={"ignore_eos": True})

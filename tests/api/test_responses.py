@@ -12,6 +12,7 @@ from leftoff.api.responses_chat import Items, wrapped
 from leftoff.api.responses_store import ResponseStore
 from leftoff.api.responses_types import Effort, InputItem, Text
 from leftoff.api.responses_types import Response as WireResponse
+from tests.api.conftest import CONTEXT_TOKENS
 
 STORY = "tell me the best story " * 20
 
@@ -160,6 +161,12 @@ def test_tools_that_are_no_functions_are_skipped(client: openai.OpenAI, http: ht
 def test_bad_input_is_refused_by_its_field(client: openai.OpenAI, fields: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(openai.BadRequestError, match=message):
         ask(client, **fields)
+
+
+def test_a_prompt_that_is_too_long_is_the_input(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, input="the " * (CONTEXT_TOKENS + 1))
+    assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "input")
 
 
 def test_what_one_reply_consists_of_is_one_message_again() -> None:

@@ -125,6 +125,8 @@ def test_a_reply_is_one_of_two_words(client: openai.OpenAI, fields: dict[str, An
     "fields",
     [
         {"json_schema": WEATHER},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}},
+        {"response_format": {"type": "json_object", "schema": WEATHER}},
         {"guided_json": WEATHER},
         {"guided_json": json.dumps(WEATHER)},
         {"structured_outputs": {"json": WEATHER}},

@@ -42,7 +42,8 @@ def test_arguments_are_an_object_or_text_as_the_template_wants(arguments: str, i
         assert "'place'" not in text
 
 
-def test_arguments_that_are_no_json_are_printed_or_refused() -> None:
+def test_arguments_that_are_no_object_are_printed_or_wrapped() -> None:
+    """A reply that was cut off stays in the conversation: nobody could go on from it if the template failed."""
     conversation = [user("Storm?"), assistant(None, tool_calls=[call(1, "look", '{"place": ')])]
     prints = PLAIN.replace(
         "ARGUMENTS",
@@ -50,8 +51,13 @@ def test_arguments_that_are_no_json_are_printed_or_refused() -> None:
         "{% else %}{{ c.function.arguments|tojson }}{% endif %}",
     )
     assert '(look {"place": )' in text_of(prints, conversation)
-    with pytest.raises(TemplateError, match="cannot render these messages"):
-        text_of(PLAIN.replace("ARGUMENTS", "{{ (c.function.arguments|items|first)[1] }}"), conversation)
+    goes_through = PLAIN.replace(
+        "ARGUMENTS", "{% for key, value in c.function.arguments|items %}{{ key }}={{ value }};{% endfor %}"
+    )
+    assert '(look arguments={"place": ;)' in text_of(goes_through, conversation)
+    for given, shown in (("[7]", "arguments=[7];"), ('{"place": "Oslo"}', "place=Oslo;"), ("", ""), (" ", "")):
+        conversation = [user("Storm?"), assistant(None, tool_calls=[call(1, "look", given)])]
+        assert f"(look {shown})" in text_of(goes_through, conversation)
 
 
 def test_a_template_that_asks_whether_content_is_none_gets_none() -> None:
