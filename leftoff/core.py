@@ -58,7 +58,7 @@ COLDEST = 1e-6  # colder is as good as zero, and llama.cpp's floats overflow on 
 _MOST = 2**31 - 1
 _MAX_BREAKERS = 16  # each is looked for in every token of the vocabulary
 _MAX_BREAKER_BYTES = 40  # llama.cpp cuts longer ones
-_MAX_BIAS = 1e6
+MOST_BIAS = 1e6
 _LIMITS: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 1e6),
     "dynatemp_range": (0.0, 1e6),
@@ -133,9 +133,9 @@ class Sampling:
             if name in _WHOLE_LIMITS and not isinstance(value, int):
                 raise ValueError(f"{name} is {value}: must be a whole number")
         for token, bias in self.logit_bias:
-            if not (-_MAX_BIAS <= bias <= _MAX_BIAS or bias == float("-inf")):
+            if not (-MOST_BIAS <= bias <= MOST_BIAS or bias == float("-inf")):
                 raise ValueError(
-                    f"logit_bias is {bias} for token {token}: must be between {-_MAX_BIAS:g} and {_MAX_BIAS:g},"
+                    f"logit_bias is {bias} for token {token}: must be between {-MOST_BIAS:g} and {MOST_BIAS:g},"
                     " or minus infinity to forbid it"
                 )
         self._check_samplers()

@@ -74,19 +74,21 @@ class ChatFields(GenerationFields, kw_only=True):
     @property
     def offered_tools(self) -> list[dict[str, Any]] | None:
         """Refuses those that nobody could call, by their place."""
-        if self.tool_choice == "none":
-            return None
         for index, tool in enumerate(self.tools or ()):
             name = function_of(tool).get("name")
             if not isinstance(name, str) or not name:
                 raise bad_field(f"tools[{index}].function.name", "must be a text: a tool is called by its name")
         return self.tools or None
 
+    @property
+    def may_call(self) -> bool:
+        return self.tool_choice != "none"
+
     def output(self, output_format: OutputFormat) -> Output:
         """How to read the reply."""
         return Output(
             output_format,
-            tuple(self.offered_tools or ()),
+            tuple(self.offered_tools or ()) if self.may_call else (),
             splits_reasoning=self.reasoning_format != "none",
             one_call=self.parallel_tool_calls is False,
         )

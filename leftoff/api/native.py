@@ -24,7 +24,7 @@ from leftoff.api.native_types import (
     TokenPiece,
 )
 from leftoff.api.native_writer import NativeWriter, settings_of, wire_settings
-from leftoff.api.orders import make_orders
+from leftoff.api.orders import make_orders, shown_tools
 from leftoff.api.raw_prompts import RawPrompts, token_ids
 from leftoff.api.replies import answer, json_response
 from leftoff.api.reply import ReplyStream
@@ -95,7 +95,7 @@ class Native:
         rendered = await self._service.aside(
             lambda: self._service.prompts.render(
                 body.plain_messages(),
-                tools=body.offered_tools,
+                tools=shown_tools(self._service, body),
                 add_generation_prompt=body.add_generation_prompt is not False,
                 options=body.template_options,
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from starlette.requests import Request
 
@@ -16,14 +17,20 @@ from leftoff.chat.begun import BegunReply
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.notes import Note
 from leftoff.chat.output.output import Output
-from leftoff.core import Prompt
+from leftoff.core import MOST_BIAS, Prompt
+
+
+def shown_tools(service: Service, body: ChatFields) -> list[dict[str, Any]] | None:
+    """Also those that must not be called, if the model can be kept from it: so the prompt stays what it was."""
+    can_keep = service.prompts.call_token is not None
+    return body.offered_tools if body.may_call or can_keep else None
 
 
 async def read_chat(service: Service, request: Request, body: ChatFields) -> ChatPrompt:
     return await service.aside(
         lambda: service.chat(
             body.plain_messages(),
-            tools=body.offered_tools,
+            tools=shown_tools(service, body),
             add_generation_prompt=body.add_generation_prompt is not False,
             options=body.template_options,
             namespace=namespace_of(request, body.cache_salt),
@@ -35,7 +42,7 @@ async def chat_orders(service: Service, request: Request, body: ChatRequest, not
     """`notes` is what was done to the request on its way here, for the journal."""
     chat = await read_chat(service, request, body)
     messages = body.plain_messages()
-    conversation = Conversation(chat.conversation, messages, body.offered_tools, body.template_options)
+    conversation = Conversation(chat.conversation, messages, shown_tools(service, body), body.template_options)
     wants_logprobs = body.logprobs or body.top_logprobs
     return await make_orders(
         service,
@@ -64,6 +71,8 @@ async def make_orders(
 ) -> list[Order]:
     """The replies to one prompt stand together, each with a seed of its own."""
     sampling = body.sampling(service.model.vocabulary, service.context_tokens, service.default_sampling)
+    if isinstance(body, ChatFields) and not body.may_call and (token := service.prompts.call_token) is not None:
+        sampling = replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MOST_BIAS)))
     seeds = [None if sampling.seed is None else sampling.seed + index for index in range(num_each)]
     guides = await make_guides(service, body, output, prompts, num_each)
     replies = [(prompt, seed) for prompt in prompts for seed in seeds]

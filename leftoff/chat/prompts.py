@@ -22,6 +22,7 @@ __all__ = ["MessageDict", "PromptMaker", "TemplateError", "ToolDict"]
 _LONG_MESSAGE = 2000  # characters
 _SHORTEST_PARAGRAPH = 200
 _MOST_BREAKS = 2
+_SHORTEST_MARKER = 4
 
 
 def _as_it_is(rendered: Rendered) -> Rendered:
@@ -39,6 +40,7 @@ class PromptMaker:
         self.template = ChatTemplate(source, bos=self._bos, eos=_name(vocabulary, vocabulary.eos))
         self.shape = find_shape(self.template)
         self.format = find_format(self.template)
+        self.call_token = _one_token(vocabulary, self.format.trigger)
         self.shown_tokens = shown_tokens(self.format, vocabulary)
         self.endings = frozenset(filter(None, (_name(vocabulary, token) for token in vocabulary.end_tokens)))
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
@@ -118,6 +120,14 @@ def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:
             found.append(position + 2)
             position = text.rfind("\n\n", last.start, position - _SHORTEST_PARAGRAPH)
     return found[::-1]
+
+
+def _one_token(vocabulary: Vocabulary, marker: str) -> int | None:
+    """The token that is all of a marker, and nothing that would be written without one."""
+    if len(marker) < _SHORTEST_MARKER or not vocabulary.has_text:
+        return None
+    tokens = vocabulary.tokenize(marker)
+    return int(tokens[0]) if tokens.size == 1 else None
 
 
 def _name(vocabulary: Vocabulary, token: int | None) -> str:

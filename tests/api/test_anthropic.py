@@ -170,7 +170,7 @@ def test_tools_reach_the_prompt_but_for_those_of_other_servers(claude: anthropic
     own = {"name": "find_ship", "description": "Finds a ship", "input_schema": {"type": "object"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     assert count(claude) < count(claude, tools=[own]) == count(claude, tools=[own, search])
-    assert count(claude, tools=[own], tool_choice={"type": "none"}) == count(claude)
+    assert count(claude, tools=[own], tool_choice={"type": "none"}) == count(claude, tools=[own]), "the cache holds"
     ask(claude, tools=[own, search])
     assert "web_search" in notes(http)
 

@@ -188,10 +188,19 @@ def test_reasoning_stays_in_the_content_if_asked_for(client: openai.OpenAI) -> N
     assert reply.tool_calls
 
 
-def test_tool_choice_none_offers_no_tools(client: openai.OpenAI) -> None:
-    choice = ask(client, [QUESTION], tool_choice="none").choices[0]
-    assert choice.finish_reason == "stop"
-    assert choice.message.tool_calls is None
+def test_tool_choice_none_keeps_the_prompt_and_calls_nothing(client: openai.OpenAI) -> None:
+    with_tools = ask(client, [QUESTION])
+    assert calls_of(with_tools), "else it proves nothing"
+    for seed in range(4):
+        reply = ask(client, [QUESTION], tool_choice="none", temperature=seed / 2, seed=seed)
+        assert calls_of(reply) == []
+        assert reply.choices[0].message.content
+        assert "<tool_call>" not in reply.choices[0].message.content
+        assert reply.usage is not None
+        assert with_tools.usage is not None
+        assert reply.usage.prompt_tokens == with_tools.usage.prompt_tokens
+        assert reply.usage.prompt_tokens_details is not None
+        assert reply.usage.prompt_tokens_details.cached_tokens == reply.usage.prompt_tokens
 
 
 def test_logprobs_are_told_for_every_token_of_a_call(client: openai.OpenAI) -> None:
