@@ -110,6 +110,8 @@ class Replies:
 
 
 def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
+    while end.stop is not None and pieces and not pieces[-1].text:  # what made up the stop string was not said
+        pieces.pop()
     text = "".join(piece.text for piece in pieces) + end.text
     said = join(chain(*(piece.parts for piece in pieces), end.parts))
     return Whole(text, said, pieces, end, stream)

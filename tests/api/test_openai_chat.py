@@ -186,6 +186,17 @@ def test_logprobs(client: openai.OpenAI, service: Service, is_warm: bool) -> Non
     assert [token.logprob for token in streamed] == pytest.approx([token.logprob for token in content], abs=1e-3)
 
 
+def test_a_stop_string_has_no_logprobs(client: openai.OpenAI) -> None:
+    whole = ask(client, logprobs=True)
+    assert whole.choices[0].logprobs is not None
+    tokens = [token.token for token in whole.choices[0].logprobs.content or []]
+    stop = "".join(tokens[3:5])
+    reply = ask(client, logprobs=True, stop=[stop])
+    assert reply.choices[0].logprobs is not None
+    said = "".join(token.token for token in reply.choices[0].logprobs.content or [])
+    assert said == text_of(reply) == text_of(whole)[: text_of(whole).index(stop)]
+
+
 def _logprobs_of(choice: Any) -> list[Any]:  # noqa: ANN401
     return (choice.logprobs.content or []) if choice.logprobs else []
 
