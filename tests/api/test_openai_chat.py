@@ -237,7 +237,7 @@ def test_tools_reach_the_template(client: openai.OpenAI, http: httpx.Client) -> 
     prompt = http.post("/apply-template", json={"messages": messages, "tools": [tool]}).json()["prompt"]
     assert "find_ship" in prompt
     assert '{"name": "find_ship", "arguments": {"sea": 7}}' in prompt
-    with_tools, without = ask(client, tools=[tool]), ask(client, tools=[tool], tool_choice="none")
+    with_tools, without = ask(client, tools=[tool]), ask(client)
     assert with_tools.usage is not None
     assert without.usage is not None
     assert with_tools.usage.prompt_tokens > without.usage.prompt_tokens
