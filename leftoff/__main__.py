@@ -2,7 +2,14 @@
 
 import sys
 
-from leftoff.cli.main import main
+
+def main() -> int:
+    try:
+        from leftoff.cli.main import main as run  # noqa: PLC0415  # Ctrl-C may come before it is there
+    except KeyboardInterrupt:
+        return 130
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,12 +15,14 @@ from typing import Any
 from leftoff.errors import LeftoffError
 
 MIB = 1 << 20
+NO_LIMIT = 1 << 30  # MiB: more than there is
 
 # The line Claude Code puts first into every system prompt, different each time.
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 
+_LEAST_BATCH, _MOST_SEQUENCES = 32, 255
 _ENVIRONMENT = "LEFTOFF_"
-_SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
 class SettingError(LeftoffError, ValueError):
@@ -89,14 +91,19 @@ class Settings:
     )
     ram: int = setting(
         4096,
-        "MiB of RAM for snapshots and pages",
+        "MiB of RAM for snapshots and pages (-1: no limit)",
         "-cram",
         "--cache-ram",
         metavar="MIB",
-        limits=(0, 1 << 30),
+        limits=(0, NO_LIMIT),
+        words={"-1": NO_LIMIT},
     )
     disk: int = setting(
-        4096, "MiB of disk for the same, kept from one start to the next (0: none)", metavar="MIB", limits=(0, 1 << 30)
+        4096,
+        "MiB of disk for the same, kept from one start to the next (0: none)",
+        metavar="MIB",
+        limits=(0, 1 << 30),
+        words={"off": 0, "none": 0},
     )
     cache_dir: str = setting("", "folder for what is kept on disk (default: the user's cache folder)", metavar="DIR")
     prewarm: tuple[str, ...] = setting(
@@ -161,6 +168,18 @@ class Settings:
             problem = definition.problem(getattr(self, definition.name))
             if problem:
                 raise SettingError(f"{definition.option}: {problem}")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """What the engine needs to hold a token of every slot, and to find out about the model's memory."""
+        sequences = self.slots + self.parked
+        least = max(_LEAST_BATCH, sequences + 1)
+        if sequences > _MOST_SEQUENCES:
+            raise SettingError(f"--slots {self.slots} and --parked {self.parked}: at most {_MOST_SEQUENCES} together")
+        if 0 < self.ctx < least:
+            raise SettingError(f"--ctx {self.ctx}: must be at least {least}, or 0 for what the model was trained for")
+        if self.batch < least:
+            raise SettingError(f"--batch {self.batch}: must be at least {least}, one more than there are slots")
 
 
 @dataclass(frozen=True)
@@ -226,9 +245,9 @@ class Definition:
         return next(filter(None, map(_regex_problem, value)), None) if flag.is_regex else None
 
     def _switch(self, text: str) -> bool:
-        if text.strip().lower() not in _SWITCH:
+        if text.strip().lower() not in SWITCH:
             raise SettingError(f"{text!r} is neither on nor off")
-        return _SWITCH[text.strip().lower()]
+        return SWITCH[text.strip().lower()]
 
     def _number(self, text: str) -> int:
         word = self.flag.words.get(text.strip().lower())

@@ -168,7 +168,7 @@ def _library(repo: str) -> Any:  # noqa: ANN401
     except ImportError:
         raise HubError(
             f"{repo} is no file here, and to download it from the hub one package is missing: "
-            "pip install 'leftoff[hub]', or give the path of a GGUF file"
+            "pip install huggingface_hub, or give the path of a GGUF file"
         ) from None
     if not sys.stderr.isatty():
         hub.utils.disable_progress_bars()

@@ -145,5 +145,5 @@ def test_without_the_library_the_message_says_what_to_install(monkeypatch: pytes
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(HubError, match=r"org/repo is no file here.*pip install 'leftoff\[hub\]'"):
+    with pytest.raises(HubError, match=r"org/repo is no file here.*pip install huggingface_hub"):
         find_model("org/repo:Q8_0")

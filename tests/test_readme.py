@@ -74,8 +74,15 @@ def settings_of(command: str) -> dict[str, str]:
 
 def test_every_command_is_one_that_is_tested_here() -> None:
     tested = (
-        *("make ", "pip install .", "curl ", "leftoff demo", "leftoff chat", "leftoff serve", "leftoff doctor"),
-        *("leftoff cache", "leftoff bench", "leftoff simulate", "ANTHROPIC_BASE_URL=", "OPENAI_API_BASE_URL="),
+        *("make ", "python3 -m venv ", "pip install .", "curl ", "leftoff demo", "leftoff chat", "leftoff serve"),
+        *(
+            "leftoff doctor",
+            "leftoff cache",
+            "leftoff bench",
+            "leftoff simulate",
+            "ANTHROPIC_BASE_URL=",
+            "OPENAI_API_BASE_URL=",
+        ),
     )
     assert [command for command in COMMANDS if not command.startswith(tested)] == []
 
@@ -85,6 +92,13 @@ def test_make_has_these_targets() -> None:
         targets = command.split()[1:]
         assert {*targets} <= {*TARGETS}
         run(["make", "--dry-run", *targets], ROOT)
+
+
+def test_an_environment_is_made_and_entered(tmp_path: Path) -> None:
+    for command in commands("python3 -m venv"):
+        line = command.replace("python3", sys.executable).replace("venv .", "venv --without-pip .")
+        python = run(["sh", "-c", f"{line} && command -v python"], tmp_path)
+        assert Path(python.strip()) == tmp_path / ".venv" / "bin" / "python"
 
 
 def test_pip_installs_it() -> None:

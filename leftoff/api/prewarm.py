@@ -20,6 +20,7 @@ from leftoff.api.replies import Replies, json_response
 from leftoff.api.service import Service
 from leftoff.api.tenant import namespace_of
 from leftoff.chat.prompts import MessageDict
+from leftoff.chat.template import TemplateError
 from leftoff.config import SettingError
 from leftoff.core import Prompt, Sampling
 
@@ -83,8 +84,14 @@ def prewarm_files(service: Service) -> list[Prewarmed]:
     """Those of the settings, before the server listens."""
 
     async def read_all() -> list[Prewarmed]:
-        files = [_read_file(Path(name)) for name in service.settings.prewarm]
-        return [await prewarm(service, file.messages, file.tools) for file in files]
+        files = [(name, _read_file(Path(name))) for name in service.settings.prewarm]
+        return [await read(name, file) for name, file in files]
+
+    async def read(name: str, file: PrewarmFile) -> Prewarmed:
+        try:
+            return await prewarm(service, file.messages, file.tools)
+        except (ApiError, TemplateError) as error:
+            raise SettingError(f"--prewarm {name}: {error}") from error
 
     return asyncio.run(read_all())
 
@@ -119,6 +126,9 @@ def _read_file(path: Path) -> PrewarmFile:
     if path.suffix != ".json":
         return PrewarmFile([{"role": "system", "content": text}])
     try:
-        return msgspec.json.decode(text, type=PrewarmFile)
+        file = msgspec.json.decode(text, type=PrewarmFile)
     except msgspec.MsgspecError as error:
         raise SettingError(f'--prewarm {path}: {error}; it must look like {{"messages": [...]}}') from error
+    if not all(isinstance(message.get("role"), str) for message in file.messages):
+        raise SettingError(f'--prewarm {path}: a message has no role: write {{"role": "system", "content": "..."}}')
+    return file

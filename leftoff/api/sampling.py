@@ -48,6 +48,7 @@ _SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
     "nucleus": "top_p",
 }
 _MOST_DIGITS = 20
+_ANY_SEED = -1
 _NO_SAMPLER = "adaptivep"  # clients name it among the others; what turns it on is its target
 
 
@@ -84,7 +85,6 @@ class SamplingFields(Struct, kw_only=True):
     def sampling(self, vocabulary: Vocabulary, context_tokens: int, defaults: Sampling = DEFAULT_SAMPLING) -> Sampling:
         given = {field.name: getattr(self, field.name) for field in fields(Sampling)}
         given["logit_bias"] = tuple(self._biases(vocabulary))
-        given["seed"] = None if self.seed == -1 else self.seed
         for name in ("repeat_last_n", "dry_penalty_last_n"):
             given[name] = context_tokens if given[name] == -1 else given[name]
         if self.dry_base is not None and self.dry_base < 1:
@@ -93,7 +93,8 @@ class SamplingFields(Struct, kw_only=True):
             given["dry_sequence_breakers"] = tuple(self.dry_sequence_breakers)
         if self.samplers is not None:
             given["samplers"] = tuple(_names_of(self.samplers))
-        return _checked(defaults, {name: value for name, value in given.items() if value is not None})
+        chosen = _checked(defaults, {name: value for name, value in given.items() if value is not None})
+        return replace(chosen, seed=None) if self.seed == _ANY_SEED else chosen
 
     def _biases(self, vocabulary: Vocabulary) -> Iterator[tuple[int, float]]:
         """A token may be given as its id, as its id in letters, or as text, which stands for all of its tokens."""

@@ -195,4 +195,4 @@ def _overflow(settings: Settings) -> Overflow:
 
 
 def _template(settings: Settings) -> str | None:
-    return Path(settings.chat_template_file).read_text() if settings.chat_template_file else None
+    return Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None

@@ -1,10 +1,12 @@
 """`leftoff bench` plays what clients do against servers, side by side, and prints one table of each comparison."""
 
 import argparse
+import os
 import secrets
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +21,7 @@ from leftoff.bench.findings import findings
 from leftoff.bench.table import COLUMNS, rows
 from leftoff.bench.workload import COLD, USUAL, WORKLOADS, Workload
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.loading import ended_by_signals
+from leftoff.cli.signals import ended_by_signals
 from leftoff.config import SettingError
 from leftoff.engine.context import default_threads
 from leftoff.hub import default_model, find_model
@@ -59,8 +61,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     console = Console(markup=False, highlight=False, emoji=False)
-    if args.png:
-        picture.plotter()
+    _check_files(args)
     matches = [(opponent, _match(args, opponent)) for opponent in _opponents(args)]
     comparisons = []
     with ended_by_signals(), _progress(console, sum(match.num_plays for _, match in matches)) as report:
@@ -71,6 +72,24 @@ def run(args: argparse.Namespace) -> int:
     for comparison in comparisons:
         _show(wide, comparison)
     return 0
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """A run may take an hour: what could not be written in the end is refused at the beginning."""
+    if args.png:
+        picture.plotter()
+    files = [("--json", args.json_file), ("--html", args.html), ("--png", args.png)]
+    for option, name in [*files, *(("--markdown", name) for name in args.markdown)]:
+        if name:
+            _check_place(f"{option} {name}", Path(name))
+
+
+def _check_place(flag: str, file: Path) -> None:
+    folder = file.parent
+    if not folder.is_dir():
+        raise SettingError(f"{flag}: there is no folder {folder}: make it, or name another file")
+    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
+        raise SettingError(f"{flag}: it cannot be written: name another file")
 
 
 def _opponents(args: argparse.Namespace) -> list[str]:
@@ -143,10 +162,11 @@ def _progress(console: Console, num_plays: int) -> Iterator[Report]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     is_shown = console.is_terminal
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not is_shown) as progress:
-        task = progress.add_task("", total=num_plays, completed=-1)
+        task = progress.add_task("", total=num_plays)
+        begun = count()
 
         def report(title: str) -> None:
-            progress.update(task, advance=1, description=title)
+            progress.update(task, completed=next(begun), description=title)
             progress.refresh()
 
         yield report

@@ -4,7 +4,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.console import Console
 from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_way
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.stages import show_stages
-from leftoff.cli.units import show_bytes, show_files
+from leftoff.cli.units import printable, show_bytes, show_files
 from leftoff.config import MIB
 from leftoff.disk.blob import Blob
 from leftoff.disk.bundle import export_bundle, import_bundle, read_manifest
@@ -106,6 +107,9 @@ class _Request:
             raise FolderError(f"{self.root} has nothing of a model called {wanted!r}: there is {there}")
         return chosen
 
+    def say_nothing_is_kept(self) -> None:
+        self.console.print(f"nothing is kept in {printable(str(self.root))}", soft_wrap=True)
+
     def entry(self) -> tuple[ModelUsage, Catalog, Blob]:
         """The one that a name, or the beginning of one, stands for."""
         name = self.args.name
@@ -125,7 +129,7 @@ def _list(request: _Request) -> int:
     if request.args.json:
         print(json.dumps({"folder": str(request.root), "models": [as_json(listing) for listing in listings]}))
     elif not listings:
-        request.console.print(f"nothing is kept in {request.root}")
+        request.say_nothing_is_kept()
     for listing in () if request.args.json else listings:
         show_listing(request.console, listing, every=request.args.all)
     return 0
@@ -149,6 +153,8 @@ def _verify(request: _Request) -> int:
     is_watched = sys.stdout.isatty() and not request.args.json
     with show_stages(request.console, visible=is_watched) as stages:
         results = [(usage, verify(usage.path, stages.begin(f"checking {usage.name}"))) for usage in request.models()]
+    if not results and not request.args.json:
+        request.say_nothing_is_kept()
     faulty = [(usage, findings) for usage, findings in results if findings.faults]
     if request.args.fix:
         for usage, findings in faulty:
@@ -173,7 +179,8 @@ def _prune(request: _Request) -> int:
 
 def _export(request: _Request) -> int:
     usage, _, blob = request.entry()
-    manifest = export_bundle(usage.path, blob, request.args.file)
+    with _named(request.args.file):
+        manifest = export_bundle(usage.path, blob, request.args.file)
     request.console.print(
         f"{request.args.file}: {blob.end} tokens of {usage.name}, {show_bytes(manifest.nbytes)}. "
         f"To use it elsewhere, with the same model file and library: leftoff cache import {request.args.file}",
@@ -186,7 +193,8 @@ def _export(request: _Request) -> int:
 
 def _import(request: _Request) -> int:
     source = request.args.file
-    manifest = read_manifest(source)
+    with _named(source):
+        manifest = read_manifest(source)
     known = {usage.fingerprint: usage for usage in models(request.root)}
     if request.args.only is not None and manifest.fingerprint not in {u.fingerprint for u in request.models()}:
         raise BundleError(
@@ -200,8 +208,20 @@ def _import(request: _Request) -> int:
     return 0
 
 
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except FolderError:
+        raise
+    except OSError as error:
+        raise BundleError(f"FILE {file}: {error.strerror or error}. Name another") from error
+
+
 def _clear(request: _Request) -> int:
     usages = request.models()
+    if not usages:
+        request.say_nothing_is_kept()
     busy = next((usage for usage in usages if usage.is_in_use), None)
     if busy is not None:
         raise FolderBusyError(busy.path, busy.pid)

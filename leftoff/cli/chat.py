@@ -13,6 +13,7 @@ from leftoff.cli.conversation import Conversation
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.remote import Server, as_url
+from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, Talker, TalkError, Wishes
 from leftoff.cli.units import printable
 from leftoff.config import Settings
@@ -58,9 +59,8 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_from(args)
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     wishes = Wishes(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
-    with closing(_talker(console, args.whom or settings.model, settings, wishes)) as talker:
-        _Chat(console, talker, Conversation(args.system)).run()
-    return 0
+    with ended_by_signals(), closing(_talker(console, args.whom or settings.model, settings, wishes)) as talker:
+        return _Chat(console, talker, Conversation(args.system)).run()
 
 
 def _talker(console: Console, whom: str, settings: Settings, wishes: Wishes) -> Talker:
@@ -88,16 +88,19 @@ class _Chat:
         self._conversation = conversation
         self._is_terminal = sys.stdin.isatty()
         self._draft = ""  # what the next line begins with, at a terminal
+        self._exit_code = 0
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Returns 1 if something could not be answered and nobody was there to see it."""
         self._note(f"{printable(self._talker.name)} · /help for what you can do")
         for line in self._lines():
             if line == "/quit":
-                return
+                break
             if line.startswith("/"):
                 self._command(*line.partition(" ")[::2])
             elif line:
                 self._ask(line)
+        return self._exit_code
 
     def _ask(self, question: str) -> None:
         try:
@@ -105,7 +108,7 @@ class _Chat:
         except KeyboardInterrupt:
             self._note("\nstopped: this turn is not kept")
         except TalkError as error:
-            self._note(f"\n{printable(str(error))}")
+            self._fail(printable(str(error)))
         else:
             self._conversation.add(question, turn.text)
             self._note(f"\n{turn.line()}")
@@ -155,6 +158,13 @@ class _Chat:
         if text:
             self._console.print(printable(text), end="")
             self._console.file.flush()
+
+    def _fail(self, text: str) -> None:
+        if self._is_terminal:
+            self._note(f"\n{text}")
+        else:
+            print(f"leftoff: {text}", file=sys.stderr)
+            self._exit_code = 1
 
     def _note(self, text: str) -> None:
         self._console.print(text, style="dim")

@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from leftoff.cli.demo_scenes import SCENES, Scene, Step
 from leftoff.cli.demo_verdict import Outcome, failures, praise
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
+from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.units import printable, show_ms
 from leftoff.config import Settings
 
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     began = time.monotonic()
     console = Console(markup=False, highlight=False, emoji=False)
     quiet_logs()
-    with TemporaryDirectory(prefix="leftoff-demo-") as folder:
+    with ended_by_signals(), TemporaryDirectory(prefix="leftoff-demo-") as folder:
         outcomes = _play(console, _settings(args, folder))
     _summarise(console, outcomes, time.monotonic() - began)
     return _conclude(console, outcomes)
@@ -59,8 +62,12 @@ def _settings(args: argparse.Namespace, folder: str) -> Settings:
 
 
 def _play(console: Console, settings: Settings) -> list[Outcome]:
-    start_off = partial(load_service, console, dataclasses.replace(settings, disk=0))
-    start_on = partial(load_service, console, settings)
+    def leave(code: int) -> None:
+        shutil.rmtree(settings.cache_dir, ignore_errors=True)
+        os._exit(code)
+
+    start_off = partial(load_service, console, dataclasses.replace(settings, disk=0), leave)
+    start_on = partial(load_service, console, settings, leave)
     with closing(Side(start_off, forgets=True)) as off, closing(Side(start_on, forgets=False)) as on:
         console.print(f"\nleftoff demo · {printable(on.model_name)}\n", style="bold")
         console.print(_INTRO)

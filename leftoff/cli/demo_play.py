@@ -1,6 +1,7 @@
 """Plays the scenes of `leftoff demo` on a server, and says what it took with the cache off and on."""
 
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from leftoff.api.service import Service
@@ -37,6 +38,7 @@ class Side:
         self._start = start
         self._forgets = forgets
         self._threads: dict[str, Conversation] = {}
+        self._running = ExitStack()
         self._open()
 
     @property
@@ -44,7 +46,7 @@ class Side:
         return self._model.name
 
     def close(self) -> None:
-        self._model.close()
+        self._running.close()
 
     def restart(self) -> None:
         self.close()
@@ -59,9 +61,11 @@ class Side:
         return turn
 
     def _open(self) -> None:
-        self._service = self._start()
-        self._model = LocalModel(self._service, _WISHES)
-        self._model.ask(_WARM_UP, _ignore)  # the first request of a process pays for what all of them use
+        with ExitStack() as running:  # an engine whose thread still runs when Python ends takes the process down
+            self._service = self._start()
+            self._model = running.enter_context(closing(LocalModel(self._service, _WISHES)))
+            self._model.ask(_WARM_UP, _ignore)  # the first request of a process pays for what all of them use
+            self._running = running.pop_all()
 
     def _thread(self, scene: Scene, step: Step) -> Conversation:
         if step.thread not in self._threads:

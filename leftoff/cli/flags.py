@@ -2,11 +2,12 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from leftoff.config import Definition, SettingError, Settings, definitions
+from leftoff.config import SWITCH, Definition, SettingError, Settings, definitions
 
 _PAGE = """\
 # Settings
@@ -22,29 +23,52 @@ This page is written by `python -m leftoff.cli.flags`; the definitions are in `l
 """
 
 
+_LETTERS = re.compile(r"-[A-Za-z][A-Za-z-]")
+
+
 class CommandLine(argparse.ArgumentParser):
     """A parser whose mistakes are one line, and whose optional values do not swallow what is meant for others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **(kwargs | {"allow_abbrev": False}))
         self.bare: dict[str, tuple[str, Collection[str]]] = {}
+        self._has_commands = False
+
+    def add_subparsers(self, **kwargs: Any) -> Any:  # noqa: ANN401
+        self._has_commands = True
+        return super().add_subparsers(**kwargs)
 
     def may_stand_alone(self, options: Sequence[str], meaning: str, words: Collection[str]) -> None:
         """An option that is followed by a number or one of some words, or else means what is given here."""
         self.bare |= dict.fromkeys(options, (meaning, words))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
-        return super().parse_known_args(self._settled(sys.argv[1:] if args is None else args), namespace)
+        words = sys.argv[1:] if args is None else args
+        unknown = [] if self._has_commands else self._glued(words)
+        if not unknown:
+            namespace, unknown = super().parse_known_args(self._settled(words), namespace)
+        if unknown:  # said here, not by the command above: it knows another --help
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, []
 
     def error(self, message: str) -> Any:  # noqa: ANN401
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help lists what there is)\n")
+
+    def _glued(self, words: Sequence[str]) -> list[str]:
+        """What would be taken for a short option with its value: `-ag` for `-a g`. It is somebody else's option."""
+        options = words[: words.index("--")] if "--" in words else words
+        return [word for word in options if _LETTERS.match(word) and word.partition("=")[0] not in self._options]
+
+    @property
+    def _options(self) -> Collection[str]:
+        return self._option_string_actions.keys()
 
     def _settled(self, args: Sequence[str]) -> list[str]:
         return [self._with_meaning(text, following) for text, following in zip(args, [*args[1:], ""], strict=False)]
 
     def _with_meaning(self, text: str, following: str) -> str:
         meaning, words = self.bare.get(text, ("", ()))
-        has_value = not meaning or following in words or following.removeprefix("-").isdecimal()
+        has_value = not meaning or following.lower() in words or following.removeprefix("-").isdecimal()
         return text if has_value else f"{text}={meaning}"
 
 
@@ -78,19 +102,19 @@ def _add(parser: CommandLine, definition: Definition) -> None:
     has_default = definition.shown_default and "default:" not in flag.help
     shown = f" (default: {definition.shown_default})" if has_default else ""
     if definition.is_switch:
-        parser.add_argument(
-            *options, dest=definition.name, action=argparse.BooleanOptionalAction, help=f"{flag.help}{shown}"
-        )
-        return
+        off = f"--no-{definition.option[2:]}"
+        parser.add_argument(off, dest=definition.name, action="store_const", const=False, help=argparse.SUPPRESS)
     parser.add_argument(
         *options,
         dest=definition.name,
         type=_reader(definition),
         action="append" if definition.is_list else "store",
-        metavar=_metavar(definition),
+        metavar="on|off" if definition.is_switch else _metavar(definition),
         help=f"{flag.help}{choices}{shown}".replace("%", "%%"),
     )
-    if flag.bare:
+    if definition.is_switch:
+        parser.may_stand_alone(options, "on", SWITCH)
+    elif flag.bare:
         parser.may_stand_alone(options, flag.bare, flag.words)
 
 

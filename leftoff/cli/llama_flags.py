@@ -1,7 +1,8 @@
 """llama-server's flags that are no settings here, so that a command line written for it works.
 
-A flag whose loss changes nothing in the replies, or only their speed, is accepted and named at start. One whose loss
-would be dangerous or give other replies than asked for is refused, with what to do instead.
+A flag that has nothing to change here, that costs only speed, or that clients can send as well is accepted and named at
+start. One whose loss would be dangerous or make another model of it is refused, with what to do instead. Those that say
+how tokens are chosen hold here too: `sampling_flags.py`.
 """
 
 import argparse
@@ -66,11 +67,8 @@ FOREIGN = (
     ),
     Foreign(
         "clients send it with each request",
-        valued="--temp --temperature --top-k --top-p --min-p --top-n-sigma --top-nsigma --typical --typical-p "
-        "--repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold "
-        "--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker "
-        "--dynatemp-range --dynatemp-exp --mirostat --mirostat-lr --mirostat-ent --samplers --sampler-seq "
-        "--sampling-seq --seed -s --reasoning-format --reasoning-budget --reasoning -rea --chat-template-kwargs",
+        valued="--dry-sequence-breaker --samplers --sampler-seq --sampling-seq --reasoning-format --reasoning-budget "
+        "--reasoning -rea --chat-template-kwargs",
     ),
     Foreign(
         "one event loop serves every connection until its reply ends",
@@ -153,7 +151,7 @@ def add_foreign(parser: CommandLine) -> None:
 
 
 def ignored_lines(ignored: Sequence[tuple[str, str]]) -> list[str]:
-    """One line for each reason: `ignored: --temp, --top-p: clients send it with each request`."""
+    """One line for each reason: `ignored: --samplers, --reasoning: clients send it with each request`."""
     by_reason: dict[str, dict[str, None]] = {}
     for option, reason in ignored:
         by_reason.setdefault(reason, {})[option] = None
@@ -186,7 +184,7 @@ def _keys_in(text: str) -> tuple[str, ...]:
         lines = Path(text).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(f"{text} cannot be read ({error})") from None
-    keys = tuple(filter(None, map(str.strip, lines)))
+    keys = tuple(line for line in map(str.strip, lines) if line and not line.startswith("#"))
     if not keys:
         raise argparse.ArgumentTypeError(f"{text} holds no key: write one on each line")
     return keys

@@ -7,25 +7,38 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
 from leftoff.api.service import Service
+from leftoff.chat.template import ChatTemplate, TemplateError
+from leftoff.cli.signals import handled_by
 from leftoff.cli.stages import show_stages
-from leftoff.config import Settings
+from leftoff.config import SettingError, Settings
 from leftoff.hub import default_model, find_model
 
-Handler = Callable[[int, FrameType | None], None]
-
-EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 0}
+Leave = Callable[[int], None]
 
 
-def load_service(console: Console, settings: Settings) -> Service:
+def load_service(console: Console, settings: Settings, leave: Leave = os._exit) -> Service:
+    """A signal that comes meanwhile ends the process at once, with `leave`."""
+    _check_template(settings.chat_template_file)
     path = find_model(settings.model) if settings.model else default_model()
-    with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console):
+    with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console, leave):
         progress = stages.begin(f"loading {path.name}")
         return Service(dataclasses.replace(settings, model=str(path)), progress=progress)
+
+
+def _check_template(name: str) -> None:
+    """Loading may take minutes: what would fail after it should fail before."""
+    try:
+        if name:
+            ChatTemplate(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, TemplateError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise SettingError(f"--chat-template-file {name}: {reason}. Give a file with a Jinja template") from error
 
 
 def log_to_stderr(level: str) -> None:
@@ -52,34 +65,13 @@ def quiet_logs() -> None:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: everything is closed, and the exit code says which it was."""
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(EXIT_CODES[signal.Signals(number)])
-
-    with _handled_by(end, signal.SIGTERM):
-        yield
-
-
-@contextmanager
-def _ends_at_once(console: Console) -> Iterator[None]:
+def _ends_at_once(console: Console, leave: Leave) -> Iterator[None]:
     """While llama.cpp loads, an exception would be lost in its callbacks, and there is nothing to be saved."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         console.show_cursor()  # the progress bar hides it
         console.file.flush()
-        os._exit(EXIT_CODES[signal.Signals(number)])
+        leave(128 + number)
 
-    with _handled_by(end, *EXIT_CODES):
+    with handled_by(end, signal.SIGINT, signal.SIGTERM):
         yield
-
-
-@contextmanager
-def _handled_by(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)

@@ -1,12 +1,16 @@
 """The `leftoff` command. Each subcommand is a file that has `add_parser` and `run`."""
 
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine
+from leftoff.cli.signals import INTERRUPTED
 from leftoff.errors import LeftoffError
 
 _COMMANDS = {
@@ -18,12 +22,30 @@ _COMMANDS = {
     "doctor": "look at the library, this machine and a model, and measure them",
     "simulate": "play a trace of real traffic against the cache, and against other servers' ways to cache",
 }
-_FAILED, _INTERRUPTED = 1, 130
+_FAILED = 1
+_UNREAD = 128 + 13  # SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
-    words = sys.argv[1:] if argv is None else argv
+    try:
+        _forgive_characters()
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _write_nowhere()
+        return _UNREAD
+    except OSError as error:
+        _write_nowhere()
+        return _fail(OSError(f"the output cannot be written ({error.strerror or error})"), as_json=False)
+
+
+def _run(words: Sequence[str]) -> int:
     parser = _parser(words[0] if words else "")
     args = parser.parse_args(words)
     if args.command is None:
@@ -31,10 +53,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return int(args.run(args))
+    except BrokenPipeError:
+        raise
     except (LeftoffError, OSError) as error:
         return _fail(error, as_json=getattr(args, "json", False))
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    except SystemExit as exit_:
+        # What draws the tables says so in its own way that nobody reads on.
+        if isinstance(exit_.__context__, BrokenPipeError):
+            return _UNREAD
+        raise
+
+
+def _forgive_characters() -> None:
+    """A letter that a terminal or a pipe cannot show, or sends wrongly, is no reason to fail."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _write_nowhere() -> None:
+    """What is still in the buffer would fail once more when Python ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(asked: str) -> CommandLine:

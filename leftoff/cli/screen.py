@@ -3,6 +3,7 @@
 import ipaddress
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 
 from rich.console import Console
@@ -12,7 +13,9 @@ from leftoff import __version__
 from leftoff.api.service import Service
 from leftoff.cli.units import printable, show_bytes, show_count
 from leftoff.cli.view import MEANINGS
-from leftoff.config import BILLING_LINE, Settings
+from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
+from leftoff.disk.folder import model_folder
+from leftoff.disk.problems import problem_of
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.hub import default_model
 
@@ -79,10 +82,16 @@ def _opencode(url: str, model: str, key: str) -> str:
 
 def _budgets(service: Service) -> str:
     settings = service.settings
-    ram = f"up to {settings.ram:,} MiB of RAM"
-    if service.cache.disk is None:
+    ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {settings.ram:,} MiB of RAM"
+    if not settings.disk:
         return f"{ram}, nothing on disk: a restart forgets"
-    return f"{ram}, {settings.disk:,} MiB on disk in {settings.cache_dir or cache_folder()}"
+    if service.cache.disk is None:
+        return f"{ram}, nothing on disk, for the reason above: a restart forgets"
+    root = Path(settings.cache_dir or cache_folder()).expanduser()
+    problem = problem_of(model_folder(root, service.engine.memory.fingerprint))
+    if problem:
+        return f"{ram}, nothing on disk ({problem})"
+    return f"{ram}, {settings.disk:,} MiB on disk in {root}"
 
 
 def _rules(rules: Sequence[str]) -> str:

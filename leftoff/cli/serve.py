@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import socket
 import sys
 from contextlib import closing
@@ -12,8 +13,10 @@ from leftoff.api import server
 from leftoff.api.prewarm import prewarm_files
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, ignored_lines
-from leftoff.cli.loading import ended_by_signals, load_service, log_to_stderr
+from leftoff.cli.loading import load_service, log_to_stderr
+from leftoff.cli.sampling_flags import add_sampling, sampling_of
 from leftoff.cli.screen import show_screen
+from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.config import SettingError, Settings
 
@@ -32,6 +35,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         help="GGUF file, or org/repo[:quant] of the hub (default: the one that comes with leftoff)",
     )
     add_settings(parser)
+    add_sampling(parser)
     add_foreign(parser)
     parser.set_defaults(run=run)
 
@@ -47,11 +51,17 @@ def run(args: argparse.Namespace) -> int:
     listener = inherited_socket()
     if listener is None:
         _refuse_a_taken_port(settings.host, settings.port)
-    with ended_by_signals(), load_service(console, settings) as service:
+    # To be asked to stop is how a server ends, and no failure.
+    with ended_by_signals(code=0), load_service(console, settings, _leave) as service:
+        service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
         for file, read in zip(settings.prewarm, prewarm_files(service), strict=True):
             console.print(f"prewarmed {file}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
         server.run(service, service.settings, lambda url: show_screen(console, service, url), listener)
     return 0
+
+
+def _leave(code: int) -> None:
+    os._exit(0 if code == TERMINATED else code)
 
 
 def _supervise(console: Console, settings: Settings) -> int:

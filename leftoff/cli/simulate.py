@@ -3,19 +3,23 @@
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
+from multiprocessing import active_children
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from leftoff.cli.flags import CommandLine
+from leftoff.cli.signals import handled_by
 from leftoff.cli.stages import show_stages
 from leftoff.cli.units import show_count, show_ms
 from leftoff.simulate.comparison import Comparison, Result, Run
@@ -23,10 +27,12 @@ from leftoff.simulate.lineup import SCHEMES, USUAL
 from leftoff.simulate.llm import LLMS, Llm
 from leftoff.simulate.reading import SAMPLE, read_recording
 from leftoff.simulate.scheme import Budget
+from leftoff.simulate.trace import Recording, TraceError
 
 _GIB = 1 << 30
 _RAM_GIB = (8, 16, 32, 64)
 _SESSIONS = (8,)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
 
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(markup=False, highlight=False)
     llm = LLMS[args.model]
     llm = replace(llm, prefill_tokens_per_s=args.prefill) if args.prefill else llm
-    recording = read_recording(args.trace)
+    recording = _read(args.trace)
     runs = [
         Run(scheme, sessions, Budget(ram * _GIB, args.disk * _GIB))
         for sessions in args.sessions
@@ -81,9 +87,11 @@ def run(args: argparse.Namespace) -> int:
         for scheme in args.schemes
     ]
     results, began = [], time.perf_counter()
-    with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
+    is_watched = sys.stdout.isatty() and not args.json
+    playing = Comparison(recording, llm).results(runs, os.cpu_count() or 1)
+    with handled_by(partial(_end, console), *_SIGNALS), show_stages(console, visible=is_watched) as stages:
         advance = stages.begin(f"playing {recording.name} {len(runs)} times")
-        for result in Comparison(recording, llm).results(runs, os.cpu_count() or 1):
+        for result in playing:
             results.append(result)
             advance(len(results) / len(runs))
     if args.json:
@@ -92,6 +100,23 @@ def run(args: argparse.Namespace) -> int:
         _show(console, recording.name, llm, results)
         _show_pace(console, results, time.perf_counter() - began)
     return 0
+
+
+def _end(console: Console, number: int, _frame: FrameType | None) -> None:
+    """At once, with the workers: there is nothing to be saved, and waiting for what they play takes long."""
+    for child in active_children():
+        child.terminate()
+    console.show_cursor()
+    console.file.flush()
+    os._exit(128 + number)
+
+
+def _read(trace: Path) -> Recording:
+    try:
+        return read_recording(trace)
+    except OSError as error:
+        reason = error.strerror or error
+        raise TraceError(f"TRACE {trace}: it cannot be read ({reason}). Left out, a sample is played") from None
 
 
 def _show(console: Console, name: str, llm: Llm, results: Sequence[Result]) -> None:
@@ -117,7 +142,10 @@ def _shown(budget: Budget) -> str:
 
 
 def _table(results: Iterable[Result]) -> Table:
-    table = Table("scheme", "hits", "tokens read", "over least", "TTFT", "p50", "p95", box=SIMPLE)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="cyan")
+    table.add_column("scheme", no_wrap=True)
+    for name in ("hits", "read", "over least", "TTFT", "p50", "p95"):
+        table.add_column(name, justify="right", no_wrap=True)
     for result in results:
         outcome = result.outcome
         table.add_row(

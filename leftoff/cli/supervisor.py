@@ -20,6 +20,7 @@ SOCKET_VARIABLE = "LEFTOFF_SOCKET"  # tells the server which of its open files l
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _MOST_CRASHES, _WITHIN_S = 5, 60.0
+_STEP_S = 0.05
 
 
 class Supervisor:
@@ -32,6 +33,7 @@ class Supervisor:
         self._crashes: list[float] = []
         self._server: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
+        self._exit_code = 0  # if it is stopped while no server runs
 
     def run(self) -> int:
         """Returns the exit code of the server that ended by itself, or of the one that crashed too often."""
@@ -48,12 +50,22 @@ class Supervisor:
                 return 128 - code
             pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (len(self._crashes) - 1))
             self._say(f"the server crashed ({name}): starting it again; what it had saved is on disk")
-            time.sleep(pause)
+            if not self._rest(pause):
+                return self._exit_code
+
+    def _rest(self, seconds: float) -> bool:
+        """False if it is to stop. In steps: Python sleeps to the end, whatever signal comes."""
+        end = time.monotonic() + seconds
+        while not self._is_stopping and time.monotonic() < end:
+            time.sleep(_STEP_S)
+        return not self._is_stopping
 
     def _serve_once(self) -> int:
         number = self._listener.fileno()
         environment = os.environ | {SOCKET_VARIABLE: str(number)}
         self._server = subprocess.Popen(self._command, env=environment, pass_fds=[number])
+        if self._is_stopping:  # the signal came while it was started
+            self._server.terminate()
         return self._server.wait()
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
@@ -61,6 +73,7 @@ class Supervisor:
         if self._server is not None:
             self._server.send_signal(signal.SIGKILL if self._is_stopping else number)
         self._is_stopping = True
+        self._exit_code = 128 + number if number == signal.SIGINT else 0
 
     def _say(self, text: str) -> None:
         self._console.print(text, style="bold red", soft_wrap=True)

@@ -1,7 +1,6 @@
 """The folders of all models under one cache folder: what each holds, and whole ones go when there are too many."""
 
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,9 +85,12 @@ def remove_model(folder: Path) -> bool:
     return True
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    layout = root / LAYOUT
-    return (path for path in layout.iterdir() if path.is_dir()) if layout.is_dir() else iter(())
+def _folders(root: Path) -> list[Path]:
+    """None where nothing may be looked at: whoever writes there says why it cannot."""
+    try:
+        return [path for path in (root / LAYOUT).iterdir() if path.is_dir()]
+    except OSError:
+        return []
 
 
 def _sum(blobs: list[Blob]) -> int:

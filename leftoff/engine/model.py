@@ -108,7 +108,7 @@ def _check_files(path: Path) -> None:
     """Says what is wrong with a file before llama.cpp is asked, which would only say that it failed."""
     for part in model_parts(path):
         if not part.is_file():
-            raise ModelError(f"there is no model file at {part}")
+            raise ModelError(f"there is no model file at {part}: give a GGUF file, or org/repo[:quant] of the hub")
         try:
             with part.open("rb") as file:
                 magic = file.read(len(MAGIC))

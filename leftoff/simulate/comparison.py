@@ -1,5 +1,6 @@
 """Plays one recording against several schemes under several budgets, as many at a time as there are cores."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ _IN_WORKER: list[Comparison] = []
 
 
 def _begin(recording: Recording, llm: Llm) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them; the first process ends the others
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _IN_WORKER.append(Comparison(recording, llm))
 
 

@@ -84,6 +84,15 @@ def test_every_field_arrives(service: Service, http: httpx.Client) -> None:
     assert {name: told[name] for name in PLAIN} == PLAIN
 
 
+def test_who_wants_any_seed_does_not_get_the_servers(service: Service) -> None:
+    servers = replace(DEFAULT_SAMPLING, seed=9)
+    seeds = [
+        SamplingFields(seed=seed).sampling(service.model.vocabulary, service.context_tokens, servers).seed
+        for seed in (None, 4, -1)
+    ]
+    assert seeds == [9, 4, None]
+
+
 def test_fields_that_mean_something_else(service: Service) -> None:
     assert read(service, repeat_last_n=-1).repeat_last_n == CONTEXT_TOKENS
     assert read(service, dry_penalty_last_n=-1).dry_penalty_last_n == CONTEXT_TOKENS

@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -23,8 +25,10 @@ _COUNTS = re.compile(r"reused (\d+) · computed (\d+) · first token after [\d,]
 def chat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Chat:
     def run(whom: str, typed: str, *arguments: str) -> list[str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        assert main(["chat", whom, *GREEDY, *arguments]) == 0
-        return capsys.readouterr().out.splitlines()
+        code = main(["chat", whom, *GREEDY, *arguments])
+        output = capsys.readouterr()
+        assert code == (1 if output.err else 0), "what failed is said on stderr, and the exit code says it too"
+        return [*output.out.splitlines(), *output.err.splitlines()]
 
     return run
 
@@ -86,7 +90,8 @@ def test_what_cannot_be_done_is_said_and_the_chat_goes_on(chat: Chat, whom: str)
     lines = chat(whom, f"/undo\n/dance\n{'word ' * 1200}\nhello\n", *LOCAL)
     assert "nothing was asked yet" in lines
     assert "/dance is unknown:" in lines
-    assert any("1024" in line for line in lines), "a prompt that does not fit names the context"
+    (failed,) = (line for line in lines if line.startswith("leftoff: "))
+    assert "1024" in failed, "a prompt that does not fit names the context"
     assert len(counts(lines)) == 1
 
 
@@ -101,6 +106,12 @@ def test_nobody_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     assert "http://127.0.0.1:1 does not answer" in error
     assert "leftoff serve" in error
     assert error.count("\n") == 1
+
+
+def test_what_is_no_letter_is_read_all_the_same() -> None:
+    command = [sys.executable, "-m", "leftoff", "chat", str(model_path("qwen35")), *GREEDY, *LOCAL, "--disk", "0"]
+    done = subprocess.run(command, input=b"Hi\xff\n", capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("value", ["-1", "warm", "nan"])

@@ -52,9 +52,36 @@ def test_a_switch_is_turned_on_and_off(name: str) -> None:
     for is_on, flag, words in ((True, option, ("on", "1", "Yes")), (False, off, ("off", "0", "false"))):
         assert getattr(settings(flag), name) is is_on
         for word in words:
+            assert getattr(settings(option, word), name) is is_on
+            assert getattr(settings(f"{option}={word}"), name) is is_on
             assert getattr(settings(**{definition.environment: word}), name) is is_on
     with pytest.raises(SettingError, match=r"'maybe' is neither on nor off"):
         settings(**{definition.environment: "maybe"})
+
+
+def test_a_switch_swallows_no_model() -> None:
+    args = parse("--supervise", "model.gguf")
+    assert settings_from(args, {}).supervise
+    assert args.positional == "model.gguf"
+
+
+@pytest.mark.parametrize("word", ["off", "none", "0"])
+def test_no_disk(word: str) -> None:
+    assert settings("--disk", word).disk == settings(LEFTOFF_DISK=word).disk == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--ctx", "10"), "--ctx 10: must be at least 32"),
+        (("--ctx", "100", "--slots", "200"), "--ctx 100: must be at least 201"),
+        (("--batch", "32", "--slots", "32"), "--batch 32: must be at least 33"),
+        (("--slots", "200", "--parked", "100"), "--slots 200 and --parked 100: at most 255 together"),
+    ],
+)
+def test_sizes_that_do_not_go_together_name_the_flag(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        settings(*arguments)
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:

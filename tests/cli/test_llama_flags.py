@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from leftoff.cli import serve
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines
-from leftoff.config import SettingError, Settings, definitions
+from leftoff.cli.sampling_flags import sampling_of
+from leftoff.config import NO_LIMIT, SettingError, Settings, definitions
+from leftoff.core import Sampling
 
 
 def parse(line: str) -> argparse.Namespace:
@@ -51,9 +54,52 @@ def test_a_command_line_as_people_write_it() -> None:
         kv_type="q8_0",
     )
     lines = ignored_lines(parse(line).ignored)
-    assert "ignored: --temp, --top-p, --top-k, --min-p: clients send it with each request" in lines
+    assert sampling_of(parse(line)) == {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
     assert "ignored: -fa, --jinja, --metrics, --cont-batching: always so here" in lines
     assert any("--ctx-checkpoints, --checkpoint-every-n-tokens: the cache chooses" in line for line in lines)
+
+
+def test_how_tokens_are_chosen_where_no_request_says() -> None:
+    line = "-s 7 --repeat-penalty 1.1 --typical-p 0.9 --mirostat 2 --mirostat-ent 4 --repeat-last-n -1"
+    given = sampling_of(parse(line))
+    assert replace(Sampling(temperature=0.8), **given) == Sampling(
+        temperature=0.8, seed=7, repeat_penalty=1.1, typical_p=0.9, mirostat=2, mirostat_tau=4.0, repeat_last_n=-1
+    )
+    assert sampling_of(parse("--seed -1")) == {"seed": None}
+    assert sampling_of(parse("")) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--temp hot", "argument --temp/--temperature: 'hot' is not a number"),
+        ("--top-k 1.5", "argument --top-k: '1.5' is not a whole number"),
+        ("--top-p 2", "argument --top-p: top_p is 2.0: must be between 0 and 1"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(line)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["-ag", "-cms 512", "-mmdev none", "-mmodel.gguf", "model.gguf -ax"])
+def test_an_unknown_short_flag_is_not_a_known_one_with_a_value(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse(line)
+    assert exit_.value.code == 2
+    (flag,) = (word for word in line.split() if word.startswith("-"))
+    error = capsys.readouterr().err
+    assert f"unrecognized arguments: {flag}" in error
+    assert "leftoff serve --help" in error
+
+
+def test_a_short_flag_may_have_its_number_at_once() -> None:
+    assert settings("-t8 -c4096 -ngl=3") == Settings(threads=8, ctx=4096, gpu_layers=3)
+
+
+def test_a_cache_without_a_limit() -> None:
+    assert settings("-cram -1").ram == NO_LIMIT
 
 
 def test_a_command_line_of_the_hub() -> None:
@@ -98,11 +144,11 @@ def test_nothing_is_said_where_nothing_is_ignored() -> None:
 
 def test_keys_come_from_a_file_too(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("first\n\n second \n")
+    file.write_text("# of the team\nfirst\n\n second \n#third\n")
     assert settings(f"--api-key-file {file} --api-key third").api_key == ("first", "second", "third")
 
 
-@pytest.mark.parametrize("content", [None, "", "\n \n"])
+@pytest.mark.parametrize("content", [None, "", "\n \n", "# no key\n"])
 def test_a_file_without_keys_never_means_an_open_server(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "keys"
     if content is not None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,56 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
     assert exited.value.code == 0
     assert f"leftoff {name}" in capsys.readouterr().out
     assert callable(import_module(f"leftoff.cli.{name}").add_parser)
+
+
+def leftoff(*arguments: str, **environment: str) -> list[str]:
+    settings = [f"{name}={value}" for name, value in environment.items()]
+    return ["env", "-u", "PYTHONUNBUFFERED", *settings, sys.executable, "-m", "leftoff", *arguments]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("cache", "list", "--json"), ("cache", "list")])
+def test_whoever_stops_reading_gets_no_complaint(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    command = leftoff(*arguments, LEFTOFF_CACHE_DIR=str(tmp_path))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("arguments", [("--help",), ("cache", "list", "--json")])
+def test_output_that_cannot_be_written_is_one_line(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    command = leftoff(*arguments, LEFTOFF_CACHE_DIR=str(tmp_path))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "leftoff: the output cannot be written (No space left on device)\n"
+
+
+def test_letters_that_cannot_be_shown_are_replaced(tmp_path: Path) -> None:
+    command = leftoff("cache", "list", LEFTOFF_CACHE_DIR=str(tmp_path / "größe"), PYTHONIOENCODING="ascii")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr??e" in done.stdout.replace("\n", "")
+
+
+def test_an_interrupt_while_a_command_is_loaded_is_quiet() -> None:
+    code = """
+import importlib.abc, sys
+from leftoff.cli.main import main
+
+class Interrupted(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "leftoff.cli.simulate":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+sys.exit(main(["simulate"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:

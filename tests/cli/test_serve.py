@@ -43,7 +43,22 @@ def test_the_screen_tells_model_memory_budgets_rules_and_access(server: Server) 
 
 def test_the_screen_names_what_is_ignored_and_why(server: Server) -> None:
     assert "ignored: --jinja, --flash-attn: always so here" in server.screen
-    assert "ignored: --temp: clients send it with each request" in server.screen
+
+
+def test_how_tokens_are_chosen_is_taken_from_the_command_line(server: Server) -> None:
+    params = httpx.get(f"{server.url}/props").json()["default_generation_settings"]["params"]
+    assert params["temperature"] == pytest.approx(0.7)
+
+
+def test_a_cache_folder_that_cannot_be_used_is_said_on_the_screen(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with serving("--disk", "64", "--cache-dir", str(file)) as running:
+        screen = " ".join(" ".join(running.screen).split())
+        assert "64 MiB of RAM, nothing on disk (" in screen
+        assert "is no folder: give another --cache-dir)" in screen
+        assert httpx.get(f"{running.url}/health").status_code == 200
+        assert running.stop() == 0
 
 
 def test_the_screen_has_no_colours_where_nobody_watches(server: Server) -> None:
@@ -108,7 +123,34 @@ def test_a_port_in_use_is_said_in_one_line(capsys: Capture) -> None:
 
 def test_a_model_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     assert main(["serve", str(tmp_path / "none.gguf"), "--port", "0"]) == 1
-    assert f"there is no model file at {tmp_path / 'none.gguf'}" in one_line(capsys)
+    error = one_line(capsys)
+    assert f"there is no model file at {tmp_path / 'none.gguf'}" in error
+    assert "org/repo[:quant]" in error, "the way out"
+
+
+@pytest.mark.parametrize("content", [None, b"\xf0\x28\x8c\x28", b"{% if %}"], ids=["missing", "binary", "broken"])
+def test_a_template_that_cannot_be_used(capsys: Capture, tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "chat.jinja"
+    if content is not None:
+        file.write_bytes(content)
+    assert main(["serve", str(model_path("qwen35")), "--port", "0", "--chat-template-file", str(file), *SMALL]) == 1
+    assert f"--chat-template-file {file}: " in one_line(capsys)
+
+
+def test_a_file_to_prewarm_with_a_message_of_nobody(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    file.write_text('{"messages": [{"content": "Be brief."}]}')
+    assert main(["serve", str(model_path("qwen35")), "--port", "0", "--prewarm", str(file), *SMALL]) == 1
+    assert f"leftoff: --prewarm {file}: a message has no role" in capsys.readouterr().err
+
+
+def test_a_file_to_prewarm_that_does_not_fit(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("the old man and the road " * 1000)
+    assert main(["serve", str(model_path("qwen35")), "--port", "0", "--prewarm", str(file), *SMALL]) == 1
+    error = capsys.readouterr().err
+    assert f"leftoff: --prewarm {file}: the prompt has " in error
+    assert "Traceback" not in error
 
 
 def test_without_a_model_the_one_that_comes_with_leftoff_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

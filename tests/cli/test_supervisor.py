@@ -17,8 +17,12 @@ WORDS = "the old man and the road " * 40
 
 
 def child_of(server: Server) -> int:
+    return children_of(server)[0]
+
+
+def children_of(server: Server) -> list[int]:
     number = server.process.pid
-    return int(Path(f"/proc/{number}/task/{number}/children").read_text().split()[0])
+    return [*map(int, Path(f"/proc/{number}/task/{number}/children").read_text().split())]
 
 
 def ask(server: Server, *contents: str) -> dict[str, Any]:
@@ -76,6 +80,15 @@ def test_its_end_is_the_servers_end(tmp_path: Path) -> None:
         assert server.stop() == 0
         assert not Path(f"/proc/{child}").exists()
     assert saved_files(tmp_path) > 0, "what rested in the slots was saved"
+
+
+def test_it_can_be_stopped_between_a_crash_and_the_next_start(tmp_path: Path) -> None:
+    with serving("--supervise", "--disk", "0", "--cache-dir", str(tmp_path)) as server:
+        os.kill(child_of(server), signal.SIGKILL)
+        while children_of(server):
+            time.sleep(0.01)
+        assert server.stop() == 0
+        assert len(server.screen) == len([*server.screen, *(server.process.stdout or ())]) - 1, "only the crash is told"
 
 
 def test_a_mistake_in_the_settings_is_not_tried_again(tmp_path: Path) -> None:

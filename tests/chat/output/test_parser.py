@@ -17,8 +17,8 @@ few = settings(deadline=None, max_examples=25)
 every_format = pytest.mark.parametrize("name", FORMATS)
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=8) | st.just([1])
 
-# Full of what markers are made of, and never one of them.
-texts = st.text("ab<>/{}[]()|\"'\\ \n\t🙂=:;,", max_size=30)
+# Full of what markers are made of, and never one of them, such as Gemma's quote.
+texts = st.text("ab<>/{}[]()|\"'\\ \n\t🙂=:;,", max_size=30).filter(lambda text: '<|"|>' not in text)
 words = texts.map(str.strip)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | texts, lambda inner: st.lists(inner, max_size=3), max_leaves=4

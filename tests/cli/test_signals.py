@@ -1,0 +1,83 @@
+"""Who ends a command finds it gone, with all it has made: no processes, no folders, and the signal in the exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leftoff.api.service import Service
+from leftoff.cli.demo_play import Side
+from leftoff.cli.signals import ended_by_signals
+from leftoff.cli.talk import TalkError
+from leftoff.config import Settings
+from tests.factory import model_path
+
+WAIT_S = 30
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_sigterm_is_an_exception_and_then_what_it_was() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as exit_, ended_by_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert exit_.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.0], ids=["while it loads", "later"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals, code: int, pause_s: float) -> None:
+    command = [sys.executable, "-m", "leftoff", "demo", "--threads", "1"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: [*tmp_path.glob("leftoff-demo-*")])
+        time.sleep(pause_s)
+        process.send_signal(number)
+        assert process.communicate(timeout=WAIT_S)[1] == b""
+    assert process.returncode == code
+    assert [*tmp_path.glob("leftoff-demo-*")] == []
+
+
+def test_a_side_of_the_demo_that_cannot_warm_up_is_closed(tmp_path: Path) -> None:
+    """Its engine would take the process down when Python ends."""
+    template = tmp_path / "refuses.jinja"
+    template.write_text("{{ raise_exception('nothing can be said') }}")
+    settings = Settings(
+        model=str(model_path("qwen35")), chat_template_file=str(template), ctx=1024, threads=1, slots=1, disk=0
+    )
+    started: list[Service] = []
+
+    def start() -> Service:
+        started.append(Service(settings))
+        return started[0]
+
+    with pytest.raises(TalkError, match="nothing can be said"):
+        Side(start, forgets=False)
+    assert not started[0].worker.is_alive
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds processes by Linux's /proc")
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one core has no workers")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_simulation_that_is_ended_leaves_no_workers(number: signal.Signals, code: int) -> None:
+    command = [sys.executable, "-m", "leftoff", "simulate", "--sessions", "2,4,8,16,32", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: len(children.read_text().split()) >= 2)
+        time.sleep(0.3)  # until they play
+        workers = children.read_text().split()
+        process.send_signal(number)
+        assert process.communicate(timeout=WAIT_S)[1] == b""
+    assert process.returncode == code
+    wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
