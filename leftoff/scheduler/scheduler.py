@@ -149,14 +149,16 @@ class Scheduler:
         """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
         if self._is_full:
             return
-        held = []
-        while self._waiting and self.cache.lives.idle_slots:
-            request = self._waiting.popleft()
-            if self._is_worth_waiting(request) or self._needs_disk(request):
-                held.append(request)
-            elif not self._start(request):
-                break
-        self._waiting.extendleft(reversed(held))
+        held: list[Request] = []
+        try:
+            while self._waiting and self.cache.lives.idle_slots:
+                request = self._waiting.popleft()
+                if self._is_worth_waiting(request) or self._needs_disk(request):
+                    held.append(request)
+                elif not self._start(request):
+                    break
+        finally:
+            self._waiting.extendleft(reversed(held))
 
     def _is_worth_waiting(self, request: Request) -> bool:
         """Somebody is reading what this prompt begins with: let him, and fork."""
