@@ -13,7 +13,8 @@ from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Model
-from leftoff.scheduler.scheduler import Limits, Scheduler
+from leftoff.scheduler.batcher import Limits
+from leftoff.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger("leftoff.disk")
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.plan import Way
@@ -21,6 +20,7 @@ from leftoff.cache.trie import common_prefix
 from leftoff.core import Logits
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
 from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.scheduler.batcher import Batcher, Limits
 from leftoff.scheduler.fetches import Fetches
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.run import Run
@@ -34,19 +34,6 @@ class QueueFullError(EngineError):
     """More requests are waiting than the server is willing to hold."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much a step may do, and how much may wait."""
-
-    piece_tokens: int = 512
-    piece_ms: float = 150.0  # of pieces of prompts while others are waiting for their next token
-    smallest_piece: int = 64
-    worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
-    worth_reading_ahead: int = 4  # tokens
-    worth_going_on: int = 16  # ahead, in a slot that stands there: fewer are read as quickly with the next prompt
-    queue: int = 512
-
-
 class Scheduler:
     """Drives one engine through its cache."""
 
@@ -55,6 +42,7 @@ class Scheduler:
         self.cache = cache
         self.limits = limits or Limits()
         self.runs: list[Run] = []
+        self._batcher = Batcher(engine, cache.costs, self.limits)
         self._waiting: deque[Request] = deque()
         self._cancelled: set[Request] = set()
         self._held: set[Request] = set()  # waiting for another to read what they share
@@ -232,7 +220,7 @@ class Scheduler:
         return True
 
     def _decode(self) -> None:
-        batch = self._batch()
+        batch = self._batcher.next(self.runs, self._step)
         if not batch:
             return
         runs, works = zip(*batch, strict=True)
@@ -270,27 +258,6 @@ class Scheduler:
         if run.request.timings.num_generated == 0:
             run.request.sink.progress(run.turn.position + work.tokens.size)
         return self.engine.logits(row).copy() if work.logits else None
-
-    def _batch(self) -> list[tuple[Run, Work]]:
-        """All replies, a piece of the prompt that was served longest ago, and with it others that are read quickly."""
-        runs = [run for run in self.runs if run.finish is None]
-        batch = [(run, run.work(1)) for run in runs if not run.is_reading]
-        most = min(self.limits.piece_tokens, self.engine.batch_tokens - len(runs))
-        quick = min(most, self._quick_tokens())
-        room = limit = quick if batch else most
-        for run in sorted((run for run in runs if run.is_reading), key=lambda run: run.last_served):
-            work = run.work(limit)
-            if work.tokens.size <= room:
-                batch.append((run, work))
-                run.last_served = self._step
-                # whoever is read beside others keeps them waiting, and must leave them their cells
-                room = min(room, quick, self.engine.memory.free_cells) - work.tokens.size
-        return batch
-
-    def _quick_tokens(self) -> int:
-        """So many tokens of prompts are read while others wait for their next one."""
-        quick = int(self.limits.piece_ms * self.cache.costs.prefill_tokens_per_ms)
-        return max(self.limits.smallest_piece, quick)
 
     def _make_way(self, error: NoRoomError) -> None:
         """The context is full of what runs: who came last waits until another has ended, and goes on then."""

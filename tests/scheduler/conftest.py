@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from leftoff.cache.cache import Cache
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.llama import LlamaEngine
-from leftoff.scheduler.scheduler import Limits, Scheduler
+from leftoff.scheduler.batcher import Limits
+from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
 
 
