@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import msgspec
-
 from leftoff.api.replies import Whole
 from leftoff.api.reply import End, Piece
-from leftoff.chat.output.parts import CallArguments, CallStart, Content, Part, Reasoning
+from leftoff.chat.output.parts import CallArguments, CallStart, Content, Part, Reasoning, object_of
 
 Kind = Literal["text", "reasoning", "call"]
 _NOTHING = Content("")
@@ -119,11 +117,3 @@ class Blocks:
         if self._is_open:
             self._is_open = False
             yield Closed(self.all[-1])
-
-
-def object_of(arguments: str) -> dict[str, Any] | None:
-    """A call's arguments; None where they are no object, as those that were cut off."""
-    try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return None

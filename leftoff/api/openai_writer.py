@@ -7,7 +7,6 @@ from typing import TypeVar
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from leftoff.api.blocks import object_of
 from leftoff.api.errors import error_body
 from leftoff.api.framing import EVENTS
 from leftoff.api.openai_types import (
@@ -67,7 +66,6 @@ class ChatWriter:
     last = DONE
     failure = staticmethod(error_body)
     _begun: set[int] = field(default_factory=set)
-    _last_call: dict[int, list[str]] = field(default_factory=dict)  # the arguments of each reply's, so far
     _ends: dict[int, End] = field(default_factory=dict)
 
     def whole(self, replies: Sequence[Whole]) -> ChatCompletion:
@@ -92,21 +90,12 @@ class ChatWriter:
         logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
         parts = event.parts or ((Content(""),) if logprobs else ())
         for part in parts:
-            self._note_call(index, part)
             choice = ChunkChoice(index, delta_of(part, stream), None, logprobs)
             yield self._chunk(choice, timings=self.head.timings(stream))
             logprobs = None  # with the first of them
         if isinstance(event, End):
             self._ends[index] = event
-            reason = finish_reason(event, "".join(self._last_call.get(index, ())))
-            yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), reason)))
-
-    def _note_call(self, index: int, part: Part) -> None:
-        match part:
-            case CallStart():
-                self._last_call[index] = []
-            case CallArguments(_, text):
-                self._last_call[index].append(text)
+            yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), finish_reason(event))))
 
     def _first_delta(self, index: int) -> Delta:
         self._begun.add(index)
@@ -125,9 +114,7 @@ class ChatWriter:
 
     def _choice(self, index: int, reply: Whole) -> ChatChoice:
         logprobs = self._logprobs(reply.pieces)
-        calls = reply.said.calls
-        reason = finish_reason(reply.end, calls[-1].arguments if calls else "")
-        return ChatChoice(index, message_of(reply), reason, logprobs)
+        return ChatChoice(index, message_of(reply), finish_reason(reply.end), logprobs)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         content = token_logprobs(pieces, self.head.vocabulary)
@@ -240,11 +227,11 @@ def delta_of(part: Part, stream: ReplyStream) -> Delta:
             return Delta(tool_calls=[CallDelta(index, FunctionDelta(arguments=text))])
 
 
-def finish_reason(end: End, last_call: str = "") -> FinishReason:
-    """A reply that was cut off may have half a call: `last_call` is what came of its arguments."""
+def finish_reason(end: End) -> FinishReason:
+    """A reply that was cut off may have half a call, which nobody should make."""
     if end.finish is Finish.LENGTH:
         return "length"
-    return "tool_calls" if end.num_calls and object_of(last_call) is not None else "stop"
+    return "tool_calls" if end.num_calls and not end.has_half_call else "stop"
 
 
 def progress_of(event: Progress) -> PromptProgress:

@@ -14,7 +14,7 @@ import numpy as np
 
 from leftoff.api.order import Order
 from leftoff.cache.report import ReuseReport
-from leftoff.chat.output.parts import Part, join
+from leftoff.chat.output.parts import Part, join, object_of
 from leftoff.chat.remembered import Written
 from leftoff.chat.text import TextStream
 from leftoff.core import Logits
@@ -70,6 +70,7 @@ class End:
     timings: Timings
     report: ReuseReport | None
     error: Exception | None = None
+    has_half_call: bool = False  # the last one was cut off
 
 
 _MOST_OPENING_TOKENS = 16  # of what a template may write of the reply itself
@@ -142,10 +143,12 @@ class ReplyStream:
         text = self._text.close()
         parts = self._parser.push(text) + self._parser.close() if self._parser else ()
         num_calls = self._parser.num_calls if self._parser else 0
+        said = join((*self._parts, *parts))
+        has_half_call = bool(said.calls) and object_of(said.calls[-1].arguments) is None
         if self.order.conversation is not None and finish in (Finish.END, Finish.STOPPED):
-            written = Written("".join((*self._texts, text)), join((*self._parts, *parts)))
+            written = Written("".join((*self._texts, text)), said)
             self._service.afterwards.replied(self, written, is_whole=finish is Finish.END)
-        return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error)
+        return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
 
     # --- for the dialects, on the event loop
 

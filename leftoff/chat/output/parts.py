@@ -6,6 +6,9 @@ whoever wants the whole joins them.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +77,11 @@ def join(parts: Iterable[Part]) -> Said:
                 arguments[index].append(text)
     calls = tuple(Call(name, "".join(texts)) for name, texts in zip(names, arguments, strict=True))
     return Said("".join(content), "".join(reasoning), calls)
+
+
+def object_of(arguments: str) -> dict[str, Any] | None:
+    """A call's arguments; None where they are no object, as those that were cut off."""
+    try:
+        return msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None
