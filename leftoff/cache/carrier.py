@@ -65,11 +65,10 @@ class Carrier:
 
     def drop(self, live: Live) -> None:
         self._tiers.save(live)
-        self._memory.drop(live.seq)
-        live.length = 0
+        self.forget(live)
 
     def forget(self, live: Live) -> None:
-        """The same, without keeping anything."""
+        """Drops it without keeping anything."""
         self._tiers.leave_behind(live, None)
         self._memory.drop(live.seq)
         live.length, live.is_saved, live.is_doubled = 0, True, False
