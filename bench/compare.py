@@ -86,7 +86,7 @@ def _step_by_turns(engine: LlamaEngine, bare: BareLoop, watch: Stopwatch, limit_
         engine_s = time.perf_counter() - start
         batch = BareBatch(np.array([token], np.int32), memory.length(0))
         pairs.append(_Pair(engine_s, watch.seconds, bare.step_seconds(batch)))
-        memory.extend(0, 1)  # the engine keeps count of what the bare loop has added
+        memory.extend({0: 1})  # the engine keeps count of what the bare loop has added
     return pairs
 
 

@@ -1,49 +1,118 @@
-"""Counts the attention cells in use. llama.cpp shares cells between sequences and does not say how many are free."""
+"""A mirror of llama.cpp's attention cells: which cell holds which position of which sequence.
+
+llama.cpp puts new tokens into the lowest free cells, shares cells between sequences, and tells neither. Both matter.
+How many cells are free decides what fits. Where they lie decides the rounding: attention adds up its values in the
+order of the cells, so a sequence that goes on in a hole *before* its own cells gets other logits than one that never
+had to move. The mirror tells which sequences would.
+"""
+
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
+
+Cells = npt.NDArray[np.int32]
 
 
 class CellLedger:
-    """One entry per cell: how many sequences hold it. Mirrors what llama.cpp does, cell for cell.
-
-    Growth is only counted; cells are handed out when a sequence is shared or cut, so that a decode step costs nothing.
-    """
+    """How many sequences hold each cell, and the cells of each sequence by position. Never asks llama.cpp."""
 
     def __init__(self, num_cells: int, num_sequences: int) -> None:
         self._holders = np.zeros(num_cells, np.int32)
         self._table = np.zeros((num_sequences, num_cells), np.int32)
-        self._handed_out = [0] * num_sequences
-        self._free = np.arange(num_cells - 1, -1, -1, dtype=np.int32)  # a stack of cells that nobody holds
-        self._num_on_stack = num_cells
+        self._lowest_free = 0  # every cell below is held
+        self._end = 0  # no cell from here on is held
         self.num_free = num_cells
         self.lengths = [0] * num_sequences
 
+    @property
+    def has_holes(self) -> bool:
+        """There are free cells below held ones: the next tokens are placed there."""
+        return self._lowest_free < self._end
+
     def extend(self, seq: int, num_tokens: int) -> None:
+        start = self.lengths[seq]
+        if num_tokens == 0:
+            return
+        if num_tokens == 1 and not self.has_holes:  # a step of a reply: every microsecond counts
+            self._table[seq, start] = self._end
+            self._holders[self._end] = 1
+            self._end += 1
+            self._lowest_free = self._end
+        else:
+            cells = self._take(num_tokens)
+            self._table[seq, start : start + num_tokens] = cells
+            self._holders[cells] = 1
         self.num_free -= num_tokens
-        self.lengths[seq] += num_tokens
+        self.lengths[seq] = start + num_tokens
 
     def share(self, source: int, target: int, length: int) -> None:
         """`target`, which is empty, holds the first `length` cells of `source` too."""
-        self._hand_out(source)
         cells = self._table[source, :length]
         self._table[target, :length] = cells
         self._holders[cells] += 1
-        self.lengths[target] = self._handed_out[target] = length
+        self.lengths[target] = length
 
     def cut(self, seq: int, length: int) -> None:
-        self._hand_out(seq)
         cells = self._table[seq, length : self.lengths[seq]]
+        self.lengths[seq] = length
         self._holders[cells] -= 1
         freed = cells[self._holders[cells] == 0]
-        self._free[self._num_on_stack : self._num_on_stack + freed.size] = freed
-        self._num_on_stack += freed.size
+        if freed.size == 0:
+            return
         self.num_free += int(freed.size)
-        self.lengths[seq] = self._handed_out[seq] = length
+        self._lowest_free = min(self._lowest_free, int(freed.min()))
+        if int(freed.max()) == self._end - 1:
+            held = np.flatnonzero(self._holders[: self._end])
+            self._end = int(held[-1]) + 1 if held.size else 0
 
-    def _hand_out(self, seq: int) -> None:
-        start, end = self._handed_out[seq], self.lengths[seq]
-        self._num_on_stack -= end - start
-        taken = self._free[self._num_on_stack : self._num_on_stack + end - start]
-        self._table[seq, start:end] = taken
-        self._holders[taken] = 1
-        self._handed_out[seq] = end
+    def clear(self) -> None:
+        self._holders[:] = 0
+        self._lowest_free = self._end = 0
+        self.num_free = self._holders.size
+        self.lengths = [0] * len(self.lengths)
+
+    def first_above_hole(self, seq: int) -> int | None:
+        """The first position of a sequence that lies behind a free cell. None if it would go on behind its own cells.
+
+        cells  [ 0 ··· held ··· )[ free )[ held ··· )
+                                         ^ this one, and all after it, must move down before the sequence grows
+        """
+        cells = self._table[seq, : self.lengths[seq]]
+        if cells.size == 0 or cells[-1] < self._lowest_free:
+            return None
+        return int(np.searchsorted(cells, self._lowest_free))
+
+    def cell(self, seq: int, position: int) -> int:
+        return int(self._table[seq, position])
+
+    def num_own(self, seq: int, start: int) -> int:
+        """How many of the cells from position `start` on no other sequence holds."""
+        return int(np.count_nonzero(self._holders[self._table[seq, start : self.lengths[seq]]] == 1))
+
+    def _take(self, num_tokens: int) -> Cells:
+        if not self.has_holes:
+            cells = np.arange(self._end, self._end + num_tokens, dtype=np.int32)
+            self._lowest_free = self._end = self._end + num_tokens
+            return cells
+        free = np.flatnonzero(self._holders[self._lowest_free :] == 0)[: num_tokens + 1] + self._lowest_free
+        cells = free[:num_tokens].astype(np.int32)
+        self._lowest_free = int(free[num_tokens]) if free.size > num_tokens else self._holders.size
+        self._end = max(self._end, int(cells[-1]) + 1)
+        return cells
+
+
+def equal_rounds(num_tokens: Mapping[int, int], micro_batch_tokens: int) -> Iterator[tuple[int, int]]:
+    """How llama.cpp parts a batch for recurrent layers: as many tokens of every sequence as all have, again and again.
+
+    Cells are handed out in this order.
+    """
+    left = dict(num_tokens)
+    while left:
+        seqs = list(left)
+        share = min(*left.values(), max(1, micro_batch_tokens // len(seqs)))
+        for seq in seqs:
+            yield seq, share
+            left[seq] -= share
+            if not left[seq]:
+                del left[seq]

@@ -158,8 +158,9 @@ class Context:
     def first_position(self, seq: int) -> int:
         return int(self._dll.llama_memory_seq_pos_min(self._memory, seq))
 
-    def clear(self) -> None:
-        self._dll.llama_memory_clear(self._memory, True)
+    def clear(self, *, data: bool = True) -> None:
+        """Empties the memory of all sequences; without `data` the bytes stay, held by nobody."""
+        self._dll.llama_memory_clear(self._memory, data)
 
     def _why(self) -> str:
         return self.model.library.log.take_errors() or "no reason given"

@@ -7,7 +7,7 @@ The layout is learned by looking at a state of known length and believed only if
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,6 +47,11 @@ class Layout:
         if num_cells == 0:
             return HEADER_BYTES + _SECTION.size
         return self.fixed_bytes + num_cells * self.bytes_per_token
+
+    def count(self, blob: Raw) -> int:
+        """How many cells a section has."""
+        num_cells: int = _SECTION.unpack_from(blob[: HEADER_BYTES + _SECTION.size].tobytes(), HEADER_BYTES)[1]
+        return num_cells
 
     def positions(self, blob: Raw, num_cells: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """The position of each cell, in the order in which they lie."""
@@ -107,22 +112,36 @@ def _put(blob: Raw, offset: int, content: bytes) -> int:
     return end
 
 
-def learn_layout(blob: Raw, num_cells: int, section_end: int) -> Layout | None:
-    """Reads the layout off the state of a sequence of positions 0 … num_cells-1. None if it is not one we know."""
-    candidates = (
-        _parse(bytes(blob[:section_end]), num_cells, cell_bytes, shape_bytes)
-        for cell_bytes in _CELL_SIZES
-        for shape_bytes in _SHAPE_SIZES
+def learn_layout(blob: Raw, end: int, section_end: int) -> Layout | None:
+    """Reads the layout off the state of a sequence whose last position is end - 1. None if it is not one we know."""
+    section = bytes(blob[:section_end])
+    found = (
+        layout for layout in _candidates(section, end, None) if layout.section_end(layout.count(blob)) == section_end
     )
-    return next(filter(None, candidates), None)
+    return next(found, None)
 
 
-def _parse(blob: bytes, num_cells: int, cell_bytes: int, shape_bytes: int) -> Layout | None:
-    num_streams, count = _SECTION.unpack_from(blob, HEADER_BYTES)
-    if num_streams != 1 or count != num_cells:
+def learn_window_layout(blob: Raw, end: int, bytes_per_token: int) -> Layout | None:
+    """The same for the section of a window, behind which a recurrent state may follow; a token adds so many bytes."""
+    found = (layout for layout in _candidates(bytes(blob), end, 2) if layout.bytes_per_token == bytes_per_token)
+    return next(found, None)
+
+
+def _candidates(blob: bytes, end: int, tensors_per_layer: int | None) -> Iterator[Layout]:
+    for cell_bytes in _CELL_SIZES:
+        for shape_bytes in _SHAPE_SIZES:
+            layout = _parse(blob, end, cell_bytes, shape_bytes, tensors_per_layer)
+            if layout is not None:
+                yield layout
+
+
+def _parse(blob: bytes, end: int, cell_bytes: int, shape_bytes: int, tensors_per_layer: int | None) -> Layout | None:
+    """With None there are as many tensors as the blob has room for."""
+    num_streams, num_cells = _SECTION.unpack_from(blob, HEADER_BYTES)
+    if num_streams != 1 or not 0 < num_cells <= end:
         return None
     offset = HEADER_BYTES + _SECTION.size
-    for position in range(num_cells):
+    for position in range(end - num_cells, end):
         if blob[offset : offset + 8] != struct.pack("<iI", position, 1):
             return None
         offset += cell_bytes
@@ -130,11 +149,13 @@ def _parse(blob: bytes, num_cells: int, cell_bytes: int, shape_bytes: int) -> La
     if len(shape) < shape_bytes or shape[:4] != bytes(4):  # transposed values cannot be joined row by row
         return None
     offset += shape_bytes
-    tensors, row_bytes = [], []
-    while offset + _TENSOR.size <= len(blob):
+    most = tensors_per_layer * int.from_bytes(shape[4:8], "little") if tensors_per_layer else len(blob)
+    tensors: list[bytes] = []
+    row_bytes: list[int] = []
+    while offset + _TENSOR.size <= len(blob) and len(tensors) < most:
         tensors.append(blob[offset : offset + _TENSOR.size])
         row_bytes.append(_TENSOR.unpack(tensors[-1])[1])
         offset += _TENSOR.size + row_bytes[-1] * num_cells
-    if offset != len(blob):
+    if offset > len(blob):
         return None
     return Layout(blob[:HEADER_BYTES], num_streams, cell_bytes, shape, tuple(tensors), tuple(row_bytes))

@@ -70,7 +70,7 @@ class LlamaEngine:
 
     @property
     def batch_tokens(self) -> int:
-        return self.context.batch_tokens
+        return min(self.context.batch_tokens, self.memory.most_tokens)
 
     def decode(self, works: Sequence[Work]) -> list[int]:
         """Reads the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
@@ -78,6 +78,8 @@ class LlamaEngine:
         On `CancelledError` and other failures each sequence stands where it stood before, or says that it is not whole.
         """
         self._check(works)
+        num_tokens = {work.seq: work.tokens.size for work in works}
+        self.memory.prepare(num_tokens)
         self.context.begin_batch()
         rows = [
             self.context.add(
@@ -97,8 +99,7 @@ class LlamaEngine:
             for work in works:
                 self.memory.rewind(work.seq)
             raise
-        for work in works:
-            self.memory.extend(work.seq, work.tokens.size)
+        self.memory.extend(num_tokens)
         return rows
 
     def cancel(self) -> None:

@@ -6,7 +6,7 @@ lump. Here is what both share.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from leftoff.engine.base import MemoryKind, Page, PagePart, Share, Snapshot
@@ -62,6 +62,11 @@ class LlamaMemory(ABC):
     @abstractmethod
     def page_bytes(self, num_tokens: int) -> int: ...
 
+    @property
+    def most_tokens(self) -> int:
+        """That may be decoded in one batch."""
+        return self.num_cells
+
     # --- what changes it
 
     def restore(
@@ -100,9 +105,19 @@ class LlamaMemory(ABC):
         self._drop(seq)
         self._spoiled.discard(seq)
 
-    def extend(self, seq: int, num_tokens: int) -> None:
-        """After a decode: `seq` has grown."""
-        self._extend(seq, num_tokens)
+    def clear(self) -> None:
+        """Drop every sequence at once. The next one starts at the first cell, as in a new engine."""
+        self._context.clear(data=False)
+        self._spoiled.clear()
+        self._clear()
+
+    def prepare(self, num_tokens: Mapping[int, int]) -> None:  # noqa: B027
+        """Before a decode of so many tokens of each sequence: see to it that each goes on behind its own cells."""
+
+    def extend(self, num_tokens: Mapping[int, int]) -> None:
+        """After a decode: each sequence has grown by so many tokens, in the order of the batch."""
+        for seq, num in num_tokens.items():
+            self._extend(seq, num)
 
     @abstractmethod
     def rewind(self, seq: int) -> None:
@@ -128,6 +143,9 @@ class LlamaMemory(ABC):
 
     @abstractmethod
     def _extend(self, seq: int, num_tokens: int) -> None: ...
+
+    @abstractmethod
+    def _clear(self) -> None: ...
 
     # --- guards
 

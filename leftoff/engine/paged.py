@@ -1,6 +1,6 @@
 """Memory with attention cells: attention, hybrid and window."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -8,11 +8,12 @@ import numpy as np
 from leftoff.engine.abi import PARTIAL_ONLY
 from leftoff.engine.arena import Raw, view_of
 from leftoff.engine.base import MemoryKind, Page, PagePart, Share, Snapshot
-from leftoff.engine.cells import CellLedger
+from leftoff.engine.cells import CellLedger, equal_rounds
 from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory import LlamaMemory, SnapshotSize
+from leftoff.engine.windows import Windows
 
 
 class PagedMemory(LlamaMemory):
@@ -27,11 +28,13 @@ class PagedMemory(LlamaMemory):
         num_sequences: int,
         layout: Layout,
         empty_rest: Raw,
+        windows: Windows | None,
     ) -> None:
         super().__init__(context, kind, fingerprint, size, num_sequences)
         self._layout = layout
         self._empty_rest = empty_rest
         self._window = context.model.window
+        self._windows = windows
         self._cells = CellLedger(context.num_cells, num_sequences)
 
     @property
@@ -77,17 +80,33 @@ class PagedMemory(LlamaMemory):
             raise InputError("attention memory has no snapshots: its pages are all of it")
         self._check_whole(seq)
         length = self.length(seq)
-        if not self._window:
-            return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
-        with self._scratch() as scratch:
-            # A window's cells name their sequence: saved by way of scratch, equal states are equal bytes.
-            self._context.copy(seq, scratch, max(0, length - self._window), length)
-            return Snapshot(length, self._context.get_state(scratch, PARTIAL_ONLY))
+        if self._windows is not None:
+            return Snapshot(length, self._windows.save(seq, length))
+        return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
+
+    @property
+    def most_tokens(self) -> int:
+        return self._windows.most_tokens if self._windows is not None else self.num_cells
+
+    def prepare(self, num_tokens: Mapping[int, int]) -> None:
+        if self._cells.has_holes:
+            self._close_up(num_tokens)
+        if self._windows is not None:
+            self._windows.prepare(self._cells.lengths, sum(num_tokens.values()))
+
+    def extend(self, num_tokens: Mapping[int, int]) -> None:
+        if self.kind is MemoryKind.HYBRID and len(num_tokens) > 1:
+            for seq, num in equal_rounds(num_tokens, self._context.settings.micro_batch_tokens):
+                self._extend(seq, num)
+        else:
+            super().extend(num_tokens)
 
     def rewind(self, seq: int) -> None:
         length = self.length(seq)
         self._forget_rest(seq)
         self._context.remove(seq, length)
+        if self._windows is not None:
+            self._windows.disturb()
         is_lost = self.kind is MemoryKind.WINDOW and not self._remembers(seq, length)
         if length and (self.kind is MemoryKind.HYBRID or is_lost):
             self._spoiled.add(seq)
@@ -96,6 +115,8 @@ class PagedMemory(LlamaMemory):
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
     ) -> None:
         brings_rest = self._brings_rest(share, length)
+        if self._windows is not None:
+            self._windows.disturb()
         if share is not None and share.seq == seq:
             self._go_back(seq, share.length, brings_rest)
         else:
@@ -124,6 +145,24 @@ class PagedMemory(LlamaMemory):
             # Cells of a window are reused only while one sequence holds them: give this one its own.
             self._context.set_state(seq, self._context.get_state(seq, PARTIAL_ONLY).view, PARTIAL_ONLY)
 
+    def _close_up(self, seqs: Iterable[int]) -> None:
+        """Moves the ends of sequences down into the holes before them, lowest first: so none has to move twice."""
+        while True:
+            starts = {seq: start for seq in seqs if (start := self._cells.first_above_hole(seq)) is not None}
+            if not starts:
+                return
+            seq = min(starts, key=lambda seq: self._cells.cell(seq, starts[seq]))
+            self._move_down(seq, starts[seq])
+
+    def _move_down(self, seq: int, start: int) -> None:
+        length = self.length(seq)
+        needed = length - start - self._cells.num_own(seq, start)
+        if needed > self.free_cells:  # others hold the cells too, and keep them
+            raise NoRoomError(f"no room to move sequence {seq}: {needed} cells are needed, {self.free_cells} are free")
+        page = self.save_page(seq, start, length)
+        rest = self.save_snapshot(seq) if self.kind.has_snapshots else None
+        self._restore(seq, length, Share(seq, start), [page.whole()], rest)
+
     def _append(self, seq: int, parts: Sequence[PagePart]) -> None:
         num_tokens = sum(part.num_tokens for part in parts)
         if num_tokens > self.free_cells:
@@ -144,14 +183,23 @@ class PagedMemory(LlamaMemory):
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)
         self._cells.cut(seq, 0)
+        if self._windows is not None:
+            self._windows.disturb()
 
     def _extend(self, seq: int, num_tokens: int) -> None:
         self._cells.extend(seq, num_tokens)
+        if self._windows is not None:
+            self._windows.extend(num_tokens)
+
+    def _clear(self) -> None:
+        self._cells.clear()
+        if self._windows is not None:
+            self._windows.clear()
 
     def _remembers(self, seq: int, length: int) -> bool:
         """Whether the window still holds all that the token at `length` would look at. llama.cpp does not ask: it lets
         a window be cut back to what it has forgotten, or to nothing (-1)."""
-        return 0 <= self._context.first_position(seq) <= max(0, length - self._window)
+        return 0 <= self._context.first_position(seq) <= max(0, length - self._window + 1)
 
     def _forget_rest(self, seq: int) -> None:
         if self.kind is MemoryKind.HYBRID:

@@ -13,10 +13,11 @@ from leftoff.engine.arena import Raw
 from leftoff.engine.base import MemoryKind
 from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError
-from leftoff.engine.layout import HEADER_BYTES, Layout, learn_layout
+from leftoff.engine.layout import HEADER_BYTES, Layout, learn_layout, learn_window_layout
 from leftoff.engine.memory import LlamaMemory, SnapshotSize
 from leftoff.engine.paged import PagedMemory
 from leftoff.engine.whole import WholeMemory
+from leftoff.engine.windows import Windows
 
 _HALF = 8
 _WHOLE = 2 * _HALF
@@ -79,7 +80,14 @@ def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory |
     if layout is None:
         return None
     size = _snapshot_size(states.half_rest_bytes, states.rest.nbytes, model.window)
-    return PagedMemory(context, kind, fingerprint, size, context.settings.num_sequences, layout, empty_rest)
+    num_sequences = context.settings.num_sequences
+    windows = None
+    if model.window:
+        window_layout = learn_window_layout(states.rest, _WHOLE, round(size.bytes_per_token))
+        if window_layout is None:
+            return None
+        windows = Windows(context, window_layout, num_sequences)
+    return PagedMemory(context, kind, fingerprint, size, num_sequences, layout, empty_rest, windows)
 
 
 def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
@@ -98,7 +106,7 @@ def _opaque(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
 
 def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSize:
     per_token = (whole_bytes - half_bytes) / (_WHOLE - _HALF)
-    return SnapshotSize(round(half_bytes - per_token * _HALF), per_token, window or 1 << 31)
+    return SnapshotSize(round(half_bytes - per_token * _HALF), per_token, window - 1 if window else 1 << 31)
 
 
 def _round_trip(context: Context, memory: LlamaMemory, states: _States) -> bool:
@@ -123,4 +131,4 @@ def _refill(context: Context, memory: LlamaMemory, seq: int) -> None:
     context.clear()
     for start in (0, _HALF):
         _decode(context, seq, start, start + _HALF)
-        memory.extend(seq, _HALF)
+        memory.extend({seq: _HALF})

@@ -79,3 +79,6 @@ class WholeMemory(LlamaMemory):
 
     def _extend(self, seq: int, num_tokens: int) -> None:
         self._lengths[seq] += num_tokens
+
+    def _clear(self) -> None:
+        self._lengths = [0] * self.num_sequences

@@ -14,7 +14,7 @@ from leftoff.engine.base import Page, PagePart
 from leftoff.engine.layout import HEADER_BYTES, Layout, learn_layout
 from leftoff.engine.llama import LlamaEngine
 from tests.engine.conftest import SETTINGS
-from tests.engine.scenario import cold, load, prompt, read, reply, save
+from tests.engine.scenario import prompt, read
 from tests.factory import model_path
 
 LENGTH = 60
@@ -113,36 +113,6 @@ def test_shuffled_cells_are_sorted_by_position(example: Example, order: list[int
     assert layout.positions(shuffled, LENGTH).tolist() == order
     layout.sort(shuffled, LENGTH)
     np.testing.assert_array_equal(shuffled, view_of(example.page.data))
-
-
-@with_pages
-def test_a_sequence_whose_cells_lie_out_of_order_is_saved_in_order(engine: LlamaEngine) -> None:
-    memory = engine.memory
-    tokens = prompt(engine, 150, seed=2)
-    _, expected_reply, _ = cold(engine, tokens, 8)
-    read(engine, 0, tokens)
-    in_order = view_of(memory.save_page(0, 0, 150).data).copy()
-    layout = learn(engine, 0).layout
-    memory.drop(0)
-
-    read(engine, 0, prompt(engine, 80))  # [0 ··· sequence 0 ··· 80)[80 ··· sequence 1 ···
-    read(engine, 1, tokens[:60])
-    memory.drop(0)
-    logits = read(engine, 1, tokens[60:])  # goes on in the hole before its own beginning
-    raw = layout.positions(attention_section(engine, 1), 150)
-    assert raw.tolist() != [*range(150)], "the cells must lie out of order, or nothing is shown"
-    assert sorted(raw.tolist()) == [*range(150)]
-
-    saved = save(engine, 1)
-    page = view_of(memory.save_page(1, 0, 150).data)
-    assert layout.positions(page, 150).tolist() == [*range(150)]
-    for found, expected in zip(layout.rows(page, 150)[1:], layout.rows(in_order, 150)[1:], strict=True):
-        # Each row in its place, but for the rounding of sums over cells in another order.
-        np.testing.assert_allclose(found.view(np.float16), expected.view(np.float16), atol=0.05)
-    memory.drop(1)
-    load(engine, 2, saved)
-    assert save(engine, 2).content == saved.content
-    assert reply(engine, 2, logits, 8)[0] == expected_reply
 
 
 @pytest.mark.parametrize("engine", ["llama"], indirect=True)
