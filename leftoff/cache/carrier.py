@@ -24,6 +24,8 @@ class Carrier:
 
     def carry_out(self, prompt: Prompt, way: Way, cargo: Cargo, namespace: str) -> Live:
         """A slot that stands where the prompt goes on. There must be an idle one."""
+        if not any(live.is_busy for live in self._lives):
+            self._clear_the_way(way.live)
         target = self._target(way)
         target.is_busy = True
         try:
@@ -43,7 +45,6 @@ class Carrier:
         target.is_doubled = True
         if not way.goes_on:
             self._tiers.leave_behind(target, way.entry)
-        self._clear_the_way(target)
 
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
@@ -74,8 +75,11 @@ class Carrier:
         live.length, live.is_saved, live.is_doubled = 0, True, False
 
     def _target(self, way: Way) -> Live:
-        if way.goes_on and way.live is not None and way.live.is_slot and not way.live.is_busy:
-            return way.live
+        if way.live is not None and way.live.is_slot and not way.live.is_busy:
+            others = [live for live in self._lives if live is not way.live and not live.is_empty]
+            # whoever is alone in the engine is cut back in place, and so stays at the first cell
+            if way.goes_on or (not others and self._makes_way(way.live)):
+                return way.live
         if self._tiers.ram.store.is_nearly_full:
             # a slot holds a long sequence as easily as a short one, and RAM does not: the short one goes there
             return self._lives.least_missed(self._tiers.lacking_bytes)
@@ -100,19 +104,29 @@ class Carrier:
         self._memory.restore(target.seq, way.resume, share=way.share, pages=cargo.pages, snapshot=cargo.snapshot)
         self._costs.saw_load(cargo.nbytes, 1000 * (time.perf_counter() - began))
 
-    def _clear_the_way(self, running: Live) -> None:
-        """Idle sequences slow the running ones, whose attention passes over all cells: what is kept elsewhere goes.
+    def _clear_the_way(self, source: Live | None) -> None:
+        """Idle sequences leave the engine before a request that runs alone, all but the one it resumes from.
 
-        Coming back costs a few milliseconds. Where RAM is short they stay: reading them again would cost more. With
-        spare sequences the user has chosen to pay in speed for them.
+        So it stands at the first cell with nothing behind it, and its logits do not depend on what ran before. It is
+        faster too: attention passes over the cells of all sequences. Beside others that run nobody leaves: the holes
+        would have to be closed by moving those that run.
+        """
+        for live in self._lives.idle_slots:
+            if live is not source and not live.is_empty and self._makes_way(live):
+                self.drop(live)
+
+    def _makes_way(self, live: Live) -> bool:
+        """Whether an idle sequence may leave the engine: it is kept elsewhere, and comes back in milliseconds.
+
+        Where RAM is short it stays: reading it again would cost more. With spare sequences the user has chosen to pay
+        in speed for them.
         """
         if not self._memory.kind.has_pages or self._lives.spares or self._tiers.ram.store.is_nearly_full:
-            return
-        for live in self._lives.idle_slots:
-            if live is not running and not live.is_empty:
-                self._tiers.save_ahead(live)
-                if self._tiers.keeps(live):
-                    self.drop(live)
+            return False
+        if not self._tiers.keeps(live):
+            live.is_saved = False  # RAM may have given up part of it since
+            self._tiers.save_ahead(live)
+        return self._tiers.keeps(live)
 
     def _drop_until_free(self, num_cells: int, kept: Sequence[Live | None] = ()) -> None:
         while self._memory.free_cells < num_cells and (victim := self._lives.droppable(kept)) is not None:
