@@ -132,6 +132,11 @@ class Settings:
         metavar="TYPE",
         choices=("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
     )
+    deterministic: bool = setting(
+        False,
+        "the same prompt gets the same logits, bit for bit, whatever the server did before: "
+        "one request at a time, read in pieces with fixed borders",
+    )
     max_tokens: int = setting(
         -1,
         "longest reply when a request does not say (-1: what fits)",

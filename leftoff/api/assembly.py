@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.placement import Placement
 from leftoff.cache.tiers import Disk
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import FolderError
@@ -18,14 +19,24 @@ from leftoff.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger("leftoff.disk")
 
+# The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
+# down: llama.cpp's kernels work on tiles of 64 tokens.
+_GRID = 64
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
 def make_scheduler(model: Model, settings: Settings) -> Scheduler:
     engine = LlamaEngine(model, _context_settings(model, settings))
     disk = _open_disk(engine, settings)
-    cache = Cache(engine.memory, num_slots=settings.slots, budget_bytes=settings.ram * MIB, disk=disk)
-    return Scheduler(engine, cache, Limits(queue=settings.queue))
+    cache = Cache(
+        engine.memory,
+        num_slots=settings.slots,
+        budget_bytes=settings.ram * MIB,
+        disk=disk,
+        placement=Placement(grid=engine.settings.grid),
+    )
+    limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
+    return Scheduler(engine, cache, limits)
 
 
 def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
@@ -51,4 +62,5 @@ def _context_settings(model: Model, settings: Settings) -> ContextSettings:
         micro_batch_tokens=settings.ubatch,
         threads=settings.threads or default_threads(),
         kv_type=settings.kv_type,
+        grid=_GRID if settings.deterministic else None,
     )

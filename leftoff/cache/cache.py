@@ -53,9 +53,9 @@ class Cache:
         self.tiers = Tiers(
             memory, self.costs, clock, self.lives, ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
         )
-        self._planner = Planner(memory, self.costs)
-        self._carrier = Carrier(memory, self.costs, self.lives, self.tiers)
         self._placement = placement or Placement()
+        self._planner = Planner(memory, self.costs, self._placement.grid)
+        self._carrier = Carrier(memory, self.costs, self.lives, self.tiers)
 
     @property
     def ram(self) -> Tier:
@@ -92,6 +92,10 @@ class Cache:
             return self.begin(prompt, namespace)
         return self._begun(prompt, live, way, report, found)
 
+    def kept_length(self, prompt: Prompt) -> int:
+        """How many tokens of a prompt can be resumed from once it has been read."""
+        return self._placement.on_grid(prompt.length)
+
     def preview(self, prompt: Prompt, namespace: str = "") -> Way:
         """How the prompt would resume if it began now. Changes nothing."""
         return self._best(prompt.tokens, namespace)[1]
@@ -122,6 +126,8 @@ class Cache:
         self.lives.use(live)
         if not live.is_empty:
             self.tiers.learn(live)
+        if self._placement.grid:
+            self._carrier.leave(live, self._placement.on_grid(min(live.length, turn.prompt.length)))
 
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
@@ -198,8 +204,9 @@ class Cache:
         return turn
 
     def _turn(self, prompt: Prompt, live: Live, report: ReuseReport, found: Found) -> Turn:
+        grid = self._placement.grid
         if not self.memory.kind.has_snapshots:
-            return Turn(prompt, live, report, (prompt.length,))
+            return Turn(prompt, live, report, () if grid else (prompt.length,), grid=grid)
         snapshot_bytes = self.memory.snapshot_bytes(prompt.length)
         resume = live.length
         shared = tuple(length for length in found.shared_lengths if length > resume)
@@ -211,7 +218,8 @@ class Cache:
             report,
             stops,
             self._placement.marks(prompt, shared, stops),
-            self._placement.reply_gap(snapshot_bytes, self.costs),
+            None if grid else self._placement.reply_gap(snapshot_bytes, self.costs),
+            grid=grid,
         )
 
     def _snapshot(self, turn: Turn, logits: Logits | None = None) -> None:

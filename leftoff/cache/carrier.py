@@ -68,6 +68,13 @@ class Carrier:
         self._tiers.save(live)
         self.forget(live)
 
+    def leave(self, live: Live, length: int) -> None:
+        """Keeps the first `length` tokens of a sequence, as far as the budgets allow, and empties the engine."""
+        live.length, live.is_saved = length, False
+        self._tiers.save(live)
+        self.forget(live)
+        self._memory.clear()
+
     def forget(self, live: Live) -> None:
         """Drops it without keeping anything."""
         self._tiers.leave_behind(live, None)

@@ -33,6 +33,7 @@ class Placement:
     longest_replay_ms: float = 2000.0
     piece_tokens: int = 512  # what the scheduler reads at once
     slack: int = 16  # a position this close behind the resume point is not worth a cut of its own
+    grid: int | None = None  # snapshots are taken at its multiples alone
 
     def gap(self, snapshot_bytes: int, costs: Costs) -> int:
         """Tokens between snapshots inside a long stretch."""
@@ -59,7 +60,8 @@ class Placement:
         The stop before each is one too: what changes in a header or a conversation often changes near its end.
         """
         end = prompt.messages_end or prompt.length
-        marks = [mark for mark in (prompt.header_end, prompt.last_user_start, end, *shared) if mark]
+        wanted = (prompt.header_end, prompt.last_user_start, end, *shared)
+        marks = [self.on_grid(mark) for mark in wanted if mark]
         before = [bisect_left(stops, mark) - 1 for mark in marks]
         return frozenset((*marks, *(stops[index] for index in before if index >= 0)))
 
@@ -79,7 +81,13 @@ class Placement:
             stops += _widening(last, mark, gap) if is_scarce else self._between(prompt, last, mark, gap)
             stops.append(mark)
             last = mark
+        if self.grid:
+            return tuple(sorted({stop for stop in map(self.on_grid, stops) if stop > resume}))
         return tuple(stops)
+
+    def on_grid(self, position: int) -> int:
+        """The last position of the grid up to this one."""
+        return position - position % self.grid if self.grid else position
 
     def _near(self, mark: int | None, resume: int) -> int | None:
         if mark is None or not resume < mark <= resume + self.slack:

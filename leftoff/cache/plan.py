@@ -60,9 +60,11 @@ class Way:
 class Planner:
     """Pure: looks at what is there, changes nothing."""
 
-    def __init__(self, memory: Memory, costs: Costs) -> None:
+    def __init__(self, memory: Memory, costs: Costs, grid: int | None = None) -> None:
+        """With a grid, prompts are resumed from the trees at its multiples, and nowhere else."""
         self._memory = memory
         self._costs = costs
+        self._grid = grid
 
     def best(self, tokens: Tokens, found: Found, shared: Shared) -> Way:
         """The cheapest way; the one that resumes latest among equals."""
@@ -81,6 +83,8 @@ class Planner:
         """Those of the live sequences, then those of the trees, latest first."""
         length = int(tokens.size)
         entries = [entry for entry in found.entries() if entry.position < length or entry.logits is not None]
+        if self._grid:
+            entries, shared = [entry for entry in entries if entry.position % self._grid == 0], {}
         for live, common in shared.items():
             yield from self._from_live(live, common, length, entries)
         if not self._memory.kind.has_snapshots:
@@ -129,8 +133,10 @@ class Planner:
             return []
         node = found.deepest.node_at(position)
         assert node is not None
-        stop = max((end for start, end in found.runs if start < position), default=0)
-        return [Entry(node, min(position, stop))] if stop else []
+        position = min(position, max((end for start, end in found.runs if start < position), default=0))
+        if self._grid:
+            position -= position % self._grid
+        return [Entry(node, position)] if position else []
 
 
 def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePart]:

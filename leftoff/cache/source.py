@@ -53,7 +53,7 @@ class EngineSource:
         return page
 
     def snapshot(self, live: Live, position: int) -> Snapshot | None:
-        if position != live.length or not self._memory.is_whole(live.seq):
+        if position != self._memory.length(live.seq) or not self._memory.is_whole(live.seq):
             return None
         began = time.perf_counter()
         snapshot = self._memory.save_snapshot(live.seq)

@@ -19,6 +19,7 @@ class Turn:
     marks: frozenset[int] = frozenset()  # those of the stops that others are known to resume from
     reply_gap: int | None = None
     logits: Logits | None = None
+    grid: int | None = None  # pieces of the prompt end at its multiples
 
     @property
     def seq(self) -> int:
@@ -51,4 +52,5 @@ class Turn:
     def next_stop(self) -> int:
         """Where the next piece of the prompt must end at the latest."""
         index = bisect_right(self.stops, self.position)
-        return self.stops[index] if index < len(self.stops) else self.prompt.length
+        stop = self.stops[index] if index < len(self.stops) else self.prompt.length
+        return min(stop, (self.position // self.grid + 1) * self.grid) if self.grid else stop

@@ -45,6 +45,7 @@ class ContextSettings:
     micro_batch_tokens: int = 512
     threads: int = field(default_factory=default_threads)
     kv_type: str = "f16"
+    grid: int | None = None  # prompts are read in pieces that end at its multiples: the same tokens get the same bits
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sequences <= MAX_SEQUENCES:

@@ -135,5 +135,8 @@ class LlamaEngine:
 
     def _fingerprint(self) -> str:
         """Everything that the meaning of a state byte depends on."""
-        parts = (self.model.fingerprint, self.model.library.fingerprint, self.settings.kv_type, self._rope())
+        settings = self.settings
+        parts = [self.model.fingerprint, self.model.library.fingerprint, settings.kv_type, self._rope()]
+        if settings.grid is not None:  # the last bit matters, and with it who computed it
+            parts += [f"grid {settings.grid}", f"{settings.threads} threads", f"{settings.micro_batch_tokens} at once"]
         return blake3("|".join(parts).encode()).hexdigest()

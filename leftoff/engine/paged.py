@@ -92,6 +92,8 @@ class PagedMemory(LlamaMemory):
         if self._cells.has_holes:
             self._close_up(num_tokens)
         if self._windows is not None:
+            if any(self._is_on_grid(seq) for seq in num_tokens):
+                self._windows.disturb()
             self._windows.prepare(self._cells.lengths, sum(num_tokens.values()))
 
     def extend(self, num_tokens: Mapping[int, int]) -> None:
@@ -144,6 +146,11 @@ class PagedMemory(LlamaMemory):
         if brings_rest and self._window:
             # Cells of a window are reused only while one sequence holds them: give this one its own.
             self._context.set_state(seq, self._context.get_state(seq, PARTIAL_ONLY).view, PARTIAL_ONLY)
+
+    def _is_on_grid(self, seq: int) -> bool:
+        """Here others may resume from a snapshot: who goes on must not look different."""
+        grid = self._context.settings.grid
+        return grid is not None and self.length(seq) % grid == 0
 
     def _close_up(self, seqs: Iterable[int]) -> None:
         """Moves the ends of sequences down into the holes before them, lowest first: so none has to move twice."""

@@ -1,6 +1,6 @@
 """Memory that is saved and loaded as a whole: recurrent, and whatever else there may be."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leftoff.engine.arena import Raw, view_of
 from leftoff.engine.base import MemoryKind, Page, PagePart, Share, Snapshot
@@ -39,6 +39,20 @@ class WholeMemory(LlamaMemory):
     def save_snapshot(self, seq: int) -> Snapshot:
         self._check_whole(seq)
         return Snapshot(self.length(seq), self._context.get_state(seq))
+
+    def prepare(self, num_tokens: Mapping[int, int]) -> None:
+        """On the grid others may resume from a snapshot, whose cells lie as they were loaded: do as they do.
+
+        A recurrent state lies the same way everywhere. What else there is (opaque) has one sequence at a time.
+        """
+        grid = self._context.settings.grid
+        if grid is None or self.kind is MemoryKind.RECURRENT:
+            return
+        for seq in num_tokens:
+            if self._lengths[seq] and self._lengths[seq] % grid == 0:
+                state = self._context.get_state(seq).view
+                self._context.clear(data=False)
+                self._context.set_state(seq, state)
 
     def rewind(self, seq: int) -> None:
         was_empty = self.length(seq) == 0

@@ -19,6 +19,7 @@ class Limits:
     worth_reading_ahead: int = 4  # tokens
     worth_going_on: int = 16  # ahead, in a slot that stands there: fewer are read as quickly with the next prompt
     queue: int = 512
+    at_once: int = 255  # requests in one batch
 
 
 class Batcher:

@@ -139,7 +139,7 @@ class Scheduler:
             return
         held: list[Request] = []
         try:
-            while self._waiting and self.cache.lives.idle_slots:
+            while self._waiting and self.cache.lives.idle_slots and len(self.runs) < self.limits.at_once:
                 request = self._waiting.popleft()
                 if self._is_worth_waiting(request) or self._needs_disk(request):
                     held.append(request)
@@ -173,7 +173,7 @@ class Scheduler:
     def _start_ahead(self, request: Request) -> None:
         way = self._way(request)
         enough = self.limits.worth_going_on if way.goes_on else self.limits.worth_reading_ahead
-        if request.prompt.length - way.resume < enough:
+        if self.cache.kept_length(request.prompt) - way.resume < enough:
             self._report_end(request, Finish.CANCELLED, None)
             return
         with self._changed:

@@ -87,5 +87,8 @@ class PaperMemory:
     def drop(self, seq: int) -> None:
         self._lengths[seq] = 0
 
+    def clear(self) -> None:
+        self._lengths = [0] * self.num_sequences
+
     def _part_bytes(self, part: PagePart) -> int:
         return self._cell_bytes * part.num_tokens

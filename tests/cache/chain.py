@@ -182,6 +182,9 @@ class ChainMemory:
     def drop(self, seq: int) -> None:
         self.sequences[seq] = ChainSequence()
 
+    def clear(self) -> None:
+        self.sequences = [ChainSequence() for _ in range(self.num_sequences)]
+
     def _shared(self, share: Share, length: int) -> ChainSequence:
         source = self.sequences[share.seq]
         assert share.length <= len(source.tokens)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.placement import Placement
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.llama import LlamaEngine
 from leftoff.scheduler.batcher import Limits
@@ -20,8 +21,11 @@ def scheduler_for(
     ram_bytes: int = 1 << 30,
     num_cells: int = 8192,
     queue: int = 512,
+    grid: int | None = None,
 ) -> Iterator[Scheduler]:
-    settings = ContextSettings(num_cells=num_cells, num_sequences=slots + spares, threads=1)
+    """With a grid, as a server with --deterministic."""
+    threads = 2 if grid else 1
+    settings = ContextSettings(num_cells=num_cells, num_sequences=slots + spares, threads=threads, grid=grid)
     with LlamaEngine.open(model_path(architecture), settings) as engine:
-        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes)
-        yield Scheduler(engine, cache, Limits(queue=queue))
+        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))
+        yield Scheduler(engine, cache, Limits(queue=queue, at_once=1 if grid else slots))

@@ -1,0 +1,84 @@
+"""Servers for histories: one that lives through everything, and one that never left."""
+
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+from tests.cli.running import serving
+
+_PATIENCE_S = 600.0  # bounds a hang
+# In tokens of context, slots, MiB of RAM and of disk: every life is another mixture, some of them with hardly any room.
+_CONTEXTS, _SLOTS, _RAM_MIB, _DISK_MIB = (2048, 4096), (1, 3), (64, 64, 4), (256, 256, 8)
+# Whether a client's text has the tokens that the model wrote is another matter, and depends on the past by design.
+_COMMON = ("--log-level", "warning", "--no-remember-replies")
+
+
+class Lives:
+    """`leftoff serve` on one folder, ended by SIGTERM or SIGKILL now and then, and started with other settings."""
+
+    def __init__(self, model: Path, folder: Path, seed: int, flags: Sequence[str]) -> None:
+        self._model = model
+        self._folder = folder
+        self._rng = random.Random(seed)
+        self._flags = flags
+        self._life = ExitStack()
+        self.num_lives = 0
+        self.http: httpx.Client
+
+    def __enter__(self) -> "Lives":
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._life.close()
+
+    def begin(self) -> None:
+        """Ends the present life, if there is one."""
+        self._life.close()
+        rng = self._rng
+        flags = {
+            "--ctx": rng.choice(_CONTEXTS),
+            "--slots": rng.choice(_SLOTS),
+            "--ram": rng.choice(_RAM_MIB),
+            "--disk": rng.choice(_DISK_MIB),
+        }
+        given = [text for name, value in flags.items() for text in (name, str(value))]
+        end = rng.choice([signal.SIGTERM, signal.SIGKILL])
+        where = ("--cache-dir", str(self._folder))
+        self.http = self._life.enter_context(_served(self._model, [*given, *where, *self._flags], end))
+        self.num_lives += 1
+
+
+@contextmanager
+def never_left(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+    """A server with one slot whose cache is empty for whoever comes with a new salt."""
+    with _served(
+        model, ["--ctx", "4096", "--slots", "1", "--ram", "64", "--disk", "0", *flags], signal.SIGKILL
+    ) as http:
+        yield http
+
+
+@contextmanager
+def with_neighbours(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+    """The same, but idle sequences stay in the engine: what they do to the rounding is the measure of noise."""
+    fixed = ["--ctx", "4096", "--slots", "3", "--parked", "1", "--ram", "64", "--disk", "0"]
+    with _served(model, [*fixed, *flags], signal.SIGKILL) as http:
+        yield http
+
+
+@contextmanager
+def _served(model: Path, flags: Sequence[str], end: signal.Signals) -> Iterator[httpx.Client]:
+    with serving(*_COMMON, *flags, model=model) as server:
+        assert server.url, f"it did not start: {server.log}"
+        with httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http:
+            yield http
+        server.process.send_signal(end)
+        server.process.wait(_PATIENCE_S)
+        assert "Traceback" not in server.log, server.log

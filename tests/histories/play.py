@@ -1,0 +1,95 @@
+"""Plays random histories to a server that is restarted in between: every answer is held against one that never left."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from tests.histories.answers import Gap, ask, gap
+from tests.histories.lives import Lives, never_left, with_neighbours
+from tests.histories.tree import Sizes, Tree
+
+_STEPS_PER_LIFE = 25
+_NUM_NOISY = 12
+
+
+@dataclass
+class Tally:
+    steps: Counter[str] = field(default_factory=Counter)
+    num_lives: int = 0
+    num_left: int = 0
+    num_prompt: int = 0
+    num_cached: int = 0
+    num_tokens: int = 0
+    num_differing: int = 0
+    largest: float = 0.0
+    noise: float | None = None
+
+    def add(self, found: Gap) -> None:
+        self.num_differing += found.num_differing
+        self.largest = max(self.largest, found.largest)
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{count} {name}" for name, count in self.steps.most_common())
+        noise = "" if self.noise is None else f"; an idle neighbour alone makes {self.noise:.6f}"
+        return (
+            f"{self.steps.total()} histories ({steps}) in {self.num_lives} lives, {self.num_left} left in the middle\n"
+            f"{self.num_cached} of {self.num_prompt} prompt tokens reused, {self.num_tokens} tokens written\n"
+            f"{self.num_differing} replies differ, largest difference of a log-probability {self.largest:.6f}{noise}"
+        )
+
+
+def play(
+    model: Path, folder: Path, num_steps: int, seed: int, flags: Sequence[str], *, measures_noise: bool = False
+) -> Tally:
+    tally = Tally()
+    with never_left(model, flags) as cold, Lives(model, folder, seed, flags) as lives:
+        sizes, with_chat = _sizes(cold), _has_chat(cold)
+        tree = Tree(seed, sizes, with_chat=with_chat)
+        while tally.steps.total() < num_steps:
+            if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
+                lives.begin()
+            step = tree.next()
+            answer = ask(lives.http, step)
+            if answer is None:
+                tally.num_left += 1
+                continue
+            tree.answered(answer.tokens, answer.text)
+            expected = ask(cold, step, salt=f"{seed}-{tally.steps.total()}")
+            assert expected is not None
+            assert expected.num_cached == 0, "the measure must not know anything"
+            tally.add(gap(answer, expected))
+            tally.steps[step.name] += 1
+            tally.num_prompt += answer.num_prompt
+            tally.num_cached += answer.num_cached
+            tally.num_tokens += len(answer.tokens)
+        tally.num_lives = lives.num_lives
+        if measures_noise:
+            tally.noise = _noise(model, cold, sizes, seed, flags)
+    return tally
+
+
+def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, flags: Sequence[str]) -> float:
+    """The largest difference that idle neighbours make to a prompt that is read from the beginning."""
+    tree, largest = Tree(seed + 1, sizes, with_chat=False), 0.0
+    with with_neighbours(model, flags) as crowded:
+        for number in range(_NUM_NOISY):
+            step = tree.next()
+            alone, beside = (ask(http, step, salt=f"noise {number}") for http in (cold, crowded))
+            assert alone is not None
+            assert beside is not None
+            tree.answered(alone.tokens, alone.text)
+            largest = max(largest, gap(alone, beside).largest)
+    return largest
+
+
+def _sizes(http: httpx.Client) -> Sizes:
+    (model,) = http.get("/v1/models").json()["data"]
+    return Sizes(num_vocabulary=min(int(model["meta"]["n_vocab"]), 8000))
+
+
+def _has_chat(http: httpx.Client) -> bool:
+    body = {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "max_tokens": 1}
+    return http.post("/v1/chat/completions", json=body).status_code == 200
