@@ -7,7 +7,7 @@ default. This file knows no command line: it turns text into values, and says wh
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +22,8 @@ BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 
 _LEAST_BATCH, _MOST_SEQUENCES = 32, 255
 _ENVIRONMENT = "LEFTOFF_"
+ANY = "*"  # in lists of hosts and of origins
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
 SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
@@ -41,8 +43,28 @@ class Flag:
     words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # what may stand for a number
     bare: str = ""  # what the flag means when nothing follows it
     separator: str = "\n"  # between the values of a list in one text
-    is_regex: bool = False
+    check: Callable[[str], str | None] | None = None  # says what is wrong with a value of a list
     may_be_empty: bool = True
+
+
+def host_name(text: str) -> str | None:
+    """The name or address in `name`, `name:port` or `[address]:port`, in small letters; None if it is none of these."""
+    match = _HOST.fullmatch(text.strip())
+    return (match[1] or match[2]).lower().removesuffix(".") or None if match else None
+
+
+def _host_problem(text: str) -> str | None:
+    if text == ANY or host_name(text):
+        return None
+    return f"{text!r} is not a host: give a name or an address, such as chat.example or [fd00::1], or * for all"
+
+
+def _regex_problem(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"{pattern!r} is not a regular expression ({error}): put a \\ before characters meant as they are"
+    return None
 
 
 def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
@@ -69,6 +91,14 @@ class Settings:
     )
     cors: tuple[str, ...] = setting(
         (), "allow web pages from this origin; may be given several times", metavar="ORIGIN", separator=","
+    )
+    allowed_host: tuple[str, ...] = setting(
+        (),
+        "answer also under this name, as a proxy or a container network may call this server; * allows every name; "
+        "may be given several times",
+        metavar="HOST",
+        separator=",",
+        check=_host_problem,
     )
     slots: int = setting(
         4,
@@ -147,10 +177,10 @@ class Settings:
     )
     chat_template_file: str = setting("", "Jinja template to use instead of the model's", metavar="FILE")
     drop_header: tuple[str, ...] = setting(
-        (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", is_regex=True
+        (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=_regex_problem
     )
     pin: tuple[str, ...] = setting(
-        (), "keep the first text that matched, whatever comes later", metavar="REGEX", is_regex=True
+        (), "keep the first text that matched, whatever comes later", metavar="REGEX", check=_regex_problem
     )
     overflow: str = setting(
         "error",
@@ -247,7 +277,7 @@ class Definition:
             return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
         if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
             return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
-        return next(filter(None, map(_regex_problem, value)), None) if flag.is_regex else None
+        return next(filter(None, map(flag.check, value)), None) if flag.check else None
 
     def _switch(self, text: str) -> bool:
         if text.strip().lower() not in SWITCH:
@@ -264,14 +294,6 @@ class Definition:
             named = [f"or {name!r}" for name in self.flag.words if name.isalpha()]
             expected = " ".join([f"such as {self.default}", *named])
             raise SettingError(f"{text!r} is not a whole number, {expected}") from None
-
-
-def _regex_problem(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"{pattern!r} is not a regular expression ({error}): put a \\ before characters meant as they are"
-    return None
 
 
 @cache

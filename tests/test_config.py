@@ -45,6 +45,11 @@ def test_the_engine_knows_every_type_that_may_be_asked_for() -> None:
         ({"slots": 0}, "--slots: 0 must be between 1 and 255"),
         ({"ram": -1}, "--ram: -1 must be between 0 and"),
         ({"overflow": "drop"}, "--overflow: 'drop' is unknown: must be one of error, cut"),
+        (
+            {"allowed_host": ("http://chat.example",)},
+            r"--allowed-host: .http://chat.example. is not a host: give a name",
+        ),
+        ({"allowed_host": ("*.example",)}, "--allowed-host: .*or \\* for all"),
         ({"pin": ("(",)}, r"--pin: '\(' is not a regular expression"),
     ],
 )

@@ -12,6 +12,7 @@ from leftoff.api.cache import CacheApi
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.errors import on_error
 from leftoff.api.guard import BodyLimit, Keys
+from leftoff.api.hosts import HostCheck, KnownHosts
 from leftoff.api.metrics import MetricsApi
 from leftoff.api.native import Native
 from leftoff.api.ollama import Ollama
@@ -26,11 +27,11 @@ from leftoff.config import MIB, Settings
 _PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
 
 
-def build_app(service: Service) -> Starlette:
+def build_app(service: Service, hosts: KnownHosts) -> Starlette:
     endpoints = _endpoints(service)
     return Starlette(
         routes=[endpoint.route() for endpoint in endpoints],
-        middleware=_guards(service.settings),
+        middleware=_guards(service.settings, hosts),
         exception_handlers={HTTPException: on_error},  # no such route, or not by this method
     )
 
@@ -53,10 +54,10 @@ def _endpoints(service: Service) -> list[Endpoint]:
     return endpoints
 
 
-def _guards(settings: Settings) -> list[Middleware]:
+def _guards(settings: Settings, hosts: KnownHosts) -> list[Middleware]:
     """From the outside in. Pages of other origins are let in only where the settings name them."""
-    guards = [Middleware(Keys, settings.api_key), Middleware(BodyLimit, settings.max_body * MIB)]
+    guards = [Middleware(HostCheck, hosts)]
     if settings.cors:
         allowed = list(settings.cors)
-        guards.insert(0, Middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]))
-    return guards
+        guards.append(Middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]))
+    return [*guards, Middleware(Keys, settings.api_key), Middleware(BodyLimit, settings.max_body * MIB)]

@@ -9,7 +9,9 @@ from dataclasses import replace
 import uvicorn
 
 from leftoff.api.app import build_app
+from leftoff.api.hosts import KnownHosts
 from leftoff.api.service import Service
+from leftoff.api.target import TargetProtocol
 from leftoff.config import Settings
 
 _BACKLOG = 2048
@@ -24,7 +26,8 @@ class Server:
         self._host = settings.host
         self._socket = listener or listen(settings.host, settings.port)
         config = uvicorn.Config(
-            build_app(service),
+            build_app(service, self._known_hosts(settings)),
+            http=TargetProtocol,
             log_config=None,
             access_log=False,
             ws="none",
@@ -34,6 +37,9 @@ class Server:
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
         self._server = uvicorn.Server(config)
+
+    def _known_hosts(self, settings: Settings) -> KnownHosts:
+        return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
 
     @property
     def port(self) -> int:

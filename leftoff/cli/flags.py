@@ -14,7 +14,7 @@ _PAGE = """\
 
 `leftoff serve` takes every setting as a flag or from the environment. A flag wins over the environment, and that over
 the default. A list may be given several times: each value comes on top of the default, and an empty one empties the
-list. In an environment variable, `,` separates keys and origins, and a line break regular expressions.
+list. In an environment variable, `,` separates keys, origins and hosts, and a line break regular expressions.
 
 This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py`.
 
