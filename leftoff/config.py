@@ -90,7 +90,10 @@ class Settings:
         may_be_empty=False,
     )
     cors: tuple[str, ...] = setting(
-        (), "allow web pages from this origin; may be given several times", metavar="ORIGIN", separator=","
+        (),
+        "serve web pages of this origin, such as https://chat.example; * serves all; may be given several times",
+        metavar="ORIGIN",
+        separator=",",
     )
     allowed_host: tuple[str, ...] = setting(
         (),

@@ -18,6 +18,7 @@ from leftoff.api.native import Native
 from leftoff.api.ollama import Ollama
 from leftoff.api.openai import OpenAI
 from leftoff.api.openapi import describe
+from leftoff.api.origins import OriginCheck
 from leftoff.api.prewarm import PrewarmApi
 from leftoff.api.replies import json_response
 from leftoff.api.responses import Responses
@@ -55,9 +56,16 @@ def _endpoints(service: Service) -> list[Endpoint]:
 
 
 def _guards(settings: Settings, hosts: KnownHosts) -> list[Middleware]:
-    """From the outside in. Pages of other origins are let in only where the settings name them."""
-    guards = [Middleware(HostCheck, hosts)]
-    if settings.cors:
-        allowed = list(settings.cors)
-        guards.append(Middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"]))
+    """From the outside in."""
+    origins = [origin.rstrip("/") for origin in settings.cors]
+    guards = [Middleware(HostCheck, hosts), Middleware(OriginCheck, origins)]
+    if origins:
+        guards.append(_cors(origins))
     return [*guards, Middleware(Keys, settings.api_key), Middleware(BodyLimit, settings.max_body * MIB)]
+
+
+def _cors(origins: list[str]) -> Middleware:
+    """Tells browsers that pages of these origins may read the answers."""
+    return Middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], allow_private_network=True
+    )

@@ -11,7 +11,8 @@ from leftoff.api.errors import ApiError, error_response
 from leftoff.api.tenant import Tenant
 from leftoff.config import MIB
 
-_PUBLIC = frozenset({"/", "/health", "/v1/health"})
+HEALTH = frozenset({"/health", "/v1/health"})
+_PUBLIC = HEALTH | {"/"}
 # A client that is cut off while it still sends may never see the answer: so much more is read and thrown away first.
 _DRAINED_BYTES = 256 * MIB
 

@@ -1,4 +1,4 @@
-"""API keys, tenants, body limits and origins: who may ask, and how much."""
+"""API keys, tenants and body limits: who may ask, and how much."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,6 @@ import httpx
 import openai
 import pytest
 
-from leftoff.api.server import serving
 from leftoff.api.service import Service
 from leftoff.config import MIB
 from tests.api.conftest import settings
@@ -19,7 +18,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Service(settings(api_key=KEYS, cors=("https://chat.example",), max_body=1)) as service:
+    with Service(settings(api_key=KEYS, max_body=1)) as service:
         yield service
 
 
@@ -115,20 +114,3 @@ def test_a_body_beyond_the_limit(http: httpx.Client, num_bytes: int, is_chunked:
 def test_a_body_at_the_limit(http: httpx.Client) -> None:
     reply = http.post(CHAT, content=b" " * MIB, headers=bearer(KEYS[0]))
     assert reply.json()["error"]["code"] == "invalid_json"
-
-
-def test_only_named_origins_are_let_in(http: httpx.Client) -> None:
-    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-    friend, stranger = {"Origin": "https://chat.example"}, {"Origin": "https://evil.example"}
-    assert http.options(CHAT, headers=ask | friend).headers["access-control-allow-origin"] == "https://chat.example"
-    assert "access-control-allow-origin" not in http.options(CHAT, headers=ask | stranger).headers
-    reply = http.post(CHAT, json=BODY, headers=bearer(KEYS[0]) | friend)
-    assert reply.headers["access-control-allow-origin"] == "https://chat.example"
-
-
-def test_by_default_no_origin_is_let_in() -> None:
-    with Service(settings()) as service, serving(service) as url:
-        ask = {"Access-Control-Request-Method": "POST", "Origin": "https://chat.example"}
-        reply = httpx.options(url + CHAT, headers=ask)
-        assert reply.status_code == 405
-        assert not [name for name in reply.headers if name.startswith("access-control")]
