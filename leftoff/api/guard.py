@@ -31,13 +31,13 @@ class Keys:
             if scope["path"] not in _PUBLIC and key is None:
                 await error_response(_refusal(keys), scope["path"])(scope, receive, send)
                 return
-            scope.setdefault("state", {})["tenant"] = Tenant.of(key or "", sees_all=not self._known)
+            scope.setdefault("state", {})["tenant"] = Tenant.of(key or "")
         await self._app(scope, receive, send)
 
     def _known_of(self, keys: Sequence[str]) -> str | None:
-        """The one that is known. Where no key is asked for, any will do, and so will none."""
+        """The one that is known. Where the settings name none, clients send what they like, and all are one tenant."""
         if not self._known:
-            return keys[0] if keys else ""
+            return ""
         known = [key for key in keys if self._is_known(key)]
         return known[0] if known else None
 

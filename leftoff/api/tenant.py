@@ -10,23 +10,20 @@ _DIGITS = 24
 
 @dataclass(frozen=True)
 class Tenant:
-    """The holder of an API key. Of the key, only a hash is kept."""
+    """The holder of an API key, of which only a hash is kept; or everybody, where the settings name no key."""
 
     name: str
-    sees_all: bool
 
     @classmethod
-    def of(cls, key: str, *, sees_all: bool) -> "Tenant":
-        """Without keys in the settings everybody may look at everything; the states stay apart all the same."""
-        return cls(_hash(key), sees_all)
+    def of(cls, key: str) -> "Tenant":
+        return cls(_hash(key))
 
     def namespace(self, salt: str | None) -> str:
-        """The tree of this tenant under a salt. Nobody and nothing is the empty namespace."""
+        """The tree of this tenant under a salt. Everybody without a salt is the empty namespace."""
         return f"{self.name}/{_hash(salt)}" if self.name or salt else ""
 
     def sees(self, namespace: str) -> bool:
-        """May read text that was cached there."""
-        return self.sees_all or namespace.partition("/")[0] == self.name
+        return namespace.partition("/")[0] == self.name
 
 
 def tenant_of(request: Request) -> Tenant:

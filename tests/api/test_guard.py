@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from leftoff.api.server import serving
 from leftoff.api.service import Service
 from leftoff.config import MIB
 from tests.api.conftest import settings
@@ -94,6 +95,17 @@ def test_a_tenant_reads_no_words_of_another(http: httpx.Client) -> None:
     assert len(http.get("/cache/requests", headers=bearer(KEYS[0])).json()["requests"]) == 1
     report = http.get("/cache/requests", headers=bearer(KEYS[1])).json()["requests"][0]
     assert report["reasons"].keys() <= {"new", "other tenant"}
+
+
+def test_without_keys_all_clients_are_one_tenant() -> None:
+    """Tools send whatever their authors came up with: none, DUMMY_KEY, sk-1234."""
+    with Service(settings()) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+        first = http.post(CHAT, json=BODY, headers=bearer("none"))
+        assert cached(first) == 0
+        for headers in ({}, bearer("DUMMY_KEY"), {"x-api-key": "sk-1234"}, bearer("none")):
+            assert cached(http.post(CHAT, json=BODY, headers=headers)) > 0
+            assert len(http.get("/cache", headers=headers).json()["trees"]) == 1
+        assert cached(http.post(CHAT, json=BODY | {"cache_salt": "a"})) == 0, "salts are kept apart all the same"
 
 
 def chunked(num_bytes: int) -> Iterator[bytes]:

@@ -12,7 +12,9 @@ from leftoff.api.responses_chat import Items, wrapped
 from leftoff.api.responses_store import ResponseStore
 from leftoff.api.responses_types import Effort, InputItem, Text
 from leftoff.api.responses_types import Response as WireResponse
-from tests.api.conftest import CONTEXT_TOKENS
+from leftoff.api.server import serving
+from leftoff.api.service import Service
+from tests.api.conftest import CONTEXT_TOKENS, settings
 
 STORY = "tell me the best story " * 20
 
@@ -120,13 +122,17 @@ def test_responses_are_kept_until_they_are_deleted(client: openai.OpenAI) -> Non
             ask(client, previous_response_id=gone)
 
 
-def test_nobody_goes_on_from_the_response_of_another(client: openai.OpenAI, url: str) -> None:
-    first = ask(client)
+def test_nobody_goes_on_from_the_response_of_another() -> None:
     with (
-        openai.OpenAI(base_url=f"{url}/v1", api_key="other", max_retries=0) as other,
-        pytest.raises(openai.NotFoundError),
+        Service(settings(api_key=("one", "two"))) as service,
+        serving(service) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="one", max_retries=0) as one,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="two", max_retries=0) as two,
     ):
-        ask(other, previous_response_id=first.id)
+        first = ask(one)
+        ask(one, previous_response_id=first.id)
+        with pytest.raises(openai.NotFoundError):
+            ask(two, previous_response_id=first.id)
 
 
 def test_tools_that_are_no_functions_are_skipped(client: openai.OpenAI, http: httpx.Client) -> None:
