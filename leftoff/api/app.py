@@ -23,7 +23,7 @@ from leftoff.api.prewarm import PrewarmApi
 from leftoff.api.replies import json_response
 from leftoff.api.responses import Responses
 from leftoff.api.service import Service
-from leftoff.config import MIB, Settings
+from leftoff.config import MIB
 
 _PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
 
@@ -32,7 +32,7 @@ def build_app(service: Service, hosts: KnownHosts) -> Starlette:
     endpoints = _endpoints(service)
     return Starlette(
         routes=[endpoint.route() for endpoint in endpoints],
-        middleware=_guards(service.settings, hosts),
+        middleware=_guards(service, hosts),
         exception_handlers={HTTPException: on_error},  # no such route, or not by this method
     )
 
@@ -55,13 +55,15 @@ def _endpoints(service: Service) -> list[Endpoint]:
     return endpoints
 
 
-def _guards(settings: Settings, hosts: KnownHosts) -> list[Middleware]:
+def _guards(service: Service, hosts: KnownHosts) -> list[Middleware]:
     """From the outside in."""
+    settings = service.settings
     origins = [origin.rstrip("/") for origin in settings.cors]
     guards = [Middleware(HostCheck, hosts), Middleware(OriginCheck, origins)]
     if origins:
         guards.append(_cors(origins))
-    return [*guards, Middleware(Keys, settings.api_key), Middleware(BodyLimit, settings.max_body * MIB)]
+    keys = Middleware(Keys, settings.api_key, service.secret)
+    return [*guards, keys, Middleware(BodyLimit, settings.max_body * MIB)]
 
 
 def _cors(origins: list[str]) -> Middleware:

@@ -9,6 +9,7 @@ from leftoff.cache.tiers import Disk
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import FolderError
 from leftoff.disk.models import make_room_among_models
+from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.shelf import FileShelf
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.fingerprint import cache_folder
@@ -39,10 +40,23 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
     return Scheduler(engine, cache, limits)
 
 
+def namespace_secret(settings: Settings, cache: Cache) -> bytes:
+    """Of the cache folder, so that tenants find what is theirs after a restart; without a disk, of this process."""
+    if cache.disk is None:
+        return new_secret()
+    root = _cache_root(settings)
+    try:
+        return folder_secret(root)
+    except OSError as error:
+        reason = error.strerror or error
+        logger.warning("no secret in %s (%s): what is kept there for API keys will not be found again", root, reason)
+        return new_secret()
+
+
 def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
     if not settings.disk:
         return None
-    root = Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
+    root = _cache_root(settings)
     try:
         shelf = FileShelf.open(root, engine.memory.fingerprint, engine.context.arena, label=engine.model.path.stem)
     except FolderError as error:
@@ -52,6 +66,10 @@ def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
     # What other models have left is kept as long as this one has half of the budget for itself.
     others_bytes = make_room_among_models(root, shelf.path, budget_bytes // 2)
     return Disk(shelf, max(0, budget_bytes - others_bytes))
+
+
+def _cache_root(settings: Settings) -> Path:
+    return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
 
 
 def _context_settings(model: Model, settings: Settings) -> ContextSettings:

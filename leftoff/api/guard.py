@@ -20,8 +20,9 @@ _DRAINED_BYTES = 256 * MIB
 class Keys:
     """Lets requests with a known key pass, and tells the routes who asks."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], secret: bytes) -> None:
         self._app = app
+        self._secret = secret
         self._known = [_digest(key) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,7 +32,7 @@ class Keys:
             if scope["path"] not in _PUBLIC and key is None:
                 await error_response(_refusal(keys), scope["path"])(scope, receive, send)
                 return
-            scope.setdefault("state", {})["tenant"] = Tenant.of(key or "")
+            scope.setdefault("state", {})["tenant"] = Tenant.of(key or "", self._secret)
         await self._app(scope, receive, send)
 
     def _known_of(self, keys: Sequence[str]) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from leftoff.api.afterwards import Afterwards
-from leftoff.api.assembly import make_scheduler
+from leftoff.api.assembly import make_scheduler, namespace_secret
 from leftoff.api.counts import Counts
 from leftoff.api.errors import PromptTooLongError, stopping
 from leftoff.api.journal import Journal
@@ -50,6 +50,7 @@ class Service:
         self.worker = Worker(partial(make_scheduler, model, settings))
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
+        self.secret = namespace_secret(settings, self.cache)
         self.prompts = PromptMaker(model, _template(settings))
         remembered = RememberedReplies() if settings.remember_replies else None
         self._chat = Chat(

@@ -1,6 +1,6 @@
 """Who asks: requests under different API keys, or with different salts, never share anything."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from blake3 import blake3
 from starlette.requests import Request
@@ -10,17 +10,23 @@ _DIGITS = 24
 
 @dataclass(frozen=True)
 class Tenant:
-    """The holder of an API key, of which only a hash is kept; or everybody, where the settings name no key."""
+    """The holder of an API key, of which only a hash is kept; or everybody, where the settings name no key.
+
+    The hash is keyed with a secret that is not told: names are seen on the wire and on disk, and keys may be weak.
+    """
 
     name: str
+    secret: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, key: str) -> "Tenant":
-        return cls(_hash(key))
+    def of(cls, key: str, secret: bytes) -> "Tenant":
+        return cls(_hash(secret, "key", key) if key else "", secret)
 
     def namespace(self, salt: str | None) -> str:
-        """The tree of this tenant under a salt. Everybody without a salt is the empty namespace."""
-        return f"{self.name}/{_hash(salt)}" if self.name or salt else ""
+        """The tree of this tenant under a salt. Everybody without a salt is the empty namespace, in every folder."""
+        if not salt:
+            return f"{self.name}/" if self.name else ""
+        return f"{self.name}/{_hash(self.secret, 'salt', self.name, salt)}"
 
     def sees(self, namespace: str) -> bool:
         return namespace.partition("/")[0] == self.name
@@ -37,5 +43,6 @@ def namespace_of(request: Request, salt: str | None) -> str:
     return tenant_of(request).namespace(salt or request.headers.get("x-cache-salt"))
 
 
-def _hash(text: str | None) -> str:
-    return blake3(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS] if text else ""
+def _hash(secret: bytes, *parts: str) -> str:
+    """The first parts say what is hashed: by salts of their own, clients must not find out the names of keys."""
+    return blake3("\0".join(parts).encode("utf-8", "surrogatepass"), key=secret).hexdigest()[:_DIGITS]

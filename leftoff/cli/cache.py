@@ -21,6 +21,7 @@ from leftoff.disk.catalog import Catalog
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
 from leftoff.disk.models import ModelUsage, models, remove_model
 from leftoff.disk.prune import prune
+from leftoff.disk.secret import FILE as SECRET
 from leftoff.disk.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.model import Model
@@ -187,7 +188,11 @@ def _export(request: _Request) -> int:
         soft_wrap=True,
     )
     if manifest.namespace:
-        request.console.print("it was computed under an API key or a salt: only requests with the same can use it")
+        request.console.print(
+            "it was computed under an API key or a salt: only requests with the same can use it, and only in a cache "
+            f"folder with the same {SECRET}: copy {request.root / SECRET} there before its first server starts",
+            soft_wrap=True,
+        )
     return 0
 
 
@@ -205,6 +210,12 @@ def _import(request: _Request) -> int:
     request.console.print(f"took in {manifest.num_tokens} tokens of {manifest.label or 'a model'}")
     if manifest.fingerprint not in known:
         request.console.print("no server with that model, library and KV type has used this folder yet: others cannot")
+    if manifest.namespace:
+        request.console.print(
+            f"it was computed under an API key or a salt: requests find it only if {request.root / SECRET} is a copy "
+            "of the one in the folder it was exported from",
+            soft_wrap=True,
+        )
     return 0
 
 

@@ -1,0 +1,70 @@
+"""The secret of a cache folder, `<cache dir>/secret`. Names of tenants are hashes keyed with it.
+
+Without the secret nobody can guess an API key and see from the names whether the guess is right. With another secret,
+what was kept for API keys and salts is not found again.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from leftoff.disk.files import FILE_MODE, make_folder
+
+FILE = "secret"
+SECRET_BYTES = 32
+
+
+def folder_secret(root: Path) -> bytes:
+    """The one that is there, or a new one: the same for all who ask at once. `OSError` if it can be neither."""
+    path = root / FILE
+    secret = _read(path)
+    if secret is None:
+        make_folder(root)
+        _create(path)
+        secret = _read(path)
+    if secret is None:
+        raise FileNotFoundError(f"{path} was removed")
+    return secret
+
+
+def new_secret() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def _read(path: Path) -> bytes | None:
+    """None if there is none, or one that is damaged and therefore of no use: that is removed."""
+    try:
+        with path.open("rb") as file:
+            secret = file.read(SECRET_BYTES + 1)
+            if os.fstat(file.fileno()).st_mode & 0o777 != FILE_MODE:  # a copy may have lost it
+                with suppress(OSError):
+                    os.fchmod(file.fileno(), FILE_MODE)
+    except FileNotFoundError:
+        return None
+    if len(secret) == SECRET_BYTES:
+        return secret
+    path.unlink(missing_ok=True)
+    return None
+
+
+def _create(path: Path) -> None:
+    """Whole or not at all. Of several processes that do so at once the first one wins."""
+    unfinished = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
+            file.write(new_secret())
+            file.flush()
+            os.fsync(file.fileno())
+        _publish(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _publish(unfinished: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(unfinished)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links
+        unfinished.replace(path)
