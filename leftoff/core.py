@@ -9,6 +9,11 @@ Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 
 
+def owner_of(namespace: str) -> str:
+    """Namespaces are `owner/salt`. Those of one owner share nothing, but may be told of each other."""
+    return namespace.partition("/")[0]
+
+
 @dataclass(frozen=True)
 class Message:
     """Where one message of a chat lies in the prompt: tokens [start, end)."""

@@ -8,7 +8,7 @@ from leftoff.chat.chat import Chat
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.remembered import RememberedReplies, Written
 from leftoff.chat.template import MessageDict, TemplateError
-from leftoff.core import Logits
+from leftoff.core import Logits, owner_of
 from leftoff.engine.errors import EngineError
 from leftoff.scheduler.request import Finish, Request, Timings
 
@@ -58,15 +58,16 @@ class Afterwards:
             return  # the client will hear of it, if it goes on like this
         if prompt.length < self._service.context_tokens:
             self._service.scheduler.read_ahead(
-                Request(prompt, _Reader(self._service), max_tokens=0, namespace=namespace)
+                Request(prompt, _Reader(self._service, namespace), max_tokens=0, namespace=namespace)
             )
 
 
 class _Reader:
     """A sink for what nobody waits for."""
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: "Service", namespace: str) -> None:
         self._service = service
+        self._tenant = owner_of(namespace)
         self._report: ReuseReport | None = None
         self._num_read = 0
 
@@ -84,7 +85,7 @@ class _Reader:
         if self._report is None:
             return  # it was known already
         num_tokens = self._num_read - self._report.reused
-        self._service.counts.read_ahead_tokens += num_tokens
+        self._service.counts[self._tenant].read_ahead_tokens += num_tokens
         logger.info("read ahead %d tokens of %d while idle", num_tokens, self._report.prompt_tokens)
 
 

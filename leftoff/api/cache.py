@@ -1,22 +1,22 @@
 """A look into the cache: the tree, the last reuse reports, and a way to empty it."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.errors import bad_field
+from leftoff.api.levels import TierLevels, held_by, pages_of, tier_levels
 from leftoff.api.replies import json_response
 from leftoff.api.service import Service
 from leftoff.api.tenant import Tenant, tenant_of
-from leftoff.cache.entry import Entry, StoredPage
-from leftoff.cache.store import Store
+from leftoff.cache.entry import Entry
+from leftoff.cache.live import Live
 from leftoff.cache.trie import Node, Trie
 from leftoff.core import Tokens
 
@@ -45,7 +45,7 @@ class NodeView(Struct):
     age_s: float
     page_bytes: int
     entries: list[EntryView]
-    text: str | None  # how it begins; null if it is somebody else's
+    text: str  # how it begins
 
 
 class TreeView(Struct):
@@ -58,13 +58,15 @@ class TreeView(Struct):
 
 
 class SlotView(Struct):
+    """Of what another tenant has in it, only whether it is busy."""
+
     id: int
-    tokens: int
     is_busy: bool
     is_slot: bool
-    is_saved: bool
-    age_s: float
-    namespace: str
+    tokens: int | UnsetType = UNSET
+    is_saved: bool | UnsetType = UNSET
+    age_s: float | UnsetType = UNSET
+    namespace: str | UnsetType = UNSET
 
 
 class TierView(Struct):
@@ -72,16 +74,16 @@ class TierView(Struct):
     used_bytes: int
     budget_bytes: int
     entries: int
-    evictions: int
+    evictions: int | UnsetType
 
 
 class CacheView(Struct):
-    """`trees` are those in RAM; the disk has its own."""
+    """What the asker has. `trees` are those in RAM; the disk has its own."""
 
     tiers: list[TierView]
     memory: str
     context_tokens: int
-    free_tokens: int
+    free_tokens: int | UnsetType
     slots: list[SlotView]
     trees: list[TreeView]
 
@@ -106,7 +108,7 @@ class _Beginning:
 
 
 class CacheApi:
-    """The handlers. What they show of other tenants has no words in it."""
+    """The handlers. They show a tenant what is its own."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -147,31 +149,24 @@ class CacheApi:
 
     def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> CacheView:
         cache = self._service.cache
+        own = [(name, tree) for name, tree in cache.ram.trees.items() if tenant.sees(name)]
         return CacheView(
-            tiers=[_tier(tier.store) for tier in cache.tiers],
+            tiers=[_tier(tier_levels(tier, tenant)) for tier in cache.tiers],
             memory=cache.memory.kind.value,
             context_tokens=cache.memory.num_cells,
-            free_tokens=cache.memory.free_cells,
-            slots=[self._slot(seq) for seq in range(cache.memory.num_sequences)],
-            trees=[self._tree(name, tree, tenant, limit, beginnings) for name, tree in cache.ram.trees.items()],
+            free_tokens=cache.memory.free_cells if tenant.is_alone else UNSET,
+            slots=[_slot(live, tenant) for live in cache.lives],
+            trees=[self._tree(name, tree, limit, beginnings) for name, tree in own],
         )
 
-    def _slot(self, seq: int) -> SlotView:
-        live = self._service.cache.lives[seq]
-        age = _age(live.last_used) if live.last_used else 0.0
-        return SlotView(seq, live.length, live.is_busy, live.is_slot, live.is_saved, age, live.namespace)
-
-    def _tree(self, name: str, tree: Trie, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> TreeView:
+    def _tree(self, name: str, tree: Trie, limit: int, beginnings: list[_Beginning]) -> TreeView:
         nodes = [node for node in tree.nodes() if node.is_live]
         ids = {id(node): index for index, node in enumerate(nodes)}
-        views = []
-        for node in nodes[:limit]:
-            views.append(self._node(node, ids))
-            if tenant.sees(name):
-                beginnings.append(_Beginning(views[-1], np.array(node.tokens[:_PREVIEW_TOKENS])))
-        entries = [entry for node in nodes for entry in node.entries]
-        num_bytes = sum(entry.nbytes for entry in entries) + sum(page.nbytes for page in _pages(nodes))
-        return TreeView(name, tree.num_tokens, num_bytes, len(entries), len(nodes), views)
+        views = [self._node(node, ids) for node in nodes[:limit]]
+        for node, view in zip(nodes, views, strict=False):
+            beginnings.append(_Beginning(view, np.array(node.tokens[:_PREVIEW_TOKENS])))
+        held = held_by(nodes)
+        return TreeView(name, tree.num_tokens, held.num_bytes, held.num_entries, len(nodes), views)
 
     def _node(self, node: Node, ids: dict[int, int]) -> NodeView:
         return NodeView(
@@ -180,9 +175,9 @@ class CacheApi:
             start=node.start,
             end=node.end,
             age_s=_age(node.last_used),
-            page_bytes=sum(page.nbytes for page in _pages([node])),
+            page_bytes=sum(page.nbytes for page in pages_of([node])),
             entries=[self._entry(entry) for entry in node.entries],
-            text=None,
+            text="",
         )
 
     def _entry(self, entry: Entry) -> EntryView:
@@ -199,13 +194,17 @@ class CacheApi:
         return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
 
 
-def _pages(nodes: list[Node]) -> Iterator[StoredPage]:
-    """Each once: nodes may share a page."""
-    yield from {stretch.stored for node in nodes for stretch in node.stretches}
+def _slot(live: Live, tenant: Tenant) -> SlotView:
+    view = SlotView(live.seq, live.is_busy, live.is_slot)
+    if tenant.is_alone or tenant.sees(live.namespace):
+        view.tokens, view.is_saved, view.namespace = live.length, live.is_saved, live.namespace
+        view.age_s = _age(live.last_used) if live.last_used else 0.0
+    return view
 
 
-def _tier(store: Store) -> TierView:
-    return TierView(store.name, store.used_bytes, store.budget_bytes, store.num_entries, store.num_evictions)
+def _tier(levels: TierLevels) -> TierView:
+    evictions = UNSET if levels.num_evictions is None else levels.num_evictions
+    return TierView(levels.name, levels.used_bytes, levels.budget_bytes, levels.num_entries, evictions)
 
 
 def _age(moment: float) -> float:

@@ -1,4 +1,4 @@
-"""What the server has done since it started, as plain numbers for the metrics."""
+"""What the server has done for one tenant since it started, as plain numbers for the metrics."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -23,7 +23,7 @@ class Keys:
     def __init__(self, app: ASGIApp, keys: Sequence[str], secret: bytes) -> None:
         self._app = app
         self._secret = secret
-        self._known = [_digest(key) for key in keys]
+        self._known = {_digest(key) for key in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -32,8 +32,11 @@ class Keys:
             if scope["path"] not in _PUBLIC and key is None:
                 await error_response(_refusal(keys), scope["path"])(scope, receive, send)
                 return
-            scope.setdefault("state", {})["tenant"] = Tenant.of(key or "", self._secret)
+            scope.setdefault("state", {})["tenant"] = self._tenant(key or "")
         await self._app(scope, receive, send)
+
+    def _tenant(self, key: str) -> Tenant:
+        return Tenant.of(key, self._secret, is_alone=len(self._known) <= 1)
 
     def _known_of(self, keys: Sequence[str]) -> str | None:
         """The one that is known. Where the settings name none, clients send what they like, and all are one tenant."""

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: llama-server's metrics by its names, and our own."""
+"""What Prometheus scrapes: llama-server's metrics by its names, and our own, of the tenant whose key it sends."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,28 +12,20 @@ from starlette.responses import Response
 
 from leftoff.api.counts import FIRST_TOKEN_SECONDS, Counts
 from leftoff.api.endpoint import Endpoint
+from leftoff.api.levels import TierLevels, tier_levels
 from leftoff.api.service import Service
-from leftoff.cache.store import Store
-
-
-@dataclass(frozen=True)
-class TierLevels:
-    name: str
-    used_bytes: int
-    budget_bytes: int
-    num_entries: int
-    num_evictions: int
+from leftoff.api.tenant import Tenant, tenant_of
 
 
 @dataclass(frozen=True)
 class Levels:
-    """How things stand at this moment."""
+    """How things stand at this moment, for one tenant."""
 
     num_running: int
     num_waiting: int
     tiers: tuple[TierLevels, ...]
     context_tokens: int
-    free_tokens: int
+    free_tokens: int | None  # None where other tenants fill the context, too
 
 
 class MetricsApi:
@@ -45,19 +37,22 @@ class MetricsApi:
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/metrics", "For Prometheus", self.metrics)]
 
-    async def metrics(self, _: Request) -> Response:
-        registry = CollectorRegistry()
-        registry.register(_Scrape(self._service.counts, await self._service.between_steps(self._levels)))
+    async def metrics(self, request: Request) -> Response:
+        tenant, registry = tenant_of(request), CollectorRegistry()
+        registry.register(await self._service.between_steps(lambda: self._scrape(tenant)))
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    def _levels(self) -> Levels:
+    def _scrape(self, tenant: Tenant) -> "_Scrape":
+        return _Scrape(self._service.counts[tenant.name], self._levels(tenant))
+
+    def _levels(self, tenant: Tenant) -> Levels:
         service, memory = self._service, self._service.cache.memory
         return Levels(
-            num_running=len(service.scheduler.runs),
-            num_waiting=service.scheduler.num_waiting,
-            tiers=tuple(_tier(tier.store) for tier in service.cache.tiers),
+            num_running=sum(tenant.sees(run.request.namespace) for run in service.scheduler.runs),
+            num_waiting=sum(tenant.sees(request.namespace) for request in service.scheduler.waiting),
+            tiers=tuple(tier_levels(tier, tenant) for tier in service.cache.tiers),
             context_tokens=memory.num_cells,
-            free_tokens=memory.free_cells,
+            free_tokens=memory.free_cells if tenant.is_alone else None,
         )
 
 
@@ -107,10 +102,11 @@ class _Scrape(Collector):
         budgets = {tier.name: tier.budget_bytes for tier in tiers}
         yield _of_tiers("leftoff_cache_budget_bytes", "Bytes that may be kept", budgets)
         yield _of_tiers("leftoff_cache_entries", "Resume points kept", {tier.name: tier.num_entries for tier in tiers})
-        evictions = {tier.name: tier.num_evictions for tier in tiers}
+        evictions = {tier.name: tier.num_evictions for tier in tiers if tier.num_evictions is not None}
         yield _labelled("leftoff_cache_evictions", "Resume points given up for the budget", "tier", evictions)
         yield _gauge("leftoff_context_tokens", "Tokens that fit in the engine", levels.context_tokens)
-        yield _gauge("leftoff_context_free_tokens", "Tokens that still fit", levels.free_tokens)
+        if levels.free_tokens is not None:
+            yield _gauge("leftoff_context_free_tokens", "Tokens that still fit", levels.free_tokens)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -134,7 +130,3 @@ def _of_tiers(name: str, text: str, values: Mapping[str, float]) -> Metric:
 def _gauge(name: str, text: str, value: float, per: float | None = None) -> Metric:
     shown = value if per is None else value / per if per > 0 else 0.0
     return GaugeMetricFamily(name, text, value=shown)
-
-
-def _tier(store: Store) -> TierLevels:
-    return TierLevels(store.name, store.used_bytes, store.budget_bytes, store.num_entries, store.num_evictions)

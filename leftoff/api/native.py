@@ -29,6 +29,7 @@ from leftoff.api.raw_prompts import RawPrompts, token_ids
 from leftoff.api.replies import answer, json_response
 from leftoff.api.reply import ReplyStream
 from leftoff.api.service import Service
+from leftoff.api.tenant import Tenant, tenant_of
 from leftoff.cache.live import Live
 from leftoff.scheduler.run import Run
 
@@ -121,7 +122,8 @@ class Native:
         )
 
     async def slots(self, request: Request) -> Response:
-        states = await self._service.between_steps(self._slot_states)
+        tenant = tenant_of(request)
+        states = await self._service.between_steps(lambda: self._slot_states(tenant))
         if request.query_params.get("fail_on_no_slot") and all(state.is_processing for state in states):
             raise ApiError(503, "every slot is at work", code="no_slot", kind="unavailable_error")
         return json_response(states)
@@ -131,12 +133,14 @@ class Native:
             raise stopping()
         return json_response({"status": "ok"})
 
-    def _slot_states(self) -> list[SlotState]:
-        runs = {run.turn.seq: run for run in self._service.scheduler.runs}
-        return [self._slot_state(live, runs.get(live.seq)) for live in self._service.cache.lives.slots]
+    def _slot_states(self, tenant: Tenant) -> list[SlotState]:
+        runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.request.namespace)}
+        return [self._slot_state(live, runs.get(live.seq), tenant) for live in self._service.cache.lives.slots]
 
-    def _slot_state(self, live: Live, run: Run | None) -> SlotState:
-        state = SlotState(live.seq, self._service.context_tokens, live.is_busy, live.length)
+    def _slot_state(self, live: Live, run: Run | None, tenant: Tenant) -> SlotState:
+        state = SlotState(live.seq, self._service.context_tokens, live.is_busy)
+        if tenant.is_alone or tenant.sees(live.namespace):
+            state.n_tokens = live.length
         if run is None:
             return state
         request, report, stream = run.request, run.turn.report, run.request.sink

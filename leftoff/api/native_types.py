@@ -129,13 +129,13 @@ class NextToken(Struct):
 
 
 class SlotState(Struct):
-    """One slot. What it was asked for is there while it is at work."""
+    """One slot. What it was asked for is there while it is at work for the tenant who looks."""
 
     id: int
     n_ctx: int
     is_processing: bool
-    n_tokens: int  # that its sequence holds
     speculative: bool = False
+    n_tokens: int | UnsetType = UNSET  # that its sequence holds
     id_task: str | UnsetType = UNSET
     n_prompt_tokens: int | UnsetType = UNSET
     n_prompt_tokens_processed: int | UnsetType = UNSET

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,7 +29,7 @@ from leftoff.chat.prompts import MessageDict, PromptMaker
 from leftoff.chat.remembered import RememberedReplies
 from leftoff.chat.volatile import Rules
 from leftoff.config import Settings
-from leftoff.core import Prompt
+from leftoff.core import Prompt, owner_of
 from leftoff.engine.model import Model, Progress
 from leftoff.grammar.grammars import Grammars
 from leftoff.scheduler.request import Finish, Request, Timings
@@ -64,7 +65,7 @@ class Service:
         self.default_sampling = recommended(model.metadata)
         self.grammars = Grammars(model.vocabulary)
         self.journal = Journal(model.vocabulary, settings.reports)
-        self.counts = Counts()
+        self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
         self.started_at = time.time()
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
         # One thread: what remembers the tokens of texts is not made for two.
@@ -163,7 +164,7 @@ class Service:
     def record(self, stream_id: str, order: Order, report: ReuseReport, finish: Finish, timings: Timings) -> None:
         """One plain line per request in the log, and a record in the journal. Called on the engine's thread."""
         record = self.journal.add(stream_id, order, report, finish, timings)
-        self.counts.add(record)
+        self.counts[owner_of(order.namespace)].add(record)
         logger.info(
             "%s · %d generated · first token after %.0f ms%s",
             record.line,

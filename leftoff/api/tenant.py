@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from blake3 import blake3
 from starlette.requests import Request
 
+from leftoff.core import owner_of
+
 _DIGITS = 24
 
 
@@ -17,10 +19,11 @@ class Tenant:
 
     name: str
     secret: bytes = field(repr=False)
+    is_alone: bool = True  # no other can ask: what concerns the whole server is this tenant's business
 
     @classmethod
-    def of(cls, key: str, secret: bytes) -> "Tenant":
-        return cls(_hash(secret, "key", key) if key else "", secret)
+    def of(cls, key: str, secret: bytes, *, is_alone: bool = True) -> "Tenant":
+        return cls(_hash(secret, "key", key) if key else "", secret, is_alone)
 
     def namespace(self, salt: str | None) -> str:
         """The tree of this tenant under a salt. Everybody without a salt is the empty namespace, in every folder."""
@@ -29,7 +32,7 @@ class Tenant:
         return f"{self.name}/{_hash(self.secret, 'salt', self.name, salt)}"
 
     def sees(self, namespace: str) -> bool:
-        return namespace.partition("/")[0] == self.name
+        return owner_of(namespace) == self.name
 
 
 def tenant_of(request: Request) -> Tenant:

@@ -24,7 +24,7 @@ from leftoff.cache.store import Clock
 from leftoff.cache.tier import Tier
 from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Disk, Tiers
 from leftoff.cache.turn import Turn
-from leftoff.core import Logits, Prompt, Tokens
+from leftoff.core import Logits, Prompt, Tokens, owner_of
 from leftoff.engine.base import Memory
 from leftoff.engine.errors import BlobError, NoRoomError
 
@@ -233,7 +233,9 @@ class Cache:
         for live, common in shared.items():
             if common > known:
                 known, before, differs = common, live.tokens[common:], live.length > common
-        others = (tree.match(prompt.tokens).length for name, tree in self.ram.trees.items() if name != namespace)
+        # of the same owner: to whom else a text is known would tell one tenant what another has sent
+        salts = [name for name in self.ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
+        others = (self.ram.match(name, prompt.tokens).length for name in salts)
         lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
         edited = differs and known > (prompt.header_end or 0)
         return Knowledge(known, max(others, default=0), lost, edited, before if differs else np.empty(0, np.int32))

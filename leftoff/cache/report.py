@@ -17,7 +17,7 @@ class Reason(Enum):
     EDITED = "edited"  # something else stood here before
     EVICTED = "evicted"  # known once, given up for a budget
     NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
-    OTHER_TENANT = "other tenant"  # known to somebody else only
+    OTHER_SALT = "other salt"  # known to the same tenant under another salt only
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def explain(tokens: Tokens, resume: int, source: str, knowledge: Knowledge) -> R
     first_seen = Reason.EDITED if knowledge.goes_on_differently else Reason.NEW
     parts = (
         Reread(again, resume, known),
-        Reread(Reason.OTHER_TENANT, known, elsewhere),
+        Reread(Reason.OTHER_SALT, known, elsewhere),
         Reread(first_seen, elsewhere, length),
     )
     return ReuseReport(

@@ -101,6 +101,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def waiting(self) -> tuple[Request, ...]:
+        with self._changed:
+            return tuple(self._waiting)
+
     # --- on the engine's thread
 
     def step(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from blake3 import blake3
+from prometheus_client.parser import text_string_to_metric_families
 
 from leftoff.api.server import serving
 from leftoff.api.service import Service
@@ -33,6 +34,115 @@ def chat(http: httpx.Client, key: str, content: str = "the old bridge " * 40, **
     assert reply.status_code == 200, reply.text
     number: int = reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     return number
+
+
+def get(http: httpx.Client, path: str, key: str) -> Any:  # noqa: ANN401
+    reply = http.get(path, headers=bearer(key))
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def samples(http: httpx.Client, key: str) -> dict[str, float]:
+    """Of the metrics, by name and labels."""
+    families = text_string_to_metric_families(http.get("/metrics", headers=bearer(key)).text)
+    return {
+        sample.name + "".join(f"[{value}]" for value in sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings(api_key=(ONE, TWO), slots=2, read_ahead=False)) as service:
+        yield service
+
+
+# --- what is shown
+
+
+@contextmanager
+def running(http: httpx.Client, key: str, **fields: Any) -> Iterator[None]:  # noqa: ANN401
+    """While a reply of this tenant is being written."""
+    body = {"prompt": "the river runs", "stream": True, "n_predict": 3000, "temperature": 0} | fields
+    with http.stream("POST", "/completion", json=body, headers=bearer(key)) as reply:
+        lines = reply.iter_lines()  # kept: a stream whose iterator goes is closed
+        next(lines)
+        yield
+
+
+def test_the_slot_of_another_shows_that_it_is_busy_and_nothing_else(http: httpx.Client, url: str) -> None:
+    with running(http, ONE, stop=["a word that nobody says"]), httpx.Client(base_url=url, timeout=60) as other:
+        own, foreign = get(other, "/slots", ONE), get(other, "/slots", TWO)
+        views = get(other, "/cache", TWO)["slots"]
+        gauges = [samples(other, key)["llamacpp:requests_processing"] for key in (ONE, TWO)]
+    (busy,) = [slot for slot in own if slot["is_processing"]]
+    assert busy["params"]["stop"] == ["a word that nobody says"]
+    assert busy["n_tokens"] > 0
+    assert foreign[busy["id"]] == {
+        "id": busy["id"],
+        "n_ctx": busy["n_ctx"],
+        "is_processing": True,
+        "speculative": False,
+    }
+    assert views[busy["id"]] == {"id": busy["id"], "is_busy": True, "is_slot": True}
+    assert gauges == [1, 0]
+
+
+def test_a_slot_at_rest_tells_another_nothing_of_what_it_holds(http: httpx.Client) -> None:
+    chat(http, ONE)
+    assert [slot for slot in get(http, "/cache", ONE)["slots"] if slot.get("tokens")]
+    for slot in get(http, "/cache", TWO)["slots"]:
+        assert slot.keys() == {"id", "is_busy", "is_slot"}
+    assert not any("n_tokens" in slot for slot in get(http, "/slots", TWO))
+
+
+def test_the_cache_shows_a_tenant_its_own_trees_and_bytes(http: httpx.Client, service: Service) -> None:
+    chat(http, ONE)
+    chat(http, ONE, cache_salt="salt")
+    chat(http, TWO, "a small boat " * 10)
+    service.worker.call(service.cache.save_idle).result()
+    one, two = get(http, "/cache", ONE), get(http, "/cache", TWO)
+    assert [len(view["trees"]) for view in (one, two)] == [2, 1]
+    assert "bridge" not in str(two)
+    assert "boat" not in str(one)
+    for view in (one, two):
+        (tier,) = view["tiers"]
+        assert tier["used_bytes"] == sum(tree["bytes"] for tree in view["trees"]) > 0
+        assert tier["entries"] == sum(tree["entries"] for tree in view["trees"]) > 0
+        assert "evictions" not in tier
+        assert "free_tokens" not in view
+    store = service.cache.ram.store
+    assert one["tiers"][0]["used_bytes"] + two["tiers"][0]["used_bytes"] == store.used_bytes
+
+
+def test_the_metrics_count_what_was_done_for_the_tenant(http: httpx.Client) -> None:
+    before = {key: samples(http, key) for key in (ONE, TWO)}
+    chat(http, ONE)
+    chat(http, ONE)
+    chat(http, TWO)
+    after = {key: samples(http, key) for key in (ONE, TWO)}
+
+    def rise(key: str, name: str) -> float:
+        return after[key][name] - before[key].get(name, 0)
+
+    assert [rise(key, "leftoff_requests_total[length]") for key in (ONE, TWO)] == [2, 1]
+    assert [rise(key, "llamacpp:tokens_predicted_total") for key in (ONE, TWO)] == [4, 2]
+    assert rise(ONE, "leftoff_reused_tokens_total") > rise(TWO, "leftoff_reused_tokens_total") == 0
+    assert [after[key]["leftoff_cache_bytes[RAM]"] > 0 for key in (ONE, TWO)] == [True, True]
+    assert not [name for name in after[ONE] if "evictions" in name or "free_tokens" in name]
+
+
+def test_nobody_is_told_that_another_has_sent_the_same(http: httpx.Client) -> None:
+    """Else a tenant could guess what others send, word by word."""
+    chat(http, ONE, "the secret map")
+    chat(http, TWO, "the secret map")
+    chat(http, ONE, "the secret map", cache_salt="salt")
+    own, first = get(http, "/cache/requests", ONE)["requests"]
+    (foreign,) = get(http, "/cache/requests", TWO)["requests"]
+    assert foreign["reasons"] == first["reasons"] == {"new": first["prompt_tokens"]}
+    assert foreign["line"] == first["line"]
+    assert own["reasons"] == {"other salt": own["prompt_tokens"]}, "what is one's own is told"
 
 
 # --- names
@@ -66,7 +176,7 @@ def test_names_on_disk_tell_nothing_of_keys_and_salts(tmp_path: Path) -> None:
         with server(root, ONE, TWO) as http:
             chat(http, ONE)
             chat(http, TWO, cache_salt="salt")
-            tree = http.get("/cache", headers=bearer(ONE)).json()["trees"][0]
+            (tree,) = get(http, "/cache", ONE)["trees"]
         names += [namespaces_on_disk(root)]
         assert tree["namespace"] in names[-1]
     assert names[0].isdisjoint(names[1]), "another folder has another secret"
@@ -91,7 +201,7 @@ def test_without_a_disk_names_last_as_long_as_the_server(tmp_path: Path) -> None
     for _ in range(2):
         with server(tmp_path, ONE, disk=0) as http:
             chat(http, ONE)
-            names.add(http.get("/cache", headers=bearer(ONE)).json()["trees"][0]["namespace"])
+            names.add(get(http, "/cache", ONE)["trees"][0]["namespace"])
     assert len(names) == 2
     assert [*tmp_path.iterdir()] == []
 

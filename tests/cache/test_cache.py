@@ -148,9 +148,10 @@ def test_a_decode_cancelled_halfway_loses_no_snapshot(kind: MemoryKind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tenants_share_nothing(kind: MemoryKind) -> None:
     table = Table(kind)
-    table.ask(run((1, 100)), "one")
-    assert table.ask(run((1, 100)), "two") == "reused 0 of 100 · 100 other tenant"
-    assert table.ask(run((1, 100)), "one").startswith("reused 100 of 100")
+    table.ask(run((1, 100)), "one/")
+    assert table.ask(run((1, 100)), "two/") == "reused 0 of 100 · 100 new", "what others have sent is not told"
+    assert table.ask(run((1, 100)), "one/salt") == "reused 0 of 100 · 100 other salt"
+    assert table.ask(run((1, 100)), "one/").startswith("reused 100 of 100")
 
 
 # --- reasons

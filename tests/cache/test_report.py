@@ -40,7 +40,7 @@ def test_evicted() -> None:
 
 
 def test_other_tenant() -> None:
-    assert reasons(report(0, 0, elsewhere=700)) == [("OTHER_TENANT", 0, 700), ("NEW", 700, 1000)]
+    assert reasons(report(0, 0, elsewhere=700)) == [("OTHER_SALT", 0, 700), ("NEW", 700, 1000)]
     assert reasons(report(300, 300, elsewhere=200)) == [("NEW", 300, 1000)]
 
 
