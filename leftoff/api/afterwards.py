@@ -1,6 +1,7 @@
 """What is done when a reply has ended: it is remembered as it was written, and what comes next is read ahead."""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from leftoff.cache.report import ReuseReport
@@ -36,14 +37,15 @@ class Afterwards:
         conversation = stream.order.conversation
         assert conversation is not None
         if self._remembered is not None and is_whole:
-            self._remembered.add(conversation.key, written)
+            self._remembered.add(conversation.key, written, stream.order.namespace)
         if self._reads_ahead:
             reply = _as_sent_back(stream, written)
             self._service.later(lambda: self._read_ahead(conversation, reply, stream.order.namespace))
 
-    def forget(self) -> None:
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """The replies of some namespaces."""
         if self._remembered is not None:
-            self._remembered.clear()
+            self._remembered.clear(is_meant)
 
     def _read_ahead(self, conversation: "Conversation", reply: MessageDict, namespace: str) -> None:
         try:

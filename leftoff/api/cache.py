@@ -143,7 +143,7 @@ class CacheApi:
         stores = [tier.store for tier in self._service.cache.tiers]
         used_bytes, num_entries = (sum(store.used_bytes for store in stores), sum(s.num_entries for s in stores))
         self._service.cache.clear(tenant.sees)
-        self._service.afterwards.forget()
+        self._service.afterwards.forget(tenant.sees)
         freed_bytes = used_bytes - sum(store.used_bytes for store in stores)
         return Cleared(freed_bytes, num_entries - sum(store.num_entries for store in stores))
 

@@ -7,7 +7,7 @@ different thoughts.
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -28,36 +28,57 @@ class Written:
     said: Said
 
 
+@dataclass(frozen=True)
+class _Reply:
+    """A key is a hash and does not tell whose reply it leads to."""
+
+    written: Written
+    namespace: str
+
+    @property
+    def num_bytes(self) -> int:
+        said = self.written.said
+        calls = sum(len(call.name) + len(call.arguments) for call in said.calls)
+        return 2 * (len(self.written.text) + len(said.content) + len(said.reasoning) + calls) + _OVERHEAD_BYTES
+
+
 class RememberedReplies:
     """The most recent replies of each namespace. Any thread may call it."""
 
     def __init__(self, limit_bytes: int = _REMEMBERED_BYTES) -> None:
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._replies: OrderedDict[bytes, Written] = OrderedDict()
+        self._replies: OrderedDict[bytes, _Reply] = OrderedDict()
         self._num_bytes = 0
 
-    def add(self, conversation: bytes, written: Written) -> None:
-        """`conversation` is the key of what it replied to."""
-        key = _key(conversation, "assistant", shown(written.said))
+    def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
+        """`conversation` is the key of what it replied to, in this namespace."""
+        key, reply = _key(conversation, "assistant", shown(written.said)), _Reply(written, namespace)
         with self._lock:
-            before = self._replies.pop(key, None)
-            self._num_bytes += _size(written) - (_size(before) if before else 0)
-            self._replies[key] = written
+            self._drop(key)
+            self._replies[key] = reply
+            self._num_bytes += reply.num_bytes
             while self._num_bytes > self._limit:
-                self._num_bytes -= _size(self._replies.popitem(last=False)[1])
+                self._drop(next(iter(self._replies)))
 
-    def clear(self) -> None:
+    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+        """Forgets the replies of some namespaces."""
         with self._lock:
-            self._replies.clear()
-            self._num_bytes = 0
+            for key in [key for key, reply in self._replies.items() if is_meant(reply.namespace)]:
+                self._drop(key)
 
     def find(self, conversation: bytes) -> Written | None:
         """The reply that a conversation ends with, by the key of all of it."""
         with self._lock:
-            if conversation in self._replies:
-                self._replies.move_to_end(conversation)
-            return self._replies.get(conversation)
+            reply = self._replies.get(conversation)
+            if reply is None:
+                return None
+            self._replies.move_to_end(conversation)
+            return reply.written
+
+    def _drop(self, key: bytes) -> None:
+        reply = self._replies.pop(key, None)
+        self._num_bytes -= reply.num_bytes if reply else 0
 
 
 def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
@@ -96,9 +117,3 @@ def _json(arguments: object) -> str:
         return json.dumps(value, sort_keys=True)
     except (ValueError, TypeError, RecursionError):
         return str(arguments)
-
-
-def _size(written: Written) -> int:
-    said = written.said
-    calls = sum(len(call.name) + len(call.arguments) for call in said.calls)
-    return 2 * (len(written.text) + len(said.content) + len(said.reasoning) + calls) + _OVERHEAD_BYTES

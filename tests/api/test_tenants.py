@@ -145,6 +145,29 @@ def test_nobody_is_told_that_another_has_sent_the_same(http: httpx.Client) -> No
     assert own["reasons"] == {"other salt": own["prompt_tokens"]}, "what is one's own is told"
 
 
+# --- what is forgotten
+
+
+def test_who_empties_the_cache_empties_its_own(http: httpx.Client) -> None:
+    chat(http, ONE)
+    chat(http, ONE, cache_salt="salt")
+    chat(http, TWO)
+    assert http.delete("/cache", headers=bearer(TWO)).json()["entries"] > 0
+    assert get(http, "/cache", TWO)["trees"] == []
+    assert chat(http, ONE) > 0
+    assert chat(http, ONE, cache_salt="salt") > 0
+    assert chat(http, TWO) == 0
+
+
+def test_a_response_is_kept_when_the_cache_is_emptied(http: httpx.Client) -> None:
+    """It is no part of the cache: clients go on from it by its id, and delete it by its id."""
+    body = {"input": "the old bridge", "max_output_tokens": 2}
+    responses = {key: http.post("/v1/responses", json=body, headers=bearer(key)).json()["id"] for key in (ONE, TWO)}
+    assert http.delete("/cache", headers=bearer(ONE)).status_code == 200
+    for key, name in responses.items():
+        assert get(http, f"/v1/responses/{name}", key)["id"] == name
+
+
 # --- names
 
 

@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
+from leftoff.api.server import serving
 from leftoff.api.service import Service
 from tests.real.test_reasoning import thinking
 
@@ -16,6 +18,7 @@ TOOLS: Any = [
         "function": {"name": "get_weather", "description": "The weather in a city", "parameters": CITY},
     }
 ]
+CHAT = "/v1/chat/completions"
 RESULT = '{"temperature": 21, "sky": "sunny"}'
 
 
@@ -67,3 +70,29 @@ def test_a_reply_that_was_changed_is_taken_as_it_is() -> None:
         client.chat.completions.create(messages=messages, **values)
         prompt = service.chat(messages).prompt
         assert b"And a word more." in service.model.vocabulary.detokenize(prompt.tokens)
+
+
+def test_who_empties_the_cache_forgets_its_own_replies_only() -> None:
+    mine, yours = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer yours"}
+    with (
+        thinking(read_ahead=False, api_key=("mine", "yours")) as (service, _),
+        serving(service) as url,
+        httpx.Client(base_url=url, timeout=120) as http,
+    ):
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}]}
+        body |= {"tools": TOOLS, "temperature": 0, "max_tokens": 200, "enable_thinking": True}
+        message = http.post(CHAT, json=body, headers=mine).json()["choices"][0]["message"]
+        assert message.pop("reasoning_content"), "a test of thoughts needs one"
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": RESULT}
+        body |= {"messages": [*body["messages"], message, result], "max_tokens": 1}
+
+        def prompt_tokens() -> int:
+            """With the thoughts, if they are known."""
+            number: int = http.post(CHAT, json=body, headers=mine).json()["usage"]["prompt_tokens"]
+            return number
+
+        remembered = prompt_tokens()
+        assert http.delete("/cache", headers=yours).status_code == 200
+        assert prompt_tokens() == remembered
+        assert http.delete("/cache", headers=mine).status_code == 200
+        assert prompt_tokens() < remembered
