@@ -23,7 +23,7 @@ BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 _LEAST_BATCH, _MOST_SEQUENCES = 32, 255
 _ENVIRONMENT = "LEFTOFF_"
 ANY = "*"  # in lists of hosts and of origins
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
 SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
@@ -97,8 +97,8 @@ class Settings:
     )
     allowed_host: tuple[str, ...] = setting(
         (),
-        "answer also under this name, as a proxy or a container network may call this server; * allows every name; "
-        "may be given several times",
+        "answer also under this name, as a proxy or a container network may call this server; * allows every name, and "
+        "with it DNS rebinding; may be given several times",
         metavar="HOST",
         separator=",",
         check=_host_problem,

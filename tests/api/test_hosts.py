@@ -75,7 +75,7 @@ def test_the_refusal_names_the_host_and_the_flag(http: httpx.Client) -> None:
 def test_this_machine_is_known_with_any_port(http: httpx.Client, url: str) -> None:
     port = url.rpartition(":")[2]
     for name in ("localhost", "LocalHost", "localhost.", "127.0.0.1", "[::1]", "[0:0:0:0:0:0:0:1]"):
-        for host in (name, f"{name}:{port}", f"{name}:80"):
+        for host in (name, f"{name}:{port}", f"{name}:80", f"{name}:"):
             assert status(http, "GET", "/cache", host) == 200, host
 
 
