@@ -21,11 +21,20 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("num_histories", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slow", action="store_true", help="shorter prompts, for a model that takes its time")
     parser.add_argument("--noise", action="store_true", help="measure what idle neighbours do, as the limit")
     args, flags = parser.parse_known_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        tally = play(args.model, Path(folder), args.num_histories, args.seed, flags, measures_noise=args.noise)
+        tally = play(
+            args.model,
+            Path(folder),
+            args.num_histories,
+            args.seed,
+            flags,
+            is_slow=args.slow,
+            measures_noise=args.noise,
+        )
     print(f"{args.model.name} {' '.join(flags)}\n{tally}\nin {time.monotonic() - began:.0f} s")
     if tally.noise is not None:
         return int(tally.largest > tally.noise)

@@ -42,11 +42,19 @@ class Tally:
 
 
 def play(
-    model: Path, folder: Path, num_steps: int, seed: int, flags: Sequence[str], *, measures_noise: bool = False
+    model: Path,
+    folder: Path,
+    num_steps: int,
+    seed: int,
+    flags: Sequence[str],
+    *,
+    is_slow: bool = False,
+    measures_noise: bool = False,
 ) -> Tally:
+    """Of a slow model the prompts are shorter."""
     tally = Tally()
     with never_left(model, flags) as cold, Lives(model, folder, seed, flags) as lives:
-        sizes, with_chat = _sizes(cold), _has_chat(cold)
+        sizes, with_chat = _sizes(cold, is_slow=is_slow), _has_chat(cold)
         tree = Tree(seed, sizes, with_chat=with_chat)
         while tally.steps.total() < num_steps:
             if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
@@ -85,9 +93,12 @@ def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, flags: Sequ
     return largest
 
 
-def _sizes(http: httpx.Client) -> Sizes:
+def _sizes(http: httpx.Client, *, is_slow: bool) -> Sizes:
     (model,) = http.get("/v1/models").json()["data"]
-    return Sizes(num_vocabulary=min(int(model["meta"]["n_vocab"]), 8000))
+    num_vocabulary = min(int(model["meta"]["n_vocab"]), 8000)
+    if is_slow:
+        return Sizes(num_vocabulary, longest_turn=12, longest_header=70, longest_prompt=200, long_prompt=600)
+    return Sizes(num_vocabulary)
 
 
 def _has_chat(http: httpx.Client) -> bool:
