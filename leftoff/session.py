@@ -20,6 +20,7 @@ from leftoff.chat.prompts import MessageDict, PromptMaker
 from leftoff.chat.text import TextStream
 from leftoff.core import Logits, Prompt, Sampling, Tokens
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.errors import ModelError
 from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Progress
 from leftoff.hub import default_model
@@ -80,6 +81,11 @@ class Session:
         progress: Progress | None = None,
     ) -> None:
         self.engine = LlamaEngine.open(model or default_model(), context, gpu_layers=gpu_layers, progress=progress)
+        try:
+            self.engine.model.require_text()
+        except ModelError:
+            self.engine.close()
+            raise
         self.cache = Cache(self.engine.memory, num_slots=self.engine.memory.num_sequences, budget_bytes=ram_bytes)
         self._scheduler = Scheduler(self.engine, self.cache)
         self._prompts = PromptMaker(self.engine.model)

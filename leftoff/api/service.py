@@ -30,6 +30,7 @@ from leftoff.chat.remembered import RememberedReplies
 from leftoff.chat.volatile import Rules
 from leftoff.config import Settings
 from leftoff.core import Prompt, owner_of
+from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model, Progress
 from leftoff.grammar.grammars import Grammars
 from leftoff.scheduler.request import Finish, Request, Timings
@@ -47,7 +48,7 @@ class Service:
 
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
         self.settings = settings
-        model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
+        model = _open(settings, progress)
         self.worker = Worker(partial(make_scheduler, model, settings))
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
@@ -181,6 +182,16 @@ class Service:
         room = self.context_tokens - order.prompt.length
         wanted = order.max_tokens if order.max_tokens is not None else self.settings.max_tokens
         return room if wanted < 0 else min(wanted, room)
+
+
+def _open(settings: Settings, progress: Progress | None) -> Model:
+    model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
+    try:
+        model.require_text()
+    except ModelError:
+        model.close()
+        raise
+    return model
 
 
 def _log_failure(done: Future[None]) -> None:

@@ -91,6 +91,15 @@ class Model:
     def is_hybrid(self) -> bool:
         return bool(self.library.dll.llama_model_is_hybrid(self.handle))
 
+    def require_text(self) -> None:
+        """For whoever turns tokens into text: llama.cpp ends the process when asked for a text that is not there."""
+        if not self.vocabulary.has_text:
+            raise ModelError(
+                f"{self.path} has no vocabulary (tokenizer.ggml.model is"
+                f" {self.metadata.get('tokenizer.ggml.model', 'missing')!r}): its tokens stand for no text."
+                " Convert the model again together with its tokenizer files"
+            )
+
     def _text(self, read: Callable[..., int], index: int) -> str:
         length = read(self.handle, index, None, 0)
         buffer = C.create_string_buffer(length + 1)

@@ -98,6 +98,8 @@ class Vocabulary:
 
     def _read_piece(self, token: int) -> bytes:
         self.check_id(token)
+        if not self.has_text:
+            raise InputError(f"this model has no tokenizer: token {token} stands for no text")  # llama.cpp would abort
         buffer = C.create_string_buffer(_PIECE_BYTES)
         length = self._dll.llama_token_to_piece(self._handle, token, buffer, _PIECE_BYTES, 0, True)
         if length < 0:

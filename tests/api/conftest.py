@@ -17,7 +17,7 @@ CONTEXT_TOKENS = 4096
 def settings(architecture: str = "qwen35", **changes: object) -> Settings:
     """One thread: the tests themselves run in parallel."""
     values = {"alias": "tiny", "ctx": CONTEXT_TOKENS, "threads": 1, "slots": 4, "ram": 64, "disk": 0} | changes
-    return Settings(model=str(model_path(architecture)), **values)  # type: ignore[arg-type]
+    return Settings(**({"model": str(model_path(architecture))} | values))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -53,3 +53,9 @@ def inseparable(path: Path) -> Path:
         "tokenizer.ggml.token_type": [*map(int, types), _USER_DEFINED],
     }
     return write_vocabulary(path, metadata | longer)
+
+
+def no_vocabulary(path: Path) -> Path:
+    """Has token ids and no text for them, as llama.cpp converts a model that came without its tokenizer."""
+    size = len(small_vocabulary().tokens)
+    return write_vocabulary(path, {"tokenizer.ggml.model": "no_vocab", "llama.vocab_size": size})

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from leftoff.cli.main import main
+from tests.chat.vocabularies import no_vocabulary
 from tests.cli.running import SMALL, Server, serving
 from tests.factory import model_path
 
@@ -126,6 +127,12 @@ def test_a_model_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     error = one_line(capsys)
     assert f"there is no model file at {tmp_path / 'none.gguf'}" in error
     assert "org/repo[:quant]" in error, "the way out"
+
+
+def test_a_model_without_a_vocabulary(capsys: Capture, tmp_path: Path) -> None:
+    path = no_vocabulary(tmp_path / "mute.gguf")
+    assert main(["serve", str(path), "--port", "0", *SMALL]) == 1
+    assert f"{path} has no vocabulary (tokenizer.ggml.model is 'no_vocab')" in one_line(capsys)
 
 
 @pytest.mark.parametrize("content", [None, b"\xf0\x28\x8c\x28", b"{% if %}"], ids=["missing", "binary", "broken"])
