@@ -9,6 +9,7 @@ from leftoff.chat.chat import Chat
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.remembered import RememberedReplies, Written
 from leftoff.chat.template import MessageDict, TemplateError
+from leftoff.chat.work import GivenUpError
 from leftoff.core import Logits, owner_of
 from leftoff.engine.errors import EngineError
 from leftoff.scheduler.request import Finish, Request, Timings
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from leftoff.api.service import Service
 
 logger = logging.getLogger("leftoff.requests")
+
+_TOKEN_BYTES = 4  # of most texts
 
 
 class Afterwards:
@@ -40,7 +43,10 @@ class Afterwards:
             self._remembered.add(conversation.key, written, stream.order.namespace)
         if self._reads_ahead:
             reply = _as_sent_back(stream, written)
-            self._service.later(lambda: self._read_ahead(conversation, reply, stream.order.namespace))
+            self._service.lanes.later(
+                lambda: self._read_ahead(conversation, reply, stream.order.namespace),
+                _TOKEN_BYTES * stream.order.prompt.length,
+            )
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
         """The replies of some namespaces."""
@@ -56,7 +62,7 @@ class Afterwards:
                 options=conversation.options,
                 namespace=namespace,
             )
-        except (ContextOverflowError, TemplateError):
+        except (ContextOverflowError, TemplateError, GivenUpError):
             return  # the client will hear of it, if it goes on like this
         if prompt.length < self._service.context_tokens:
             self._service.scheduler.read_ahead(

@@ -48,6 +48,8 @@ class Anthropic:
         try:
             chat = await read_chat(self._service, request, as_chat(body, Conversation(body)))
         except PromptTooLongError as error:
+            if not error.is_exact:
+                raise
             return json_response(TokenCount(error.num_tokens))
         return json_response(TokenCount(chat.prompt.length))
 

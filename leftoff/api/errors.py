@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.chat.template import TemplateError
+from leftoff.chat.work import GivenUpError
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.scheduler.scheduler import QueueFullError
 
@@ -52,12 +53,15 @@ class ApiError(Exception):
 class PromptTooLongError(ApiError):
     """Never cut in silence: the caller learns both numbers."""
 
-    def __init__(self, num_tokens: int, context_tokens: int, param: str = "prompt") -> None:
+    def __init__(self, num_tokens: int, context_tokens: int, param: str = "prompt", *, is_exact: bool = True) -> None:
+        """Unless it `is_exact`, the prompt has at least so many tokens: it was not worth counting them all."""
         self.num_tokens = num_tokens
         self.context_tokens = context_tokens
+        self.is_exact = is_exact
+        count = f"{'' if is_exact else 'at least '}{num_tokens}"
         super().__init__(
             400,
-            f"the prompt has {num_tokens} tokens; the context holds {context_tokens}, and a reply needs at least one:"
+            f"the prompt has {count} tokens; the context holds {context_tokens}, and a reply needs at least one:"
             " shorten it, or start the server with a larger --ctx or, for chats, with --overflow cut",
             param=param,
             code="context_length_exceeded",
@@ -121,6 +125,8 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(error.status_code, error.detail, headers=dict(error.headers or {}))
         case TemplateError():
             return ApiError(400, str(error), param="messages", code="template_error")
+        case GivenUpError():  # not because the client left: nobody would ask what it means
+            return stopping()
         case QueueFullError():
             return _unavailable(str(error), "queue_full")
         case NoRoomError():

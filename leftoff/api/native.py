@@ -6,9 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
+from leftoff.api.aside import aside
 from leftoff.api.body import read_body
 from leftoff.api.endpoint import Endpoint
-from leftoff.api.errors import ApiError, stopping
+from leftoff.api.errors import ApiError, bad_field, stopping
 from leftoff.api.messages import ChatFields
 from leftoff.api.native_types import (
     DefaultSettings,
@@ -31,7 +32,10 @@ from leftoff.api.reply import ReplyStream
 from leftoff.api.service import Service
 from leftoff.api.tenant import Tenant, tenant_of
 from leftoff.cache.live import Live
+from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.scheduler.run import Run
+
+_LEAST_TOKENS = 1 << 17  # that /tokenize makes, also where the context is smaller: documents are cut up by it
 
 
 class Native:
@@ -41,6 +45,7 @@ class Native:
         self._service = service
         self._vocabulary = service.model.vocabulary
         self._raw_prompts = RawPrompts(service.prompts, self._vocabulary)
+        self._meter = TokenMeter(self._vocabulary, max(service.context_tokens, _LEAST_TOKENS))
 
     def endpoints(self) -> list[Endpoint]:
         completion = Endpoint("POST", "/completion", "Goes on from a text", self.completion, NativeRequest)
@@ -59,7 +64,7 @@ class Native:
 
     async def completion(self, request: Request) -> Response:
         body = await read_body(request, NativeRequest)
-        prompts = await self._service.aside(lambda: self._raw_prompts.read(body.prompt))
+        prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
         num_each = body.n_cmpl or 1
         orders = await make_orders(
             self._service, request, body, prompts, num_each=num_each, num_logprobs=body.n_probs or None
@@ -79,29 +84,40 @@ class Native:
 
     async def tokenize(self, request: Request) -> Response:
         body = await read_body(request, TokenizeRequest)
-        tokens = await self._service.aside(
-            lambda: self._vocabulary.tokenize(
-                body.content, add_special=body.add_special, parse_special=body.parse_special
-            ).tolist()
-        )
-        return json_response(TokenizeReply([*map(self._piece, tokens)] if body.with_pieces else tokens))
+        return json_response(await aside(self._service, request, lambda: self._tokenized(body)))
+
+    def _tokenized(self, body: TokenizeRequest) -> TokenizeReply:
+        try:
+            self._meter.check(body.content)
+        except TooManyTokensError as error:
+            problem = f"has more than the {self._meter.context_tokens} tokens that are made at once: send it in parts"
+            raise bad_field("content", problem) from error
+        tokens: list[int] = self._vocabulary.tokenize(
+            body.content, add_special=body.add_special, parse_special=body.parse_special
+        ).tolist()
+        return TokenizeReply([*map(self._piece, tokens)] if body.with_pieces else tokens)
 
     async def detokenize(self, request: Request) -> Response:
         body = await read_body(request, DetokenizeRequest)
+        return json_response(await aside(self._service, request, lambda: self._detokenized(body)))
+
+    def _detokenized(self, body: DetokenizeRequest) -> DetokenizeReply:
         tokens = token_ids(body.tokens, self._vocabulary, "tokens")
-        return json_response(DetokenizeReply(self._vocabulary.detokenize(tokens).decode("utf-8", "replace")))
+        return DetokenizeReply(self._vocabulary.detokenize(tokens).decode("utf-8", "replace"))
 
     async def apply_template(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
-        rendered = await self._service.aside(
-            lambda: self._service.prompts.render(
+        rendered = await aside(
+            self._service,
+            request,
+            lambda: self._service.render(
                 body.plain_messages(),
                 tools=shown_tools(self._service, body),
                 add_generation_prompt=body.add_generation_prompt is not False,
                 options=body.template_options,
-            )
+            ),
         )
-        return json_response(TemplateReply(rendered.text))
+        return json_response(TemplateReply(rendered))
 
     async def props(self, _: Request) -> Response:
         service = self._service

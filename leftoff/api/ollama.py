@@ -5,6 +5,7 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.api.aside import aside
 from leftoff.api.body import read_body
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.errors import ApiError
@@ -71,7 +72,7 @@ class Ollama:
         return await chat_orders(self._service, request, prompt_as_chat(body))
 
     async def _raw_orders(self, request: Request, body: OllamaGenerateRequest) -> list[Order]:
-        prompt = await self._service.aside(lambda: self._service.prompts.from_text(body.prompt))
+        prompt = await aside(self._service, request, lambda: self._service.prompts.from_text(body.prompt))
         output = Output(self._service.prompts.format, splits_reasoning=False)
         return await make_orders(self._service, request, prompt_as_chat(body), [prompt], output=output)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.api.aside import aside
 from leftoff.api.body import read_body
 from leftoff.api.endpoint import Endpoint
 from leftoff.api.errors import ApiError, bad_field, not_yet
@@ -53,7 +54,7 @@ class OpenAI:
     async def completions(self, request: Request) -> Response:
         body = await read_body(request, CompletionRequest)
         _refuse_in_completions(body)
-        prompts = await self._service.aside(lambda: self._raw_prompts.read(body.prompt))
+        prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
         orders = await make_orders(
             self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from leftoff.api.aside import aside
 from leftoff.api.constrain import make_guides
 from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import ChatFields
@@ -27,14 +28,16 @@ def shown_tools(service: Service, body: ChatFields) -> list[dict[str, Any]] | No
 
 
 async def read_chat(service: Service, request: Request, body: ChatFields) -> ChatPrompt:
-    return await service.aside(
+    return await aside(
+        service,
+        request,
         lambda: service.chat(
             body.plain_messages(),
             tools=shown_tools(service, body),
             add_generation_prompt=body.add_generation_prompt is not False,
             options=body.template_options,
             namespace=namespace_of(request, body.cache_salt),
-        )
+        ),
     )
 
 

@@ -55,7 +55,8 @@ class PrewarmApi:
         body = await read_body(request, ChatFields)
         namespace = namespace_of(request, body.cache_salt)
         messages, tools = body.plain_messages(), body.offered_tools
-        return json_response(await prewarm(self._service, messages, tools, body.template_options, namespace))
+        num_bytes = len(await request.body())
+        return json_response(await prewarm(self._service, messages, tools, body.template_options, namespace, num_bytes))
 
 
 async def prewarm(
@@ -64,11 +65,12 @@ async def prewarm(
     tools: list[dict[str, Any]] | None = None,
     options: dict[str, Any] | None = None,
     namespace: str = "",
+    num_bytes: int = 0,
 ) -> Prewarmed:
     def make() -> Prompt:
         return _prompt(service, messages, tools, options, namespace)
 
-    prompt = await service.aside(make)
+    prompt = await service.aside(make, num_bytes)
     order = Order(prompt, Sampling(), max_tokens=0, namespace=namespace)
     with Replies(service, [order], f"prewarm-{uuid.uuid4().hex}") as replies:
         (read,) = await replies.collect()

@@ -1,16 +1,18 @@
 """Prompts that are not chats: text, token ids, several of either, or (as llama-server allows) text and ids mixed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from leftoff.api.errors import bad_field
+from leftoff.api.errors import PromptTooLongError, bad_field
 from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.work import checkpoint
 from leftoff.core import Prompt, Tokens
 from leftoff.engine.vocabulary import Vocabulary
 
 _MOST_PROMPTS = 1024
+_MOST_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
 
 
 class RawPrompts:
@@ -26,7 +28,17 @@ class RawPrompts:
             return [self._one(value, "prompt")]
         if len(value) > _MOST_PROMPTS:
             raise bad_field("prompt", f"{len(value)} prompts in one request; at most {_MOST_PROMPTS} are taken")
-        return [self._one(item, f"prompt[{index}]") for index, item in enumerate(value)]
+        prompts: list[Prompt] = []
+        num_tokens = 0
+        for index, item in enumerate(value):
+            checkpoint()
+            prompts.append(self._one(item, f"prompt[{index}]"))
+            num_tokens += prompts[-1].length
+            if num_tokens > _MOST_TOKENS and index:
+                raise bad_field(
+                    "prompt", f"the first {index + 1} have {num_tokens} tokens; at most {_MOST_TOKENS} are taken"
+                )
+        return prompts
 
     def _one(self, value: Any, place: str) -> Prompt:  # noqa: ANN401
         if isinstance(value, dict):
@@ -50,9 +62,23 @@ class RawPrompts:
 
     def _from_list(self, items: list[Any], place: str) -> Tokens:
         if any(isinstance(item, str) for item in items):
-            parts = [self._mixed_part(item, f"{place}[{at}]", at) for at, item in enumerate(items)]
-            return np.concatenate(parts)
+            return np.concatenate([*self._mixed_parts(items, place)])
+        self._check_length(len(items))
         return token_ids(items, self._vocabulary, place)
+
+    def _mixed_parts(self, items: list[Any], place: str) -> Iterator[Tokens]:
+        num_tokens = 0
+        for index, item in enumerate(items):
+            checkpoint()
+            part = self._mixed_part(item, f"{place}[{index}]", index)
+            num_tokens += part.size
+            self._check_length(num_tokens)
+            yield part
+
+    def _check_length(self, num_tokens: int) -> None:
+        meter = self._maker.meter
+        if meter is not None and num_tokens >= meter.context_tokens:
+            raise PromptTooLongError(num_tokens, meter.context_tokens)
 
     def _mixed_part(self, item: Any, place: str, index: int) -> Tokens:  # noqa: ANN401
         if not isinstance(item, str):

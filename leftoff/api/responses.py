@@ -62,7 +62,9 @@ class Responses:
             notes = skipped_tools(foreign_tools(body))
             return await chat_orders(self._service, request, as_chat(body, messages), notes)
         except PromptTooLongError as error:  # which names what chats are called elsewhere
-            raise PromptTooLongError(error.num_tokens, error.context_tokens, "input") from error
+            raise PromptTooLongError(
+                error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact
+            ) from error
 
     def _stored(self, request: Request, response_id: str) -> Stored:
         stored = self._store.get(tenant_of(request).name, response_id)

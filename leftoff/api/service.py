@@ -5,9 +5,8 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -18,12 +17,14 @@ from leftoff.api.assembly import make_scheduler, namespace_secret
 from leftoff.api.counts import Counts
 from leftoff.api.errors import PromptTooLongError, stopping
 from leftoff.api.journal import Journal
+from leftoff.api.lanes import Lanes
 from leftoff.api.mailbox import Mailbox
 from leftoff.api.order import Order
 from leftoff.api.reply import Deliver, ReplyStream
 from leftoff.api.sampling import recommended
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
+from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import MessageDict, PromptMaker
 from leftoff.chat.remembered import RememberedReplies
@@ -53,7 +54,7 @@ class Service:
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
         self.secret = namespace_secret(settings, self.cache)
-        self.prompts = PromptMaker(model, _template(settings))
+        self.prompts = PromptMaker(model, _template(settings), context_tokens=self.context_tokens)
         remembered = RememberedReplies() if settings.remember_replies else None
         self._chat = Chat(
             self.prompts,
@@ -69,11 +70,10 @@ class Service:
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
         self.started_at = time.time()
         self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
-        # One thread: what remembers the tokens of texts is not made for two.
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="leftoff-prompts")
+        self.lanes = Lanes()
 
     def close(self) -> None:
-        self._reader.shutdown(cancel_futures=True)
+        self.lanes.close()
         self.worker.stop()
         self.grammars.close()
         self.engine.close()
@@ -106,7 +106,7 @@ class Service:
         namespace: str = "",
     ) -> ChatPrompt:
         """The prompt of a conversation, after the rules of the settings, and what they did to it."""
-        try:
+        with _too_long_messages():
             return self._chat.prompt(
                 messages,
                 tools=tools,
@@ -114,21 +114,32 @@ class Service:
                 options=options,
                 namespace=namespace,
             )
-        except ContextOverflowError as error:
-            raise PromptTooLongError(error.prompt_tokens, error.context_tokens, "messages") from error
+
+    def render(
+        self,
+        messages: Sequence[MessageDict],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """A conversation as the model's template writes it, without rules."""
+        with _too_long_messages():
+            return self._chat.text(messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options)
 
     def chat_prompt(self, messages: Sequence[MessageDict]) -> Prompt:
         return self.chat(messages).prompt
 
-    async def aside(self, function: Callable[[], Result]) -> Result:
-        """Runs what takes a while on texts and templates, so that the streams of others go on."""
-        self._refuse_if_stopped()
-        return await asyncio.get_running_loop().run_in_executor(self._reader, function)
+    async def aside(self, function: Callable[[], Result], num_bytes: int = 0) -> Result:
+        """Runs what takes a while on texts and templates, so that the streams of others go on.
 
-    def later(self, function: Callable[[], None]) -> None:
-        """The same, for what nobody waits for. From any thread."""
-        with suppress(RuntimeError):  # the server is stopping
-            self._reader.submit(function).add_done_callback(_log_failure)
+        By its size it stands behind short work only, or behind long work too.
+        """
+        self._refuse_if_stopped()
+        try:
+            return await self.lanes.run(function, num_bytes)
+        except TooManyTokensError as error:
+            raise PromptTooLongError(error.num_tokens, self.context_tokens, is_exact=False) from error
 
     async def between_steps(self, function: Callable[[], Result]) -> Result:
         """Runs what looks at engine or cache, where both stand still."""
@@ -184,6 +195,16 @@ class Service:
         return room if wanted < 0 else min(wanted, room)
 
 
+@contextmanager
+def _too_long_messages() -> Iterator[None]:
+    try:
+        yield
+    except ContextOverflowError as error:
+        raise PromptTooLongError(
+            error.prompt_tokens, error.context_tokens, "messages", is_exact=error.is_exact
+        ) from error
+
+
 def _open(settings: Settings, progress: Progress | None) -> Model:
     model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
     try:
@@ -192,11 +213,6 @@ def _open(settings: Settings, progress: Progress | None) -> Model:
         model.close()
         raise
     return model
-
-
-def _log_failure(done: Future[None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        logger.error("what follows a reply failed", exc_info=error)
 
 
 def _rules(settings: Settings) -> Rules:

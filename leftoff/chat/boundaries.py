@@ -47,9 +47,12 @@ class _Found:
     end: int
 
 
-def render_with_spans(messages: Sequence[MessageDict], render: Render) -> Rendered:
-    """`render` takes messages and whether to add the generation prompt."""
+def render_with_spans(
+    messages: Sequence[MessageDict], render: Render, check: Callable[[str], None] = lambda _: None
+) -> Rendered:
+    """`render` takes messages and whether to add the generation prompt. `check` may refuse what it makes of them."""
     text = render(messages, True)
+    check(text)
     found = (
         _by_marks(text, messages, render, _mark_beginnings)
         or _by_marks(text, messages, render, _mark_middle)

@@ -16,9 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.notes import Note
 from leftoff.chat.template import MessageDict
 from leftoff.chat.volatile import HEADER_ROLES
+from leftoff.chat.work import checkpoint
 from leftoff.core import Prompt
 
 _REMEMBERED_CUTS = 4096
@@ -26,13 +28,20 @@ _REMEMBERED_CUTS = 4096
 MakePrompt = Callable[[Sequence[MessageDict]], Prompt]
 
 
-class ContextOverflowError(Exception):
-    """The prompt does not fit. Carries both numbers."""
+_ADVICE = "shorten it, or start the server with a larger --ctx or with --overflow cut"
 
-    def __init__(self, prompt_tokens: int, context_tokens: int, advice: str) -> None:
-        super().__init__(f"the prompt has {prompt_tokens:,} tokens and the context holds {context_tokens:,}: {advice}")
+
+class ContextOverflowError(Exception):
+    """The prompt does not fit. Carries both numbers; that of the prompt is a lower bound unless it `is_exact`."""
+
+    def __init__(
+        self, prompt_tokens: int, context_tokens: int, advice: str = _ADVICE, *, is_exact: bool = True
+    ) -> None:
+        count = _count(prompt_tokens, is_exact)
+        super().__init__(f"the prompt has {count} tokens and the context holds {context_tokens:,}: {advice}")
         self.prompt_tokens = prompt_tokens
         self.context_tokens = context_tokens
+        self.is_exact = is_exact
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,29 @@ class Cut:
 def check_fits(prompt: Prompt, context_tokens: int) -> Prompt:
     """One token must be left for the reply."""
     if prompt.length >= context_tokens:
-        advice = "shorten it, or start the server with a larger --ctx or with --overflow cut"
-        raise ContextOverflowError(prompt.length, context_tokens, advice)
+        raise ContextOverflowError(prompt.length, context_tokens)
     return prompt
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A prompt, or how many tokens it has at least: too many to be made."""
+
+    num_tokens: int
+    prompt: Prompt | None = None
+
+    @classmethod
+    def at(cls, make: MakePrompt, messages: Sequence[MessageDict]) -> "_Attempt":
+        checkpoint()
+        try:
+            prompt = make(messages)
+        except TooManyTokensError as error:
+            return cls(error.num_tokens)
+        return cls(prompt.length, prompt)
+
+    @property
+    def count(self) -> str:
+        return _count(self.num_tokens, is_exact=self.prompt is not None)
 
 
 class Cutter:
@@ -78,31 +107,35 @@ class Cutter:
         self._lock = threading.Lock()
 
     def fit(self, messages: Sequence[MessageDict], make: MakePrompt, memory_key: str) -> Fitted:
-        whole = make(messages)
-        if whole.length < self._context_tokens:
-            return Fitted(whole)
+        """`make` may raise `TooManyTokensError`, which is no more than another way to say that a prompt is too long."""
+        whole = _Attempt.at(make, messages)
+        if prompt := self._fitting(whole):
+            return Fitted(prompt)
         digests = _digests(messages, memory_key)
         known = self._recall(digests)
-        if known is not None:
-            prompt = make(known.apply(messages))
-            if prompt.length < self._context_tokens:
-                return Fitted(prompt, (self._note(known, whole, prompt, "still left out"),))
+        if known is not None and (prompt := self._fitting(_Attempt.at(make, known.apply(messages)))):
+            return Fitted(prompt, (self._note(known, whole, prompt, "still left out"),))
         cut, prompt = self._new_cut(messages, make, whole)
         self._remember(digests[cut.size], cut)
         return Fitted(prompt, (self._note(cut, whole, prompt, "left out from now on"),))
 
-    def _new_cut(self, messages: Sequence[MessageDict], make: MakePrompt, whole: Prompt) -> tuple[Cut, Prompt]:
+    def _fitting(self, attempt: _Attempt) -> Prompt | None:
+        return attempt.prompt if attempt.num_tokens < self._context_tokens else None
+
+    def _new_cut(self, messages: Sequence[MessageDict], make: MakePrompt, whole: _Attempt) -> tuple[Cut, Prompt]:
         """The smallest cut that leaves at most half the window, or else the largest that fits at all."""
         cuts = possible_cuts(messages)
         low, high = 0, len(cuts) - 1
         while low < high:
             middle = (low + high) // 2
-            is_enough = make(cuts[middle].apply(messages)).length <= self._context_tokens // 2
+            is_enough = _Attempt.at(make, cuts[middle].apply(messages)).num_tokens <= self._context_tokens // 2
             low, high = (low, middle) if is_enough else (middle + 1, high)
-        prompt = make(cuts[high].apply(messages)) if cuts else whole
-        if prompt.length >= self._context_tokens:
-            advice = f"even its header and last messages have {prompt.length:,}; shorten them or raise --ctx"
-            raise ContextOverflowError(whole.length, self._context_tokens, advice)
+        shortest = _Attempt.at(make, cuts[high].apply(messages)) if cuts else whole
+        prompt = self._fitting(shortest)
+        if prompt is None:
+            advice = f"even its header and last messages have {shortest.count}; shorten them or raise --ctx"
+            is_exact = whole.prompt is not None
+            raise ContextOverflowError(whole.num_tokens, self._context_tokens, advice, is_exact=is_exact)
         return cuts[high], prompt
 
     def _recall(self, digests: Sequence[str]) -> Cut | None:
@@ -122,12 +155,16 @@ class Cutter:
             while len(self._cuts) > self._remembered:
                 self._cuts.popitem(last=False)
 
-    def _note(self, cut: Cut, whole: Prompt, prompt: Prompt, what: str) -> Note:
+    def _note(self, cut: Cut, whole: _Attempt, prompt: Prompt, what: str) -> Note:
         return Note(
             "cut",
-            f"the {cut.num_dropped} oldest messages are {what}: {whole.length:,} tokens do not fit in "
+            f"the {cut.num_dropped} oldest messages are {what}: {whole.count} tokens do not fit in "
             f"{self._context_tokens:,}, {prompt.length:,} do",
         )
+
+
+def _count(num_tokens: int, is_exact: bool) -> str:
+    return f"{num_tokens:,}" if is_exact else f"at least {num_tokens:,}"
 
 
 class Parted(NamedTuple):

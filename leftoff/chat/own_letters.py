@@ -49,6 +49,11 @@ class OwnLetters:
             self._known = {id(message): written for message, written in found if written is not None}
         self._told: list[Written | None] = []
 
+    @property
+    def restores(self) -> bool:
+        """Whether there is a reply that the model's own letters may take the place of."""
+        return bool(self._known)
+
     def with_reasoning(self, messages: Sequence[MessageDict]) -> list[MessageDict]:
         """Replies get back the reasoning that led to them, for the templates that keep it."""
         self._told = [self._known.get(id(message)) for message in messages if _is_reply_with_words(message)]

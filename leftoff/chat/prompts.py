@@ -8,6 +8,7 @@ import numpy as np
 
 from leftoff.chat.begun import BegunReply
 from leftoff.chat.boundaries import Rendered, TextSpan, render_with_spans
+from leftoff.chat.meter import TokenMeter
 from leftoff.chat.output.choice import find_format, shown_tokens
 from leftoff.chat.probe import find_shape
 from leftoff.chat.segments import SegmentTokenizer
@@ -25,14 +26,21 @@ _MOST_BREAKS = 2
 _SHORTEST_MARKER = 4
 
 
-def _as_it_is(rendered: Rendered) -> Rendered:
+def as_it_is(rendered: Rendered) -> Rendered:
     return rendered
 
 
-class PromptMaker:
-    """One per model. Remembers the tokens of what it has seen, so that a turn costs only its new text."""
+def _any_text(_: str) -> None:
+    pass
 
-    def __init__(self, model: Model, template: str | None = None) -> None:
+
+class PromptMaker:
+    """One per model. Remembers the tokens of what it has seen, so that a turn costs only its new text.
+
+    With `context_tokens`, a text that cannot fit into so many raises `TooManyTokensError` before it is tokenised.
+    """
+
+    def __init__(self, model: Model, template: str | None = None, *, context_tokens: int | None = None) -> None:
         vocabulary = model.vocabulary
         self._vocabulary = vocabulary
         self._bos = _name(vocabulary, vocabulary.bos)
@@ -44,6 +52,7 @@ class PromptMaker:
         self.shown_tokens = shown_tokens(self.format, vocabulary)
         self.endings = frozenset(filter(None, (_name(vocabulary, token) for token in vocabulary.end_tokens)))
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
+        self.meter = TokenMeter(vocabulary, context_tokens) if context_tokens is not None else None
 
     def from_messages(
         self,
@@ -52,7 +61,7 @@ class PromptMaker:
         tools: Sequence[ToolDict] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
-        rewrite: Callable[[Rendered], Rendered] = _as_it_is,
+        rewrite: Callable[[Rendered], Rendered] = as_it_is,
     ) -> Prompt:
         """`rewrite` may change the text before it becomes tokens."""
         rendered = self.render(
@@ -61,6 +70,7 @@ class PromptMaker:
         return self._prompt(rendered.text, rendered.spans)
 
     def from_text(self, text: str) -> Prompt:
+        self._check(text)
         return self._prompt(text, ())
 
     def render(
@@ -70,12 +80,16 @@ class PromptMaker:
         tools: Sequence[ToolDict] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
-        rewrite: Callable[[Rendered], Rendered] = _as_it_is,
+        rewrite: Callable[[Rendered], Rendered] = as_it_is,
     ) -> Rendered:
         """The text of the prompt, as the model will read it. What was begun of the reply is not rewritten."""
         begun = BegunReply.of(messages) if add_generation_prompt else BegunReply(messages)
-        rendered = rewrite(self._render(begun.messages, tools, add_generation_prompt, begun.options(options)))
-        return replace(rendered, text=rendered.text + begun.words)
+        check = self._check if rewrite is as_it_is else _any_text  # else it may yet become shorter
+        rendered = rewrite(self._render(begun.messages, tools, add_generation_prompt, begun.options(options), check))
+        whole = replace(rendered, text=rendered.text + begun.words)
+        if begun.words or rewrite is not as_it_is:
+            self._check(whole.text)
+        return whole
 
     def _render(
         self,
@@ -83,6 +97,7 @@ class PromptMaker:
         tools: Sequence[ToolDict] | None,
         add_generation_prompt: bool,
         options: Mapping[str, Any] | None,
+        check: Callable[[str], None],
     ) -> Rendered:
         shaped_tools = self.shape.tools(tools)
 
@@ -90,10 +105,15 @@ class PromptMaker:
             wanted = generation_prompt and add_generation_prompt
             return self.template.render(some, tools=shaped_tools, add_generation_prompt=wanted, options=options)
 
-        return render_with_spans(self.shape.messages(messages), render)
+        return render_with_spans(self.shape.messages(messages), render, check)
+
+    def _check(self, text: str) -> None:
+        if self.meter is not None:
+            self.meter.check(text)
 
     def tokens(self, text: str) -> Tokens:
         """Tokens of a text as part of a prompt, without what the model wants at its beginning."""
+        self._check(text)
         return self.tokenizer.tokenise(text).tokens
 
     def _prompt(self, text: str, spans: Sequence[TextSpan]) -> Prompt:

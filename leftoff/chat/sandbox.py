@@ -20,6 +20,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from leftoff.chat.work import checkpoint
+
 # What no chat template needs, and what grows by a number instead of by its input.
 _REFUSED_FILTERS = (
     *("batch", "center", "filesizeformat", "format", "pprint"),
@@ -49,8 +51,10 @@ class Budget:
 
     def tick(self) -> None:
         self._ticks += 1
-        if self._ticks % _TICKS == 0 and time.thread_time() > self._end:
-            raise LimitError(f"it ran for more than {self._seconds:g} seconds")
+        if self._ticks % _TICKS == 0:
+            checkpoint()
+            if time.thread_time() > self._end:
+                raise LimitError(f"it ran for more than {self._seconds:g} seconds")
 
     def charge(self, characters: int) -> None:
         self._left -= characters

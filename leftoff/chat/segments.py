@@ -8,13 +8,14 @@ control tokens; where it does not, texts are tokenised whole.
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
+from leftoff.chat.work import checkpoint
 from leftoff.core import Tokens
 from leftoff.engine.vocabulary import Vocabulary
 
@@ -75,7 +76,7 @@ class SegmentTokenizer:
         self.num_calls = 0  # of the vocabulary's tokenizer, and the characters it was given
         self.num_characters = 0
         names = _separator_names(vocabulary)
-        self._separator = re.compile("|".join(map(re.escape, names))) if names else None
+        self._separator = re.compile(_any_of(names)) if names else None
         if not _composes(vocabulary, self._split, sorted(names, key=lambda name: name not in template)):
             self._separator = None
 
@@ -89,13 +90,16 @@ class SegmentTokenizer:
         empty = np.empty(0, np.int32)
         return Tokenised(np.concatenate([empty, *(segment.tokens for segment in segments)]), texts, segments)
 
-    def _split(self, text: str) -> list[str]:
+    def _split(self, text: str) -> Iterator[str]:
         """Control tokens and what stands between them, in order; nothing is lost."""
-        borders = [0, len(text)]
-        if self._separator is not None:
-            borders += [border for match in self._separator.finditer(text) for border in match.span()]
-        borders.sort()
-        return [text[start:end] for start, end in pairwise(borders) if start < end]
+        start = 0
+        for match in self._separator.finditer(text) if self._separator is not None else ():
+            if start < match.start():
+                yield text[start : match.start()]
+            yield match.group()
+            start = match.end()
+        if start < len(text):
+            yield text[start:]
 
     def _segment(self, text: str) -> Segment:
         with self._lock:
@@ -103,6 +107,7 @@ class SegmentTokenizer:
             if segment is not None:
                 self._segments.move_to_end(text)
                 return segment
+        checkpoint()
         segment = self._tokenise_segment(text)
         with self._lock:
             self._remember(text, segment)
@@ -132,14 +137,26 @@ def _size(text: str, segment: Segment) -> int:
 
 
 def _separator_names(vocabulary: Vocabulary) -> list[str]:
-    """Longest first, as llama.cpp looks for them."""
     if not vocabulary.has_text:
         return []
-    names = (vocabulary.piece(token).decode("utf-8", "replace") for token in vocabulary.separators)
+    names = {vocabulary.piece(token).decode("utf-8", "replace") for token in vocabulary.separators}
     return sorted(filter(None, names), key=lambda name: (-len(name), name))
 
 
-def _composes(vocabulary: Vocabulary, split: Callable[[str], list[str]], names: list[str]) -> bool:
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern for the longest name that stands at a place, as llama.cpp looks for them.
+
+    Names with the same first letter share a branch. As a plain list of thousands of names, "<" alone would be compared
+    with each of them, and a text of nothing else would keep everybody waiting.
+    """
+    branches = [
+        re.escape(letter) + _any_of(name[1:] for name in group) if letter else ""
+        for letter, group in groupby(sorted(names, reverse=True), key=lambda name: name[:1])
+    ]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _composes(vocabulary: Vocabulary, split: Callable[[str], Iterable[str]], names: list[str]) -> bool:
     """Whether the tokens of the parts are the tokens of the whole, around each of these control tokens."""
     tried = names[:_TRIED_SEPARATORS]
     text = "".join(

@@ -13,6 +13,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
 from leftoff.chat.sandbox import Budget, Sandbox, spending
+from leftoff.chat.work import GivenUpError
 
 MessageDict = Mapping[str, Any]
 ToolDict = Mapping[str, Any]
@@ -77,7 +78,7 @@ class ChatTemplate:
         try:
             with spending(Budget(*self._limits)):
                 return self._template.render(values)
-        except TemplateError:
+        except (TemplateError, GivenUpError):
             raise
         except Exception as error:  # a template can fail in any way that Python can
             reason = str(error) or type(error).__name__

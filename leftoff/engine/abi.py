@@ -203,6 +203,7 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_vocab_is_eog": (_BOOL, (_P, _I32)),
     "llama_vocab_is_control": (_BOOL, (_P, _I32)),
     "llama_vocab_get_attr": (C.c_int, (_P, _I32)),
+    "llama_vocab_get_text": (_STR, (_P, _I32)),
     "llama_tokenize": (_I32, (_P, _P, _I32, _P, _I32, _BOOL, _BOOL)),
     "llama_token_to_piece": (_I32, (_P, _I32, _P, _I32, _I32, _BOOL)),
     "llama_detokenize": (_I32, (_P, _P, _I32, _P, _I32, _BOOL, _BOOL)),

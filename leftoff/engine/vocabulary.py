@@ -10,6 +10,7 @@ from leftoff.engine.errors import InputError
 from leftoff.engine.library import Library
 
 _NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
+_SPM, _BPE, _RWKV, _PLAMO2 = 1, 2, 5, 6  # LLAMA_VOCAB_TYPE_*; the others (WPM, UGM) drop or merge some of the text
 _PIECE_BYTES = 64
 _STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP, LLAMA_TOKEN_ATTR_RSTRIP
 
@@ -30,7 +31,11 @@ class Vocabulary:
     @property
     def has_text(self) -> bool:
         """False for a model that was made without a tokenizer: it can be run on token ids alone."""
-        return bool(self._dll.llama_vocab_type(self._handle) != _NO_VOCABULARY)
+        return self._type != _NO_VOCABULARY
+
+    @property
+    def _type(self) -> int:
+        return int(self._dll.llama_vocab_type(self._handle))
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:
@@ -47,8 +52,24 @@ class Vocabulary:
     @cached_property
     def separators(self) -> frozenset[int]:
         """Control tokens before and after which text is tokenised by itself: those that swallow no white space."""
-        attributes = self._dll.llama_vocab_get_attr
-        return frozenset(t for t in self.control_tokens if not attributes(self._handle, t) & _STRIPS)
+        return frozenset(t for t in self.control_tokens if not self._strips(t))
+
+    @cached_property
+    def strips(self) -> bool:
+        """Whether some token swallows the white space beside it, however long."""
+        return self.has_text and any(self._strips(token) for token in range(self.size))
+
+    @cached_property
+    def longest_text(self) -> int | None:
+        """Characters of the longest token: a text of n characters has at least n / longest_text tokens.
+
+        Characters of a token as it is stored: one per byte, or "▁" where a text has a space or "▁" itself. None where
+        text may come to nothing: it is dropped by the tokenizer, or swallowed by a token that stands beside it.
+        """
+        if not self._keeps_all_text or self.strips:
+            return None
+        text = self._dll.llama_vocab_get_text
+        return max(len((text(self._handle, token) or b"").decode("utf-8", "replace")) for token in range(self.size))
 
     def tokenize(self, text: str | bytes, *, add_special: bool = False, parse_special: bool = True) -> Tokens:
         """The tokens of `text`. `add_special` adds what the model wants at both ends; `parse_special` reads
@@ -85,6 +106,18 @@ class Vocabulary:
     def check_id(self, token: int) -> None:
         if not 0 <= token < self.size:
             raise InputError(f"token {token} is not in the vocabulary of {self.size} tokens")
+
+    @property
+    def _keeps_all_text(self) -> bool:
+        """Byte-level BPE drops the bytes that are no token."""
+        if self._type == _BPE:
+            bytes_of_text = {*range(0xC0), *range(0xC2, 0xF5)}  # UTF-8 has no others
+            single = (self.piece(token) for token in range(self.size))
+            return bytes_of_text <= {piece[0] for piece in single if len(piece) == 1}
+        return self._type in (_SPM, _RWKV, _PLAMO2)
+
+    def _strips(self, token: int) -> bool:
+        return bool(self._dll.llama_vocab_get_attr(self._handle, token) & _STRIPS)
 
     def _special(self, name: str) -> int | None:
         token: int = getattr(self._dll, f"llama_vocab_{name}")(self._handle)

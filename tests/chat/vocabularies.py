@@ -45,14 +45,39 @@ def sentencepiece(path: Path) -> Path:
 
 def inseparable(path: Path) -> Path:
     """Has a token that spans two control tokens, so that text cannot be taken apart at them."""
+    return write_vocabulary(path, _with_more("<|im_end|><|im_end|>"))
+
+
+def with_long_token(path: Path, num_spaces: int = 500) -> Path:
+    """One token of hundreds of spaces, as models of program text have, makes the longest token say little."""
+    return write_vocabulary(path, _with_more(" " * num_spaces))
+
+
+def _with_more(*tokens: str) -> dict[str, Value]:
     metadata = small_vocabulary().metadata()
     types = metadata["tokenizer.ggml.token_type"]
     assert isinstance(types, list)
-    longer: dict[str, Value] = {
-        "tokenizer.ggml.tokens": [*small_vocabulary().tokens, "<|im_end|><|im_end|>"],
-        "tokenizer.ggml.token_type": [*map(int, types), _USER_DEFINED],
+    return metadata | {
+        "tokenizer.ggml.tokens": [*small_vocabulary().tokens, *tokens],
+        "tokenizer.ggml.token_type": [*map(int, types), *[_USER_DEFINED] * len(tokens)],
     }
-    return write_vocabulary(path, metadata | longer)
+
+
+def stripping(path: Path) -> Path:
+    """Its control tokens swallow the white space after them: llama.cpp knows these models by their name."""
+    return write_vocabulary(path, {"general.name": "phi-3", **_with_more("<s>", "</s>", "<unk>")})
+
+
+def forgetful(path: Path) -> Path:
+    """Lacks a byte: the letters that need it come to nothing."""
+    metadata = small_vocabulary().metadata()
+    lost = _spelled("é"[0].encode()[-1:])
+    tokens = [token if token != lost else "lost" for token in small_vocabulary().tokens]
+    return write_vocabulary(path, metadata | {"tokenizer.ggml.tokens": tokens})
+
+
+def _spelled(data: bytes) -> str:
+    return "".join(small_vocabulary().tokens[byte] for byte in data)
 
 
 def no_vocabulary(path: Path) -> Path:

@@ -41,8 +41,10 @@ def thinking(**changes: object) -> Iterator[tuple[Service, openai.OpenAI]]:
 def wait_until_idle(service: Service) -> None:
     """Nothing runs, and what was to be read ahead has been read."""
     for _ in range(2):
-        service._reader.submit(lambda: None).result()
-        while service.worker.call(lambda: service.scheduler.runs or service.scheduler._ahead).result():
+        while (
+            service.lanes.num_running
+            or service.worker.call(lambda: service.scheduler.runs or service.scheduler._ahead).result()
+        ):
             time.sleep(0.01)
 
 

@@ -1,0 +1,82 @@
+"""Tells whether a text can fit into the context, at a price that does not grow with the text.
+
+Most texts are short enough to be tokenised right away. Of the others, the number of characters bounds the number of
+tokens from below; where that does not decide it, slices are counted until there are far too many tokens.
+"""
+
+from collections.abc import Mapping
+
+from leftoff.chat.work import checkpoint
+from leftoff.engine.vocabulary import Vocabulary
+
+_USUAL_CHARACTERS = 8  # per token: no more in any language, a text with fewer is simply tokenised
+_MOST_CHARACTERS = 128  # of a token, where nothing is known
+_SLICE_CHARACTERS = 1 << 16
+# A slice may begin and end inside of a token: its count is not quite that of the whole text. Far less than this off.
+_MARGIN = 2
+
+
+class TooManyTokensError(Exception):
+    """The text has at least `num_tokens`, more than the context holds."""
+
+    def __init__(self, num_tokens: int) -> None:
+        super().__init__(f"the text has at least {num_tokens:,} tokens")
+        self.num_tokens = num_tokens
+
+
+class TokenMeter:
+    """For one vocabulary and one size of the context. Any thread may call it."""
+
+    def __init__(self, vocabulary: Vocabulary, context_tokens: int) -> None:
+        self.context_tokens = context_tokens
+        self._vocabulary = vocabulary
+
+    @property
+    def longest_text(self) -> int:
+        """Characters of one token; where there is no bound, a guess that no usual text comes near."""
+        return self._vocabulary.longest_text or _MOST_CHARACTERS
+
+    @property
+    def most_characters(self) -> int:
+        """More than a text that fits has."""
+        return self.longest_text * self.context_tokens
+
+    def check(self, text: str) -> None:
+        """Raises `TooManyTokensError` for a text that cannot fit; of the others, most do."""
+        if len(text) <= _USUAL_CHARACTERS * self.context_tokens:
+            return
+        self._check_characters(len(text))
+        self._check_slices(text)
+
+    def _check_characters(self, num_characters: int) -> None:
+        longest = self._vocabulary.longest_text
+        if longest is not None and num_characters > longest * self.context_tokens:
+            raise TooManyTokensError(-(-num_characters // longest))
+
+    def _check_slices(self, text: str) -> None:
+        num_tokens, size = 0, self._slice_characters
+        for start in range(0, len(text), size):
+            checkpoint()
+            part = text[start : start + size]
+            num_tokens += self._vocabulary.tokenize(part.strip() if self._vocabulary.strips else part).size
+            if num_tokens > _MARGIN * self.context_tokens:
+                raise TooManyTokensError(self.context_tokens)
+
+    @property
+    def _slice_characters(self) -> int:
+        """A cut changes the tokens around it: the longer they are, the fewer cuts."""
+        return max(_SLICE_CHARACTERS, (self._vocabulary.longest_text or 0) ** 2)
+
+
+def num_characters(given: object) -> int:
+    """Of all texts in messages or tools, however deep."""
+    total, waiting = 0, [given]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            total += len(value)
+        elif isinstance(value, Mapping):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return total

@@ -1,0 +1,123 @@
+"""A text that cannot fit is refused at a small price; one that fits is never refused."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from leftoff.chat.meter import TokenMeter, TooManyTokensError
+from leftoff.chat.work import GivenUpError, Work
+from leftoff.core import Tokens
+from leftoff.engine.model import Model
+from leftoff.engine.vocabulary import Vocabulary
+from tests.chat.vocabularies import forgetful, inseparable, sentencepiece, stripping, with_long_token
+from tests.factory import model_path
+
+MODELS: dict[str, Callable[[Path], Path]] = {
+    "factory": lambda _: model_path("llama"),
+    "sentencepiece": sentencepiece,
+    "inseparable": inseparable,
+    "long token": with_long_token,
+    "stripping": stripping,
+    "forgetful": forgetful,
+}
+PIECES = ["<|im_end|>", "[INST]", "the river", " ", " " * 40, " " * 700, "\n\n", "▁", "▁" * 30, "漢字", "é", "é" * 50]
+PIECES += ["12345", "x y ", "aaaaaaaa", "<|im_", "🙂"]
+texts = st.lists(st.tuples(st.sampled_from(PIECES), st.integers(1, 60)), max_size=12).map(
+    lambda parts: "".join(piece * times for piece, times in parts)
+)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vocabulary]:
+    model = Model(MODELS[request.param](tmp_path_factory.mktemp("models") / "model.gguf"))
+    yield model.vocabulary
+    model.close()
+
+
+@pytest.mark.parametrize("slice_characters", [100, 1 << 16])
+@settings(deadline=None, max_examples=40)
+@given(text=texts, context_tokens=st.integers(1, 200))
+@example(text="<|im_end|>" + " " * 5000, context_tokens=5)
+@example(text="é" * 5000, context_tokens=5)
+@example(text="▁" * 5000, context_tokens=600)
+@example(text=" " * 5000, context_tokens=12)
+def test_what_fits_is_not_refused(
+    vocabulary: Vocabulary, text: str, context_tokens: int, slice_characters: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leftoff.chat.meter._SLICE_CHARACTERS", slice_characters)
+        least = at_least(TokenMeter(vocabulary, context_tokens), text)
+    assert least is None or vocabulary.tokenize(text).size >= least >= context_tokens
+
+
+def at_least(meter: TokenMeter, text: str) -> int | None:
+    """How many tokens it is refused for."""
+    try:
+        meter.check(text)
+    except TooManyTokensError as error:
+        return error.num_tokens
+    return None
+
+
+def test_the_longest_token_bounds_the_number_of_tokens(vocabulary: Vocabulary, request: pytest.FixtureRequest) -> None:
+    name = request.node.callspec.params["vocabulary"]
+    if name in ("stripping", "forgetful"):
+        assert vocabulary.longest_text is None
+        return
+    assert vocabulary.longest_text == max(len(vocabulary.piece(token)) for token in range(vocabulary.size))
+
+
+class Counting(Vocabulary):
+    """A real vocabulary that counts what it is given."""
+
+    num_characters = 0
+
+    def tokenize(self, text: str | bytes, *, add_special: bool = False, parse_special: bool = True) -> Tokens:
+        self.num_characters += len(text)
+        return super().tokenize(text, add_special=add_special, parse_special=parse_special)
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Iterator[Counting]:
+    model = Model(with_long_token(tmp_path / "long.gguf"))
+    assert model.handle is not None
+    yield Counting(model.library, model.handle)
+    model.close()
+
+
+def test_far_too_long_a_text_is_not_tokenised_at_all(counting: Counting) -> None:
+    with pytest.raises(TooManyTokensError) as refused:
+        TokenMeter(counting, 1000).check("x y " * 1_000_000)
+    assert refused.value.num_tokens == 8000
+    assert counting.num_characters == 0
+
+
+def test_where_one_token_is_very_long_the_count_stops_early(counting: Counting) -> None:
+    """500 characters a token say nothing of 400,000 characters for 1,000 tokens."""
+    with pytest.raises(TooManyTokensError):
+        TokenMeter(counting, 1000).check("x y " * 100_000)
+    assert counting.num_characters < 300_000
+
+
+def test_work_that_was_cancelled_ends_at_the_next_slice(counting: Counting) -> None:
+    work = Work()
+
+    def check() -> None:
+        meter = TokenMeter(counting, 100_000)
+        meter.check(" " * 1_000_000)
+        work.cancel()
+        meter.check(" " * 1_000_000)
+
+    with pytest.raises(GivenUpError):
+        work.run(check)
+    assert counting.num_characters == 1_000_000
+
+
+def test_nobody_waits_for_work_that_was_cancelled_before_it_began() -> None:
+    work = Work()
+    work.cancel()
+    with pytest.raises(GivenUpError):
+        work.run(lambda: pytest.fail("it ran"))
