@@ -73,6 +73,7 @@ def as_chat(body: MessagesRequest, conversation: Conversation) -> ChatRequest:
     choice, config = body.tool_choice, body.output_config
     return chat_body(
         body,
+        places={tool.name: f"tools[{index}].input_schema" for index, tool in enumerate(body.tools or ())},
         messages=conversation.messages,
         tools=[_function(tool, index) for index, tool in enumerate(body.tools or ()) if _is_ours(tool)] or None,
         tool_choice=_choice(choice) if choice else None,

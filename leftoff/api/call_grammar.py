@@ -1,15 +1,13 @@
 """Calls of tools as a grammar, in the words of the model's own template."""
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from leftoff.chat.output.format import CallSyntax, ParameterSyntax
 from leftoff.chat.output.tools import Tools
 from leftoff.chat.template import ToolDict
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.grammar.grammar import NOTHING, Grammar, from_schema
+from leftoff.grammar.grammar import NOTHING, Grammar, any_of, from_schema
 from leftoff.grammar.literal import literal, text_until
 
 _SHARED = ("$defs", "definitions")
@@ -37,7 +35,8 @@ class CallGrammar:
 
     def _calls(self, written: str, most: int) -> Grammar:
         syntax = self._syntax
-        call = Grammar("call", (f"call: {self._call().expression}", *self._call().rules))
+        any_call = self._call()
+        call = Grammar("call", (f"call: {any_call.expression}", *any_call.rules), any_call.num_fixed)
         if syntax.begin.startswith(written):
             first = self._text(syntax.begin.removeprefix(written)) + call
         else:
@@ -46,7 +45,7 @@ class CallGrammar:
         return first + others + self._text(syntax.end)
 
     def _call(self, written: str = "") -> Grammar:
-        return reduce(or_, (self._call_of(function_of(tool), written) for tool in self._tools))
+        return any_of([self._call_of(function_of(tool), written) for tool in self._tools])
 
     def _call_of(self, function: Mapping[str, Any], written: str) -> Grammar:
         syntax = self._syntax
@@ -64,18 +63,19 @@ class CallGrammar:
         required = schema.get("required", ())
         shared = {key: schema[key] for key in _SHARED if key in schema}
         between = self._text(syntax.between)
-        later, whole = NOTHING, NOTHING  # the rest, after another parameter and as the first
+        later, firsts = NOTHING, [NOTHING]  # the rest, after another parameter; with what the whole may begin
         for key, value in reversed(schema.get("properties", {}).items()):
             inner = {**shared, **value} if isinstance(value, Mapping) else {}
             parameter = self._parameter(syntax, name, key, inner)
             following = between + parameter
             if key in required:
-                later, whole = following + later, parameter + later
+                later, firsts = (following + later).named(), [parameter + later]
             elif syntax.between:
-                later, whole = following.optional() + later, (parameter + later) | whole
+                later, firsts = (following.optional() + later).named(), [parameter + later, *firsts]
             else:
-                later = whole = parameter.optional() + whole
-        return whole
+                firsts = [parameter.optional() + any_of(firsts)]
+                (later,) = firsts
+        return any_of(firsts)
 
     def _parameter(self, syntax: ParameterSyntax, name: str, key: str, schema: Mapping[str, Any]) -> Grammar:
         if syntax.plain_strings and "string" in self._kinds.kinds(name, key):
@@ -88,7 +88,7 @@ class CallGrammar:
     def _plain_string(self, schema: Mapping[str, Any], end: str) -> Grammar:
         choices = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
         texts = [self._text(f"{choice}{end}") for choice in choices if isinstance(choice, str)]
-        return reduce(or_, texts) if texts else text_until(end, self._vocabulary)
+        return any_of(texts) if texts else text_until(end, self._vocabulary)
 
     def _text(self, text: str) -> Grammar:
         return literal(text, self._vocabulary)

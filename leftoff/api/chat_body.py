@@ -13,10 +13,21 @@ from leftoff.chat.notes import Note
 _SHOWN_CHARACTERS = 200
 
 
-def chat_body(body: GenerationFields, **fields: Any) -> ChatRequest:  # noqa: ANN401
+class ForeignChat(ChatRequest, kw_only=True):
+    """Of another dialect, whose clients know the schemas of their tools by other names."""
+
+    places: dict[str, str]
+
+    @property
+    def tool_places(self) -> dict[str, str]:
+        return self.places
+
+
+def chat_body(body: GenerationFields, *, places: dict[str, str] | None = None, **fields: Any) -> ChatRequest:  # noqa: ANN401
     """The fields that all dialects share are taken from `body`, unless they are given."""
     shared = {name: getattr(body, name) for name in GenerationFields.__struct_fields__}
-    return ChatRequest(**(shared | fields))
+    whole = shared | fields
+    return ChatRequest(**whole) if places is None else ForeignChat(places=places, **whole)
 
 
 def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:

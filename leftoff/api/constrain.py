@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from leftoff.api.errors import bad_field
+from leftoff.api.errors import bad_field, busy
 from leftoff.api.forms import form_field, form_of
 from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import ChatFields
@@ -23,23 +23,36 @@ from leftoff.grammar.guide import Guide
 from leftoff.grammar.literal import literal
 from leftoff.grammar.outline import Outline, Trigger
 
-_COMPILE_SECONDS = 10.0
+_COMPILE_SECONDS = 10.0  # of one's own: neither the making of the tokenizer counts, nor those who came before
+_WAITING_SECONDS = 60.0
 _PROMPT_END_TOKENS = 16
 
 
 async def make_guides(
-    service: Service, body: GenerationFields, output: Output | None, prompts: Sequence[Prompt], num_each: int
+    service: Service,
+    body: GenerationFields,
+    output: Output | None,
+    prompts: Sequence[Prompt],
+    num_each: int,
+    num_bytes: int,
 ) -> list[Guide | None]:
-    """One for each reply, those to one prompt together; None where a reply is free."""
+    """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` has the request."""
     choice = choose_tools(body.tool_choice, body.tools) if isinstance(body, ChatFields) else ToolChoice(())
     free: list[Guide | None] = [None] * (len(prompts) * num_each)
     field = form_field(body)
     must_follow = choice.must or field is not None
     if not choice.tools and not must_follow:
         return free
-    making = service.grammars.aside(lambda: _guides(service, body, output, choice, prompts, num_each))
+    making = service.grammars.aside(
+        lambda: _guides(service, body, output, choice, prompts, num_each), is_long=service.lanes.is_long(num_bytes)
+    )
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(making), _COMPILE_SECONDS)
+        await asyncio.wait_for(asyncio.wrap_future(making.begun), _WAITING_SECONDS)
+    except TimeoutError as error:
+        making.result.cancel()
+        raise busy("what other replies must look like is still being compiled") from error
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(making.result), _COMPILE_SECONDS)
     except TimeoutError as error:
         if not must_follow:
             return free
@@ -69,9 +82,9 @@ def _parts(
 ) -> tuple[Grammar | None, tuple[Trigger, ...]]:
     """What the whole reply must look like, or what must follow where a call begins."""
     content = _content(service, body, output)
-    if output is None or not choice.tools:
+    if output is None or not choice.tools or not isinstance(body, ChatFields):
         return content, ()
-    tools = ToolGrammars(service.grammars, output, choice.tools)
+    tools = ToolGrammars(service.grammars, output, choice.tools, body.tool_places)
     try:
         if choice.must:
             return tools.calls(), ()

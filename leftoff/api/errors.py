@@ -116,6 +116,10 @@ def stopping() -> ApiError:
     return _unavailable("the server is stopping: try again later", "stopping")
 
 
+def busy(message: str) -> ApiError:
+    return _unavailable(f"{message}: try again later", "busy")
+
+
 def as_api_error(error: Exception) -> ApiError:
     """Says what an error of the layers below means to a client."""
     match error:

@@ -81,6 +81,15 @@ class ChatFields(GenerationFields, kw_only=True):
         return self.tools or None
 
     @property
+    def tool_places(self) -> dict[str, str]:
+        """What a client calls the schema of a tool, by the tool's name."""
+        return {
+            name: f"tools[{index}].{'function.' if 'function' in tool else ''}parameters"
+            for index, tool in enumerate(self.tools or ())
+            if isinstance(name := function_of(tool).get("name"), str)
+        }
+
+    @property
     def may_call(self) -> bool:
         return self.tool_choice != "none"
 

@@ -77,7 +77,7 @@ async def make_orders(
     if isinstance(body, ChatFields) and not body.may_call and (token := service.prompts.call_token) is not None:
         sampling = replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MOST_BIAS)))
     seeds = [None if sampling.seed is None else sampling.seed + index for index in range(num_each)]
-    guides = await make_guides(service, body, output, prompts, num_each)
+    guides = await make_guides(service, body, output, prompts, num_each, len(await request.body()))
     replies = [(prompt, seed) for prompt in prompts for seed in seeds]
     return [
         Order(

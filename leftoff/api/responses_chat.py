@@ -71,6 +71,7 @@ def as_chat(body: ResponsesRequest, messages: list[Message]) -> ChatRequest:
     _refuse(body)
     return chat_body(
         body,
+        places={str(tool.get("name")): f"tools[{index}].parameters" for index, tool in enumerate(body.tools or ())},
         messages=[*([Message("system", body.instructions)] if body.instructions else ()), *messages],
         tools=[_function(tool, index) for index, tool in enumerate(body.tools or ()) if _is_function(tool)] or None,
         tool_choice=body.tool_choice,

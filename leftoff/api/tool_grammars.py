@@ -1,6 +1,6 @@
 """The grammars of the tools that a request offers, as far as their schemas can be followed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from leftoff.api.call_grammar import CallGrammar, function_of
 from leftoff.api.errors import bad_field
@@ -17,10 +17,14 @@ _MAX_CALLS = 16  # in one reply
 class ToolGrammars:
     """A tool that is not `strict`, and whose schema is beyond us, is called with any object."""
 
-    def __init__(self, grammars: Grammars, output: Output, tools: Sequence[ToolDict]) -> None:
+    def __init__(
+        self, grammars: Grammars, output: Output, tools: Sequence[ToolDict], places: Mapping[str, str]
+    ) -> None:
+        """`places` says by the name of a tool what the client calls its schema."""
         self._grammars = grammars
         self._format = output.format
         self._tools = tools
+        self._places = places
         self._most = 1 if output.one_call else _MAX_CALLS
 
     def calls(self) -> Grammar:
@@ -52,6 +56,6 @@ class ToolGrammars:
         except GrammarError as error:
             function = function_of(tool)
             if function.get("strict") is True:
-                raise bad_field(f"tools.{function['name']}.parameters", str(error)) from error
+                raise bad_field(self._places[function["name"]], str(error)) from error
             return {"name": function["name"], "parameters": {"additionalProperties": True}}
         return tool

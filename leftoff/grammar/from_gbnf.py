@@ -2,6 +2,7 @@
 
 import json
 
+from leftoff.grammar.extent import checked_length, rules_extent
 from leftoff.grammar.gbnf import Choice, Class, Name, Node, Range, Repeat, Row, Text, read_gbnf
 from leftoff.grammar.grammar import Grammar
 from leftoff.grammar.lexemes import regular_rules, safe_words
@@ -12,13 +13,14 @@ _SURROGATES = range(0xD800, 0xE000)  # half characters, which UTF-8 does not hav
 def from_gbnf(source: str) -> Grammar:
     """In Lark a word has a name in capitals, and refers to words only: what is regular but not safe has two names."""
     rules = read_gbnf(source)
+    num_fixed = checked_length(rules_extent(rules))
     regular, safe = regular_rules(rules), safe_words(rules)
     # Numbers instead of the client's names: Lark allows fewer characters.
     words = {name: f"W{index}" for index, name in enumerate(rules) if name in regular}
     names = {name: words[name] if name in safe else f"r{index}" for index, name in enumerate(rules)}
     as_words = [f"{words[name]}: {_lark(rules[name], words)}" for name in words]
     others = [f"{names[name]}: {_lark(node, names)}" for name, node in rules.items() if name not in safe]
-    return Grammar(names["root"], (*others, *as_words))
+    return Grammar(names["root"], (*others, *as_words), num_fixed)
 
 
 def _lark(node: Node, names: dict[str, str]) -> str:

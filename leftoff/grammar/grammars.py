@@ -6,8 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -24,6 +23,7 @@ _MAX_CHARACTERS = 2 << 20  # of a grammar put together, such as from the schemas
 _MAX_KEPT = 64
 _MAX_KEPT_CHARACTERS = 8 << 20
 _MASK_THREADS = min(4, os.cpu_count() or 1)
+_STACK_BYTES = 16 << 20
 _LIMITS = LLParserLimits(
     max_lexer_states=50_000,  # of one or two kilobytes each
     initial_lexer_fuel=1_000_000,  # some 20 ms of work
@@ -41,26 +41,48 @@ class Compiled:
     start: LLMatcher
 
 
+@dataclass(frozen=True)
+class Making(Generic[Result]):
+    """Work on its way. It has begun when those before it are done, and the tokenizer is there."""
+
+    begun: Future[None]
+    result: Future[Result]
+
+
 class Grammars:
     """Made once per model, closed once. The tokenizer waits for the first constrained reply.
 
-    Compiling has a thread of its own, so that a hostile schema makes nobody wait but those who have one too.
+    Compiling has two threads of its own, for short requests and for long ones: those who have no schema wait for
+    neither, and those who have a short one not for the long ones.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
-        self._compiling = ThreadPoolExecutor(1, thread_name_prefix="leftoff-grammars")
+        self._short = _one_thread("leftoff-grammars")
+        self._long = _one_thread("leftoff-long-grammars")
+        self._making_tokenizer = threading.Lock()
+        self._made_tokenizer: LLTokenizer | None = None
         self._ahead = Ahead(_MASK_THREADS, "leftoff-masks")
 
     def close(self) -> None:
-        self._compiling.shutdown(wait=False, cancel_futures=True)
+        for lane in (self._short, self._long):
+            lane.shutdown(wait=False, cancel_futures=True)
         self._ahead.close()
 
-    def aside(self, function: Callable[[], Result]) -> Future[Result]:
+    def aside(self, function: Callable[[], Result], *, is_long: bool = False) -> Making[Result]:
         """Runs what compiles on the thread for it."""
-        return self._compiling.submit(function)
+        begun: Future[None] = Future()
+
+        def run() -> Result:
+            try:
+                self._tokenizer.vocab_size  # noqa: B018  # made here if this is the first, before the time counts
+            finally:
+                begun.set_result(None)
+            return function()
+
+        return Making(begun, (self._long if is_long else self._short).submit(run))
 
     def compile(self, grammar: Grammar) -> Compiled:
         """Raises `GrammarError`. What is known already costs nothing."""
@@ -74,9 +96,12 @@ class Grammars:
     def num_kept(self) -> int:
         return len(self._kept)
 
-    @cached_property
+    @property
     def _tokenizer(self) -> LLTokenizer:
-        return make_tokenizer(self.vocabulary)
+        with self._making_tokenizer:
+            if self._made_tokenizer is None:
+                self._made_tokenizer = make_tokenizer(self.vocabulary)
+            return self._made_tokenizer
 
     def _compiled(self, lark: str) -> LLMatcher:
         with self._lock:
@@ -97,3 +122,14 @@ class Grammars:
         self._kept[lark] = matcher
         while len(self._kept) > 1 and (len(self._kept) > _MAX_KEPT or sum(map(len, self._kept)) > _MAX_KEPT_CHARACTERS):
             self._kept.popitem(last=False)
+
+
+def _one_thread(name: str) -> ThreadPoolExecutor:
+    """With room for a deep grammar: the compiler follows references by recursion, and some systems give little."""
+    usual = threading.stack_size(_STACK_BYTES)
+    try:
+        lane = ThreadPoolExecutor(1, thread_name_prefix=name)
+        lane.submit(lambda: None)  # its thread is there from now on
+    finally:
+        threading.stack_size(usual)
+    return lane

@@ -6,18 +6,30 @@ can also continue it. A rule that is not safe is read character by character, wh
 
 from collections.abc import Callable, Sequence
 
+from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.gbnf import Choice, Class, Name, Node, Range, Repeat, Row, Rules, Text, names_in
 
 Characters = frozenset[Range]
 
 _NONE: Characters = frozenset()
 _ALL: Characters = frozenset({(0, 0x10FFFF)})
+_MOST_STEPS = 500_000  # looks at a part of a rule or at a range of characters: half a second
 
 
 def regular_rules(rules: Rules) -> frozenset[str]:
     """The names of the rules that never come back to themselves, nor to one that does."""
-    recursive = {name for name in rules if name in _reachable(rules, name)}
-    return frozenset(name for name in rules if name not in recursive and not _reachable(rules, name) & recursive)
+    order, missing = dependencies_first(rules), {name: len(names_in(node)) for name, node in rules.items()}
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    for name, node in rules.items():
+        for used in names_in(node):
+            users[used].append(name)
+    regular: list[str] = [name for name in order if not missing[name]]
+    for name in regular:  # which grows while it is gone through
+        for user in users[name]:
+            missing[user] -= 1
+            if not missing[user]:
+                regular.append(user)
+    return frozenset(regular)
 
 
 def safe_words(rules: Rules) -> frozenset[str]:
@@ -29,11 +41,33 @@ def safe_words(rules: Rules) -> frozenset[str]:
     return frozenset(name for name in regular if not _overlap(facts.continuing(rules[name]), facts.follow[name]))
 
 
+def dependencies_first(rules: Rules) -> list[str]:
+    """Each rule after those it refers to, as far as they do not refer back to it."""
+    order: dict[str, None] = {}
+    begun: set[str] = set()
+    waiting = [*reversed(rules)]
+    while waiting:
+        name = waiting[-1]
+        if name in begun:
+            order.setdefault(waiting.pop())
+            continue
+        begun.add(name)
+        waiting += [used for used in names_in(rules[name]) if used not in begun]
+    return [*order]
+
+
 class _Facts:
-    """What rules begin with, and what follows them, by going through them until nothing new is found."""
+    """What rules begin with, and what follows them, by going through them until nothing new is found.
+
+    In the order in which they refer to each other, few rounds are needed; a grammar that is made to need more is
+    refused.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        self._order = dependencies_first(rules)
+        self._steps_left = _MOST_STEPS
+        self._continuing: dict[str, Characters] = {}
         self._empty: set[str] = set()
         self._first: dict[str, Characters] = dict.fromkeys(rules, _NONE)
         self.follow: dict[str, Characters] = dict.fromkeys(rules, _NONE)
@@ -54,6 +88,7 @@ class _Facts:
 
     def first(self, node: Node) -> Characters:
         """The characters it may begin with."""
+        self._spend(1)
         match node:
             case Text(text):
                 return frozenset({(ord(text[0]), ord(text[0]))})
@@ -72,7 +107,9 @@ class _Facts:
         """The characters by which something that is whole may yet go on. Only for rules without recursion."""
         match node:
             case Name(name):
-                return self.continuing(self._rules[name])
+                if name not in self._continuing:
+                    self._continuing[name] = self.continuing(self._rules[name])
+                return self._continuing[name]
             case Row(items):
                 return self._continuing_row(items)
             case Choice(items):
@@ -111,19 +148,27 @@ class _Facts:
 
     def _find_beginnings(self) -> bool:
         before = len(self._empty), self._first.copy()
-        for name, node in self._rules.items():
+        for name in self._order:
+            node = self._rules[name]
             self._first[name] |= self.first(node)
+            self._spend(len(self._first[name]))
             if self.may_be_empty(node):
                 self._empty.add(name)
         return before != (len(self._empty), self._first)
 
     def _find_followers(self) -> bool:
         before = self.follow.copy()
-        for name, node in self._rules.items():
-            self._see(node, self.follow[name])
+        for name in reversed(self._order):
+            self._see(self._rules[name], self.follow[name])
         return before != self.follow
 
+    def _spend(self, num_steps: int) -> None:
+        self._steps_left -= num_steps
+        if self._steps_left < 0:
+            raise GrammarError("its rules refer to each other in too many ways: use fewer of them")
+
     def _see(self, node: Node, after: Characters) -> None:
+        self._spend(1 + len(after))
         match node:
             case Name(name):
                 self.follow[name] |= after
@@ -143,15 +188,12 @@ def _settle(find: Callable[[], bool]) -> None:
         pass
 
 
-def _reachable(rules: Rules, name: str) -> set[str]:
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        new = names_in(rules[waiting.pop()]) - found
-        found |= new
-        waiting += new
-    return found
-
-
 def _overlap(left: Characters, right: Characters) -> bool:
-    return any(low <= end and start <= high for low, high in left for start, end in right)
+    """Whether a character is in both. Side by side in order: classes may have thousands of ranges."""
+    ranges = sorted([(*span, 0) for span in left] + [(*span, 1) for span in right])
+    ends = [-1, -1]  # of the ranges on either side so far
+    for low, high, side in ranges:
+        if low <= ends[1 - side]:
+            return True
+        ends[side] = max(ends[side], high)
+    return False

@@ -15,7 +15,7 @@ _ANY_TEXT = r"/(.|\n)*/"
 
 def literal(text: str, vocabulary: Vocabulary) -> Grammar:
     """Exactly this text, as the template writes it and the model was trained on it."""
-    return Grammar(" ".join(_parts(text, vocabulary)) or '""')
+    return Grammar(" ".join(_parts(text, vocabulary)) or '""', (), len(text), is_row=True)
 
 
 def text_until(end: str, vocabulary: Vocabulary) -> Grammar:

@@ -1,5 +1,6 @@
 """JSON schemas on their way to a grammar: what is refused before a compiler sees it, and what is left unsaid."""
 
+import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ Schema = Mapping[str, Any]
 
 MAX_DEPTH = 64
 MAX_DIVISOR = 10_000
+MAX_PAIRS = 1_000_000  # of optional properties: each is compiled with each that may follow it, a million in 0.3 s
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTED = ("prefixItems", "anyOf", "oneOf")
@@ -31,9 +33,15 @@ def closed(schema: Schema) -> Schema:
 def check_schema(schema: Schema) -> None:
     """Level by level, without recursion: what is too deep for that is what we look for."""
     level: list[object] = [schema]
+    num_pairs = 0
     for _ in range(MAX_DEPTH):
         for value in level:
             _check_divisor(value)
+            num_pairs += _num_optional(value) ** 2
+        if num_pairs > MAX_PAIRS:
+            raise GrammarError(
+                f"objects have too many optional properties: at most {math.isqrt(MAX_PAIRS)} in one, fewer in more"
+            )
         level = [inner for outer in level for inner in _inner(outer)]
     if level:
         raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep: use '$ref' and '$defs'")
@@ -44,6 +52,18 @@ def _check_divisor(schema: object) -> None:
     divisor = schema.get("multipleOf") if isinstance(schema, Mapping) else None
     if isinstance(divisor, int | float) and _without_point(divisor) > MAX_DIVISOR:
         raise GrammarError(f"the keyword 'multipleOf' must be at most {MAX_DIVISOR}, not counting its decimal point")
+
+
+def _num_optional(schema: object) -> int:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
+        return 0
+    required = schema.get("required")
+    return len(properties) - (len(properties.keys() & _texts(required)) if isinstance(required, list) else 0)
+
+
+def _texts(values: list[object]) -> set[str]:
+    return {value for value in values if isinstance(value, str)}
 
 
 def _without_point(number: float) -> int:

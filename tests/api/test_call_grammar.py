@@ -153,3 +153,23 @@ def test_texts_may_hold_anything(grammars: Grammars, output_format: OutputFormat
         parts = (*parser.push(text), *parser.close())
         said = "".join(part.text for part in parts if isinstance(part, CallArguments) and part.index == 1)
         assert json.loads(said) == {"words": words, "loud": True}
+
+
+def many(num_tools: int, num_properties: int) -> list[dict[str, Any]]:
+    parameters = {
+        "type": "object",
+        "properties": {f"p{number}": {"type": "integer"} for number in range(num_properties)},
+        "required": ["p3"],
+    }
+    return [{"type": "function", "function": {"name": f"tool{i}", "parameters": parameters}} for i in range(num_tools)]
+
+
+@pytest.mark.parametrize("output_format", FORMATS, ids=lambda output_format: output_format.name)
+@pytest.mark.parametrize(("num_tools", "num_properties"), [(150, 5), (2, 60)])
+def test_agents_have_many_tools_and_some_of_many_parameters(
+    grammars: Grammars, output_format: OutputFormat, num_tools: int, num_properties: int
+) -> None:
+    calls = CallGrammar(output_format.syntax, many(num_tools, num_properties), grammars.vocabulary)
+    grammars.compile(calls.calls(16))
+    if output_format.trigger:
+        grammars.compile(calls.calls_after(output_format.trigger, 16))

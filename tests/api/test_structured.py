@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -280,7 +281,7 @@ ODD_TOOL = {"name": "odd", "strict": True, "parameters": {"properties": {"a": {"
         ({"tool_choice": "required"}, "tool_choice", "tools"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "lost"}}}, "tool_choice", "'lost'"),
         ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools.tools", "list"),
-        ({"tools": [{"type": "function", "function": ODD_TOOL}]}, "tools.odd.parameters", "'not'"),
+        ({"tools": [{"type": "function", "function": ODD_TOOL}]}, "tools[0].function.parameters", "'not'"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_its_name(
@@ -312,17 +313,80 @@ def test_other_dialects_name_their_own_field(http: httpx.Client, path: str, fiel
     assert "response_format" not in reply.text
 
 
-def test_a_schema_that_takes_too_long_is_given_up(
-    http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("leftoff.api.constrain._COMPILE_SECONDS", 0.05)
-    released = threading.Event()
-    service.grammars.aside(released.wait)
-    body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format(WEATHER)}
+SLOW = {"type": "object", "properties": {f"property {number}": {} for number in range(900)}}
+
+
+def test_a_schema_that_takes_too_long_is_given_up(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leftoff.api.constrain._COMPILE_SECONDS", 0.001)
+    body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format(SLOW)}
     reply = http.post("/v1/chat/completions", json=body)
     free = http.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 5})
-    released.set()
     assert reply.status_code == 400
     assert "to compile" in reply.json()["error"]["message"]
     assert reply.json()["error"]["param"] == "response_format.json_schema.schema"
     assert free.status_code == 200
+
+
+def test_the_time_of_those_who_came_before_does_not_count(
+    http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leftoff.api.constrain._COMPILE_SECONDS", 1.0)
+    service.grammars.aside(lambda: time.sleep(2))
+    body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "boolean"})}
+    assert http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_a_short_request_does_not_wait_for_the_schemas_of_a_long_one(http: httpx.Client, service: Service) -> None:
+    released = threading.Event()
+    service.grammars.aside(lambda: released.wait(60), is_long=True)
+    body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "null"})}
+    reply = http.post("/v1/chat/completions", json=body)
+    released.set()
+    assert reply.status_code == 200
+
+
+def test_who_waits_for_ever_is_told_to_come_back(
+    http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leftoff.api.constrain._WAITING_SECONDS", 0.05)
+    released = threading.Event()
+    service.grammars.aside(lambda: released.wait(60))
+    body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "null"})}
+    reply = http.post("/v1/chat/completions", json=body)
+    released.set()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "busy")
+
+
+HUGE = "(a{1000}){1000}"
+DEEP = {"$ref": "#/$defs/0", "$defs": {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(5000)}}
+DEEP_FORMAT = {"type": "json_schema", "schema": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        ("/v1/chat/completions", {"guided_regex": HUGE}, "guided_regex"),
+        ("/v1/chat/completions", {"structured_outputs": {"regex": HUGE}}, "structured_outputs.regex"),
+        ("/v1/chat/completions", {"response_format": {"type": "regex", "pattern": HUGE}}, "response_format.pattern"),
+        ("/v1/chat/completions", {"grammar": 'root ::= ("a"{1000}){1000}'}, "grammar"),
+        ("/v1/chat/completions", {"guided_choice": ["a"] * 100_000}, "guided_choice"),
+        ("/v1/chat/completions", {"response_format": schema_format(DEEP)}, "response_format.json_schema.schema"),
+        (
+            "/v1/messages",
+            {"output_config": {"format": {"type": "json_schema", "schema": DEEP}}},
+            "output_config.format",
+        ),
+        ("/v1/responses", {"text": {"format": {"type": "json_schema", "schema": DEEP}}}, "text.format"),
+        ("/api/chat", {"format": DEEP}, "format"),
+        ("/completion", {"prompt": "x", "grammar": 'root ::= "a"{999999}'}, "grammar"),
+        ("/completion", {"prompt": "x", "json_schema": DEEP}, "json_schema"),
+    ],
+)
+def test_what_is_too_large_is_refused_before_it_is_compiled(
+    http: httpx.Client, service: Service, path: str, fields: dict[str, Any], field: str
+) -> None:
+    num_kept = service.grammars.num_kept
+    reply = http.post(path, json={"model": "tiny", "messages": MESSAGES, "input": MESSAGES, "max_tokens": 5, **fields})
+    assert reply.status_code == 400
+    assert f"{field}: " in reply.text
+    assert service.grammars.num_kept == num_kept

@@ -141,3 +141,14 @@ def test_a_mask_is_there_even_if_no_thread_is_free(grammars: Grammars) -> None:
     busy.close()
     matcher = busy.follow(busy.compile(from_choices(["ab"])))
     assert len(allowed(matcher, grammars.vocabulary)) == 1
+
+
+def test_work_begins_when_the_tokenizer_is_there(grammars: Grammars) -> None:
+    fresh = Grammars(grammars.vocabulary)
+    with fresh._making_tokenizer:  # as if another thread were at it
+        making = fresh.aside(lambda: fresh._made_tokenizer)
+        with pytest.raises(TimeoutError):
+            making.begun.result(0.05)
+    making.begun.result(30)
+    assert making.result.result(30) is not None
+    fresh.close()
