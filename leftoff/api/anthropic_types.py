@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from leftoff.api.generation import GenerationFields
+from leftoff.api.generation import GenerationFields, Stops
+from leftoff.api.messages import MOST_MESSAGES, MOST_TOOLS
 
 Role = Literal["user", "assistant", "system"]
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
@@ -31,7 +32,7 @@ class InputBlock(Struct):
 
 class InputMessage(Struct):
     role: Role
-    content: str | list[InputBlock]
+    content: str | Annotated[list[InputBlock], Meta(max_length=MOST_MESSAGES)]
 
 
 class Tool(Struct):
@@ -61,13 +62,13 @@ class OutputConfig(Struct):
 
 
 class MessagesRequest(GenerationFields, kw_only=True):
-    messages: Annotated[list[InputMessage], Meta(min_length=1)]
+    messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MOST_MESSAGES)]
     model: str | None = None
-    system: str | list[InputBlock] | None = None
-    tools: list[Tool] | None = None
+    system: str | Annotated[list[InputBlock], Meta(max_length=MOST_MESSAGES)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MOST_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Stops | None = None
     output_config: OutputConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 

@@ -14,6 +14,9 @@ from leftoff.chat.prompts import MessageDict
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 # llama-server's. All that split the reasoning off mean the same here.
 ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
+# More than the longest sessions of agents have; rendering as many takes a few tenths of a second.
+MOST_MESSAGES = 1 << 14
+MOST_TOOLS = 1024
 _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # templates know none, low, medium and high
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
@@ -39,9 +42,9 @@ class ToolCall(Struct, omit_defaults=True):
 
 class Message(Struct, omit_defaults=True):
     role: Role
-    content: str | list[Part] | None = None
+    content: str | Annotated[list[Part], Meta(max_length=MOST_MESSAGES)] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MOST_TOOLS)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -50,8 +53,8 @@ class Message(Struct, omit_defaults=True):
 class ChatFields(GenerationFields, kw_only=True):
     """What a chat prompt is made from, and how to go on from it."""
 
-    messages: Annotated[list[Message], Meta(min_length=1)]
-    tools: list[dict[str, Any]] | None = None
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MOST_MESSAGES)]
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from leftoff.api.generation import GenerationFields
-from leftoff.api.messages import Role
+from leftoff.api.messages import MOST_MESSAGES, MOST_TOOLS, Role
 
 # --- asked
 
@@ -30,7 +30,7 @@ class OllamaMessage(Struct):
     content: str | None = None
     thinking: str | None = None
     images: list[Any] | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: Annotated[list[Call], Meta(max_length=MOST_TOOLS)] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -49,8 +49,8 @@ class _Request(Struct, kw_only=True):
 
 
 class OllamaChatRequest(_Request, kw_only=True):
-    messages: list[OllamaMessage] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: Annotated[list[OllamaMessage], Meta(max_length=MOST_MESSAGES)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
 
 
 class OllamaGenerateRequest(_Request, kw_only=True):

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from leftoff.api.aside import aside
 from leftoff.api.constrain import make_guides
+from leftoff.api.errors import bad_field
 from leftoff.api.generation import GenerationFields
 from leftoff.api.messages import ChatFields
 from leftoff.api.openai_types import ChatRequest
@@ -19,6 +20,8 @@ from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.notes import Note
 from leftoff.chat.output.output import Output
 from leftoff.core import MOST_BIAS, Prompt
+
+_MOST_REPLIES = 1024  # to one request
 
 
 def shown_tools(service: Service, body: ChatFields) -> list[dict[str, Any]] | None:
@@ -73,6 +76,9 @@ async def make_orders(
     conversation: Conversation | None = None,
 ) -> list[Order]:
     """The replies to one prompt stand together, each with a seed of its own."""
+    if len(prompts) * num_each > _MOST_REPLIES:
+        problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MOST_REPLIES} are made"
+        raise bad_field("n", problem)
     sampling = body.sampling(service.model.vocabulary, service.context_tokens, service.default_sampling)
     if isinstance(body, ChatFields) and not body.may_call and (token := service.prompts.call_token) is not None:
         sampling = replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MOST_BIAS)))

@@ -1,10 +1,11 @@
 """OpenAI's wire types for /v1/responses: what is asked, and what is answered."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from leftoff.api.generation import GenerationFields
+from leftoff.api.messages import MOST_MESSAGES, MOST_TOOLS
 from leftoff.api.sampling import Limit
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -44,10 +45,10 @@ class Text(Struct, omit_defaults=True):
 
 
 class ResponsesRequest(GenerationFields, kw_only=True):
-    input: str | list[InputItem] | None = None
+    input: str | Annotated[list[InputItem], Meta(max_length=MOST_MESSAGES)] | None = None
     model: str | None = None
     instructions: str | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Effort | None = None

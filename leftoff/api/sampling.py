@@ -5,9 +5,9 @@ temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, all else off. `null` is silen
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from msgspec import Meta, Struct
 
@@ -40,6 +40,13 @@ Signed = Annotated[float, Meta(ge=-1e6, le=1e6)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Limit = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: as many as there are
 
+SamplerName = Annotated[str, Meta(max_length=64)]
+
+# Some forbid all tokens of a script by their ids. Each text is tokenised while others wait.
+MOST_BIASES = 1 << 16
+_MOST_BIASED_TEXTS = 1024
+_LONGEST_BIASED_TEXT = 128
+
 _LETTERS = dict(zip("edskypmxt", SAMPLERS, strict=True))
 _SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
     "temp": "temperature",
@@ -71,15 +78,19 @@ class SamplingFields(Struct, kw_only=True):
     dry_base: Amount | None = None  # below 1: the default, as in llama-server
     dry_allowed_length: Count | None = None
     dry_penalty_last_n: Limit | None = None
-    dry_sequence_breakers: list[str] | None = None
+    dry_sequence_breakers: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=32)] | None = None
     mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
     mirostat_tau: Amount | None = None
     mirostat_eta: Amount | None = None
     adaptive_target: Annotated[float, Meta(ge=-1e6, le=1)] | None = None  # below 0: off
     adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
     min_keep: Count | None = None
-    logit_bias: dict[str, Signed | bool] | list[tuple[int | str, Signed | bool]] | None = None
-    samplers: list[str] | str | None = None  # names, or llama-server's letters for them
+    logit_bias: (
+        Annotated[dict[str, Signed | bool], Meta(max_length=MOST_BIASES)]
+        | Annotated[list[tuple[int | str, Signed | bool]], Meta(max_length=MOST_BIASES)]
+        | None
+    ) = None
+    samplers: Annotated[list[SamplerName], Meta(max_length=64)] | SamplerName | None = None  # or letters
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None  # -1: another one each time
 
     def sampling(self, vocabulary: Vocabulary, context_tokens: int, defaults: Sampling = DEFAULT_SAMPLING) -> Sampling:
@@ -98,7 +109,8 @@ class SamplingFields(Struct, kw_only=True):
 
     def _biases(self, vocabulary: Vocabulary) -> Iterator[tuple[int, float]]:
         """A token may be given as its id, as its id in letters, or as text, which stands for all of its tokens."""
-        pairs = self.logit_bias.items() if isinstance(self.logit_bias, dict) else self.logit_bias or ()
+        pairs = [*self.logit_bias.items()] if isinstance(self.logit_bias, dict) else self.logit_bias or []
+        _check_texts([key for key, _ in pairs if _is_text(key)])
         for key, bias in pairs:
             value = float(bias) if not isinstance(bias, bool) else _banned(key, bias)
             for token in _tokens_of(key, vocabulary):
@@ -141,8 +153,22 @@ def _banned(key: int | str, bias: bool) -> float:
     return float("-inf")
 
 
+def _is_text(key: int | str) -> TypeGuard[str]:
+    return isinstance(key, str) and not key.removeprefix("-").isdecimal()
+
+
+def _check_texts(texts: Sequence[int | str]) -> None:
+    if len(texts) > _MOST_BIASED_TEXTS:
+        raise bad_field("logit_bias", f"has {len(texts)} texts: must be at most {_MOST_BIASED_TEXTS}, or token ids")
+    longest = max((len(str(text)) for text in texts), default=0)
+    if longest > _LONGEST_BIASED_TEXT:
+        raise bad_field(
+            "logit_bias", f"has a text of {longest} characters: must be at most {_LONGEST_BIASED_TEXT}, or token ids"
+        )
+
+
 def _tokens_of(key: int | str, vocabulary: Vocabulary) -> list[int]:
-    if isinstance(key, str) and not key.removeprefix("-").isdecimal():
+    if _is_text(key):
         return [int(token) for token in vocabulary.tokenize(key)]
     is_number = isinstance(key, int) or len(key) <= _MOST_DIGITS
     if not is_number or not 0 <= int(key) < vocabulary.size:

@@ -5,8 +5,10 @@ A schema that is read here is known to be of a bearable size; whether it can be 
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 from blake3 import blake3
 
 from leftoff.grammar.errors import GrammarError
@@ -18,6 +20,8 @@ MAX_CHOICES = 5000  # compared with each other
 # Fixed text is cut into tokens as the model would, again for every token that is written: 1.3 ms for a thousand
 # characters. A longer one is left to the model to cut.
 _MAX_FORCED_CHARACTERS = 8192
+
+_MOST_BYTES = 4  # of a character
 
 # A space or a line break with its indentation: without a limit, a model that has lost its way writes spaces for ever.
 _JSON_OPTIONS = {"whitespace_pattern": r" |\n( {0,20}|\t{0,8})"}
@@ -81,6 +85,7 @@ SPACES = Grammar(r"/[ \t\n]{0,8}/")
 
 def from_schema(schema: Schema, *, lenient: bool = False) -> Grammar:
     """A document of this JSON schema. If `lenient`, keywords that are not supported are left out."""
+    _check_size(schema)
     check_schema(schema)
     plain = {key: value for key, value in closed(schema).items() if key != "x-guidance"}
     options = {**_JSON_OPTIONS, "lenient": lenient}
@@ -117,9 +122,19 @@ def _escape_slashes(pattern: str) -> str:
     return "".join(parts)
 
 
+def _check_size(schema: Schema) -> None:
+    """Before anything goes through all of it. What cannot be encoded is refused later, by the reason."""
+    with suppress(TypeError, ValueError, RecursionError):
+        _check_characters(len(msgspec.json.encode(schema)) // _MOST_BYTES)
+
+
+def _check_characters(num_characters: int) -> None:
+    if num_characters > MAX_SOURCE_CHARACTERS:
+        raise GrammarError(f"it has {num_characters} characters: must be at most {MAX_SOURCE_CHARACTERS}")
+
+
 def _checked(source: str) -> str:
-    if len(source) > MAX_SOURCE_CHARACTERS:
-        raise GrammarError(f"it has {len(source)} characters: must be at most {MAX_SOURCE_CHARACTERS}")
+    _check_characters(len(source))
     try:
         source.encode()
     except UnicodeEncodeError as error:

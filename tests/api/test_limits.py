@@ -1,0 +1,65 @@
+"""Lists and texts of a request have limits, in every dialect, and errors name the client's own field."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+MESSAGES = [{"role": "user", "content": "Hello"}]
+STOPS = [f"stop {number}" for number in range(200_000)]
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+CHATS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 2},
+    "/v1/messages": {"messages": MESSAGES, "max_tokens": 2},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 2},
+    "/api/chat": {"messages": MESSAGES, "options": {"num_predict": 2}},
+    "/completion": {"prompt": "Hello", "n_predict": 2},
+    "/v1/completions": {"prompt": "Hello", "max_tokens": 2},
+}
+BIASES = {str(number): 1 for number in range(100_000)}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "problem"),
+    [
+        ("/v1/chat/completions", {"stop": STOPS}, "stop: Expected `array` of length <= 128"),
+        ("/v1/completions", {"stop": STOPS}, "stop: Expected `array` of length <= 128"),
+        ("/completion", {"stop": STOPS}, "stop: Expected `array` of length <= 128"),
+        ("/v1/messages", {"stop_sequences": STOPS}, "stop_sequences: Expected `array` of length <= 128"),
+        ("/v1/responses", {"stop": STOPS}, "stop: Expected `array` of length <= 128"),
+        ("/api/chat", {"options": {"stop": STOPS}}, "options.stop: Expected `array` of length <= 128"),
+        ("/v1/chat/completions", {"stop": ["a", "x" * 300]}, "stop[1]: Expected `str` of length <= 256"),
+        ("/v1/chat/completions", {"stop": "x" * 300}, "stop: Expected `str` of length <= 256"),
+        ("/v1/chat/completions", {"logit_bias": BIASES}, "logit_bias: Expected `object` of length <= 65536"),
+        ("/completion", {"logit_bias": [[1, 1]] * 100_000}, "logit_bias: Expected `array` of length <= 65536"),
+        ("/completion", {"logit_bias": [["river", 1]] * 2000}, "logit_bias: has 2000 texts: must be at most 1024"),
+        ("/completion", {"logit_bias": {"x" * 500: 1}}, "logit_bias: has a text of 500 characters"),
+        ("/completion", {"dry_sequence_breakers": STOPS}, "dry_sequence_breakers: Expected `array` of length <= 32"),
+        ("/completion", {"samplers": ["top_k"] * 1000}, "samplers: Expected `array` of length <= 64"),
+        ("/v1/chat/completions", {"tools": [TOOL] * 5000}, "tools: Expected `array` of length <= 1024"),
+        ("/v1/messages", {"tools": [{"name": "look"}] * 5000}, "tools: Expected `array` of length <= 1024"),
+        ("/v1/responses", {"tools": [TOOL] * 5000}, "tools: Expected `array` of length <= 1024"),
+        ("/api/chat", {"tools": [TOOL] * 5000}, "tools: Expected `array` of length <= 1024"),
+        ("/v1/chat/completions", {"messages": MESSAGES * 20_000}, "messages: Expected `array` of length <= 16384"),
+        ("/v1/messages", {"messages": MESSAGES * 20_000}, "messages: Expected `array` of length <= 16384"),
+        ("/v1/responses", {"input": MESSAGES * 20_000}, "input: Expected `array` of length <= 16384"),
+        ("/api/chat", {"messages": MESSAGES * 20_000}, "messages: Expected `array` of length <= 16384"),
+        ("/v1/completions", {"prompt": ["a"] * 1000, "n": 100}, "n: 1000 prompts with 100 replies each are too many"),
+    ],
+)
+def test_too_many_or_too_long_is_refused_by_name(
+    http: httpx.Client, path: str, fields: dict[str, Any], problem: str
+) -> None:
+    reply = http.post(path, json=CHATS[path] | fields)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert problem in (error if isinstance(error, str) else error["message"])
+
+
+@pytest.mark.parametrize("path", CHATS)
+def test_what_agents_send_is_taken(http: httpx.Client, path: str) -> None:
+    stops = [f"\n<|{number}|>" for number in range(32)]
+    more: dict[str, Any] = {"stop": stops, "logit_bias": {str(number): -1 for number in range(300)}}
+    if path == "/api/chat":
+        more = {"options": CHATS[path]["options"] | more}
+    assert http.post(path, json=CHATS[path] | more).status_code == 200
