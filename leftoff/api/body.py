@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from leftoff.api.choices import choices_at
 from leftoff.api.errors import ApiError, ClientGoneError
-from leftoff.api.num_values import has_more_values
+from leftoff.chat.num_values import has_more_values
 
 Body = TypeVar("Body")
 

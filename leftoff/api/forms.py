@@ -9,7 +9,7 @@ from leftoff.api.errors import bad_field
 from leftoff.api.generation import GenerationFields, ResponseFormat, Schema
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.from_gbnf import from_gbnf
-from leftoff.grammar.grammar import ANY_OBJECT, Grammar, from_choices, from_regex, from_schema
+from leftoff.grammar.grammar import ANY_OBJECT, Grammar, check_characters, from_choices, from_regex, from_schema
 
 _FORMATS = ("text", "json_object", "json_schema", "regex")
 
@@ -93,6 +93,8 @@ def _read(field: str, kind: str, value: Any) -> Form:  # noqa: ANN401
 
 def _schema(value: Schema | str) -> Schema:
     """vLLM's clients may send it as a text."""
+    if isinstance(value, str):
+        check_characters(len(value))
     try:
         schema = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:

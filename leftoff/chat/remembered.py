@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from blake3 import blake3
 from msgspec import msgpack
 
+from leftoff.chat.num_values import is_bearable
 from leftoff.chat.output.parts import Call, Said
 from leftoff.chat.template import MessageDict
 
@@ -113,6 +114,8 @@ def shown(said: Said) -> Said:
 def _json(arguments: object) -> str:
     """One text for all ways to write the same."""
     try:
+        if isinstance(arguments, str) and not is_bearable(arguments):
+            return arguments
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
         return json.dumps(value, sort_keys=True)
     except (ValueError, TypeError, RecursionError):

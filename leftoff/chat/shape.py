@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from leftoff.chat.num_values import is_bearable
 from leftoff.chat.template import MessageDict, TemplateError, ToolDict
 
 _HEADER_ROLES = ("system", "developer")
@@ -136,6 +137,8 @@ def _part_text(part: Any, index: int) -> str:  # noqa: ANN401
 
 def _parsed(arguments: str) -> dict[str, Any] | None:
     """None if the model wrote no object, or not all of it."""
+    if not is_bearable(arguments):
+        raise TemplateError("the arguments of a call in messages have too many values: leave some out")
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError):

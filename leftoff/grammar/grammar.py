@@ -125,16 +125,16 @@ def _escape_slashes(pattern: str) -> str:
 def _check_size(schema: Schema) -> None:
     """Before anything goes through all of it. What cannot be encoded is refused later, by the reason."""
     with suppress(TypeError, ValueError, RecursionError):
-        _check_characters(len(msgspec.json.encode(schema)) // _MOST_BYTES)
+        check_characters(len(msgspec.json.encode(schema)) // _MOST_BYTES)
 
 
-def _check_characters(num_characters: int) -> None:
+def check_characters(num_characters: int) -> None:
     if num_characters > MAX_SOURCE_CHARACTERS:
         raise GrammarError(f"it has {num_characters} characters: must be at most {MAX_SOURCE_CHARACTERS}")
 
 
 def _checked(source: str) -> str:
-    _check_characters(len(source))
+    check_characters(len(source))
     try:
         source.encode()
     except UnicodeEncodeError as error:

@@ -92,6 +92,23 @@ def test_a_body_of_too_many_values_is_not_decoded(http: httpx.Client) -> None:
     assert "the prompt has at least" in error_of(http.post("/v1/completions", content=text))
 
 
+def test_nor_are_the_arguments_of_a_call(http: httpx.Client) -> None:
+    """Which are JSON inside of a text."""
+
+    def called(arguments: str) -> dict[str, Any]:
+        call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
+        turns = [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "It is there."},
+        ]
+        return {"messages": [*chat("Look!")["messages"], *turns], "max_tokens": 2}
+
+    values = json.dumps({"a": [[]] * 100_000})
+    assert "too many values" in error_of(http.post("/v1/chat/completions", json=called(values)))
+    text = json.dumps({"a": "[], " * 100_000})
+    assert "the prompt has at least" in error_of(http.post("/v1/chat/completions", json=called(text)))
+
+
 @contextmanager
 def long_work(service: Service) -> Iterator[None]:
     """The thread for long prompts is busy for the length of the block."""

@@ -370,6 +370,7 @@ DEEP_FORMAT = {"type": "json_schema", "schema": DEEP}
         ("/v1/chat/completions", {"response_format": {"type": "regex", "pattern": HUGE}}, "response_format.pattern"),
         ("/v1/chat/completions", {"grammar": 'root ::= ("a"{1000}){1000}'}, "grammar"),
         ("/v1/chat/completions", {"guided_choice": ["a"] * 100_000}, "guided_choice"),
+        ("/v1/chat/completions", {"guided_json": " " * 600_000 + "{}"}, "guided_json"),
         ("/v1/chat/completions", {"response_format": schema_format(DEEP)}, "response_format.json_schema.schema"),
         (
             "/v1/messages",

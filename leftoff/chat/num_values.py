@@ -3,6 +3,7 @@
 import numpy as np
 
 _SLICE_BYTES = 1 << 20
+_MOST_VALUES = 1 << 16  # a hundredth of a second
 _SEPARATORS = (b",", b"[", b"{")
 
 
@@ -29,3 +30,8 @@ def _ends_escaping(part: bytes) -> bool:
 
 def _num_separators(data: bytes) -> int:
     return sum(map(data.count, _SEPARATORS))
+
+
+def is_bearable(text: str) -> bool:
+    """Whether a JSON text inside of a request, such as the arguments of a call, may be decoded while others wait."""
+    return len(text) <= _MOST_VALUES or not has_more_values(text.encode("utf-8", "replace"), _MOST_VALUES)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftoff.api import num_values
-from leftoff.api.num_values import has_more_values
+from leftoff.chat import num_values
+from leftoff.chat.num_values import has_more_values
 
 TRICKY = st.text(st.sampled_from('",[]{}\\ab\n'), max_size=12)
 VALUES = st.recursive(
