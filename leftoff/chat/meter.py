@@ -4,8 +4,6 @@ Most texts are short enough to be tokenised right away. Of the others, the numbe
 tokens from below; where that does not decide it, slices are counted until there are far too many tokens.
 """
 
-from collections.abc import Mapping
-
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 
@@ -70,13 +68,15 @@ class TokenMeter:
 
 def num_characters(given: object) -> int:
     """Of all texts in messages or tools, however deep."""
-    total, waiting = 0, [given]
+    total = 0
+    waiting: list[object] = [given]
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
             total += len(value)
-        elif isinstance(value, Mapping):
-            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, dict):
+            waiting += value
+            waiting += value.values()
         elif isinstance(value, list | tuple):
             waiting += value
     return total
