@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leftoff.chat.template import MessageDict, TemplateError
+from leftoff.chat.template import MessageDict, TemplateError, TemplateLimitError
 
 MARK = "\U000f5a5a"  # of the private use area; the character after it numbers the message
 _FIRST_NUMBER, _MOST_NUMBERS = 0x100000, 0xFFFE
@@ -211,6 +211,8 @@ def _common(left: str, right: str) -> int:
 def _try(render: Render, messages: Sequence[MessageDict], generation_prompt: bool) -> str | None:
     try:
         return render(messages, generation_prompt)
+    except TemplateLimitError:
+        raise  # it would be stopped again, after as long
     except TemplateError:
         return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from leftoff.chat.shape import Shape, described
-from leftoff.chat.template import ChatTemplate, MessageDict, TemplateError, ToolDict
+from leftoff.chat.template import ChatTemplate, MessageDict, TemplateError, TemplateLimitError, ToolDict
 
 _USER = {"role": "user", "content": "question?"}
 _RULE = {"role": "system", "content": "first rule"}
@@ -102,6 +102,8 @@ class _Probe:
     ) -> bool:
         try:
             text = self.template.render(shape.messages(messages), tools=shape.tools(tools))
+        except TemplateLimitError:
+            raise  # with two or three messages: it will not do better with more
         except TemplateError:
             return False
         # Python's way to print an object, or JSON inside of a JSON string, is no form that a model was trained on.

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
-from leftoff.chat.sandbox import Budget, Sandbox, spending
+from leftoff.chat.budget import Budget, LimitError, current, spending
+from leftoff.chat.sandbox import Sandbox
 from leftoff.chat.work import GivenUpError
+from leftoff.errors import LeftoffError
 
 MessageDict = Mapping[str, Any]
 ToolDict = Mapping[str, Any]
@@ -29,11 +30,22 @@ _OURS = ("messages", "tools", "add_generation_prompt")
 # Templates have many names for keeping the reasoning of earlier turns, some for the opposite.
 _KEEPS_THINKING = ("preserve_thinking", "keep_past_thinking")
 _DROPS_THINKING = ("truncate_history_thinking", "drop_thinking", "clear_thinking")
-_CHANGES_LISTS = re.compile(r"\.(append|extend|insert|pop)\(")
+_CHANGES_LISTS = re.compile(r"\.\s*(append|extend|insert|pop)\s*\(")
+_LONGEST_SOURCE = 256 << 10  # characters; the longest of real models has 17 thousand
+_LONGEST_REASON = 500
+_LONGEST_DATE = 200
+_DEEPEST_INDENT = 16
+_LONGEST_SEPARATOR = 16
+_ESCAPED = 6  # letters that one may become in JSON
+_PARSED = 64  # characters that take as much memory as an object, a list or an item
 
 
-class TemplateError(Exception):
+class TemplateError(LeftoffError):
     """The template refused the messages, or is itself broken."""
+
+
+class TemplateLimitError(TemplateError):
+    """The template was stopped: it took too long, or made too much."""
 
 
 class ChatTemplate:
@@ -45,17 +57,21 @@ class ChatTemplate:
         *,
         bos: str = "",
         eos: str = "",
-        seconds: float = 60.0,
+        seconds: float = 10.0,
         characters: int = 1 << 28,
     ) -> None:
         self.source = source or CHATML
         self._fixed = {"bos_token": bos, "eos_token": eos, "documents": None}
         self._limits = seconds, characters
         self._changes_lists = bool(_CHANGES_LISTS.search(self.source))
+        if len(self.source) > _LONGEST_SOURCE:
+            raise TemplateError(
+                f"the chat template has {len(self.source):,} characters: {_LONGEST_SOURCE:,} is the most"
+            )
         try:
-            self._template = _environment().from_string(self.source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise TemplateError(f"the chat template cannot be parsed: {error}") from error
+            self._template = _environment(changes_lists=self._changes_lists).from_string(self.source)
+        except Exception as error:  # Jinja's own, and whatever Python says to the code that Jinja makes of it
+            raise TemplateError(f"the chat template cannot be parsed: {_reason(error)}") from error
 
     def mentions(self, word: str) -> bool:
         return word in self.source
@@ -68,21 +84,30 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        given = [list(messages), list(tools) if tools else None]
         values = {
             **self._fixed,
             **_with_synonyms(options or {}),
-            **dict(zip(_OURS, copy.deepcopy(given) if self._changes_lists else given, strict=False)),
+            "messages": list(messages),
+            "tools": list(tools) if tools else None,
             "add_generation_prompt": add_generation_prompt,
         }
         try:
             with spending(Budget(*self._limits)):
-                return self._template.render(values)
+                return self._template.render(copy.deepcopy(values) if self._changes_lists else values)
         except (TemplateError, GivenUpError):
             raise
+        except LimitError as error:
+            raise TemplateLimitError(f"the model's chat template was stopped: {error}") from error
         except Exception as error:  # a template can fail in any way that Python can
-            reason = str(error) or type(error).__name__
-            raise TemplateError(f"the chat template cannot render these messages: {reason}") from error
+            raise TemplateError(f"the chat template cannot render these messages: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return _cut(str(error) or type(error).__name__)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 def _with_synonyms(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,16 +130,20 @@ class _GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment() -> Sandbox:
-    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock])
+def _environment(*, changes_lists: bool) -> Sandbox:
+    environment = Sandbox(
+        changes_lists=changes_lists, trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock]
+    )
     environment.add_filter("tojson", _to_json)
-    environment.add_filter("from_json", json.loads)
+    environment.add_filter("from_json", _from_json)
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _now
     return environment
 
 
 def _now(layout: str) -> str:
+    if not isinstance(layout, str) or len(layout) > _LONGEST_DATE:
+        raise TemplateError(f"the chat template prints the date in more than {_LONGEST_DATE} characters")
     return datetime.now().astimezone().strftime(layout)
 
 
@@ -126,10 +155,22 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes HTML, which would change what the model reads.
-    if indent is not None and not 0 <= indent <= 16:
-        raise TemplateError(f"the chat template indents JSON by {indent}: 16 is the most")
+    if indent is not None and not 0 <= indent <= _DEEPEST_INDENT:
+        raise TemplateError(f"the chat template indents JSON by {indent}: {_DEEPEST_INDENT} is the most")
+    if separators is not None and any(len(separator) > _LONGEST_SEPARATOR for separator in separators):
+        raise TemplateError(f"the chat template separates JSON by more than {_LONGEST_SEPARATOR} characters")
+    budget = current()
+    depth = budget.charge_deep(value, times=_ESCAPED)
+    if indent:
+        budget.charge_deep(value, times=indent * depth)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _raise_exception(message: str) -> None:
-    raise TemplateError(f"the chat template refuses these messages: {message}")
+def _from_json(text: str) -> Any:  # noqa: ANN401
+    current().charge(_PARSED * sum(map(text.count, "[{,")))
+    return json.loads(text)
+
+
+def _raise_exception(message: object = "") -> None:
+    said = _cut(message) if isinstance(message, str) else f"with a {type(message).__name__}"
+    raise TemplateError(f"the chat template refuses these messages: {said}")
