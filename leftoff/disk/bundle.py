@@ -3,85 +3,50 @@
     magic | length of the manifest | manifest (JSON) | for each path: tokens, sealed blobs
 
 Every blob is sealed with the tokens before its end: a file of which anything was changed is refused. A seal tells
-damage, not malice: take files only from those whose programs you would run.
+damage, not malice: take files only from those whose programs you would run. No name in it becomes the name of a file,
+and whatever it says, a file that is refused leaves nothing behind.
 """
 
 import json
+import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from io import BufferedReader, BufferedWriter
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from tempfile import NamedTemporaryFile
+from typing import Protocol
 
-from leftoff.cache.shelf import Item
+from leftoff.cache.shelf import Item, Record
 from leftoff.core import Tokens
 from leftoff.disk.blob import Blob
 from leftoff.disk.catalog import Catalog
 from leftoff.disk.chain import TOKEN_BYTES, as_bytes, as_tokens
 from leftoff.disk.errors import BundleError
-from leftoff.disk.files import FILE_MODE, BlobFiles
-from leftoff.disk.folder import BLOBS
+from leftoff.disk.files import BlobFiles, make_folder
+from leftoff.disk.folder import BLOBS, model_folder
+from leftoff.disk.manifest import Manifest, Part, Strand, parse_manifest
+from leftoff.disk.models import remove_model
+from leftoff.disk.problems import describe
 from leftoff.disk.shelf import FileShelf
 from leftoff.engine.arena import Arena, view_of
 from leftoff.engine.base import Page, Snapshot
 from leftoff.engine.errors import BlobError
-from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, seal, unseal
+from leftoff.engine.seal import PAGE, seal, unseal
 
 FORMAT = 1
 _MAGIC = b"leftoff bundle\n"
 _LENGTH = struct.Struct("<HI")  # of the format, and of the manifest
-_PART_FIELDS = ("kind", "start", "end", "nbytes")
 _WAIT_S = 600.0
+# More than any real bundle has: a file that says so is made to fill the memory, and need not be large to say it.
+_LARGEST_MANIFEST = 16 << 20
+_LARGEST_PART = 0.5  # of this machine's memory
 
 
-@dataclass(frozen=True)
-class Part:
-    """One blob of a bundle."""
-
-    kind: int
-    start: int
-    end: int
-    nbytes: int
-
-    @classmethod
-    def of(cls, blob: Blob) -> "Part":
-        return cls(blob.kind, blob.start, blob.end, blob.nbytes)
-
-    @property
-    def file_bytes(self) -> int:
-        return SEAL_BYTES + self.nbytes
-
-
-@dataclass(frozen=True)
-class Strand:
-    """A path, and what there is on it."""
-
-    num_tokens: int
-    parts: list[Part]
-
-    @property
-    def file_bytes(self) -> int:
-        return sum(part.file_bytes for part in self.parts)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a bundle says of itself, before anything was verified. The first strand is the one that was asked for."""
-
-    fingerprint: str
-    label: str
-    namespace: str
-    strands: list[Strand]
-
-    @property
-    def num_tokens(self) -> int:
-        return self.strands[0].num_tokens
-
-    @property
-    def nbytes(self) -> int:
-        return sum(strand.num_tokens * TOKEN_BYTES + strand.file_bytes for strand in self.strands)
+class _Writable(Protocol):
+    def write(self, content: bytes | memoryview, /) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -136,15 +101,24 @@ def export_bundle(folder: Path, blob: Blob, target: Path) -> Manifest:
 
 
 def read_manifest(source: Path) -> Manifest:
-    with source.open("rb") as file:
+    with _regular(source) as file:
         return _open(file, source).manifest
+
+
+def _regular(source: Path) -> BufferedReader:
+    """Opened without waiting for whoever may write to a pipe of that name."""
+    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BundleError(f"{source} is no file: name one that `leftoff cache export` wrote")
+    return os.fdopen(fd, "rb")
 
 
 def import_bundle(root: Path, source: Path) -> Manifest:
     """Puts everything on the shelf of the model it was made by; nothing, if anything in it is not as it should be."""
     arena = Arena()
     try:
-        with source.open("rb") as file:
+        with _regular(source) as file:
             for _ in _open(file, source).items(arena):
                 pass
             file.seek(0)
@@ -156,18 +130,55 @@ def import_bundle(root: Path, source: Path) -> Manifest:
 
 
 def _shelve(root: Path, opened: _Opened, arena: Arena) -> None:
-    manifest = opened.manifest
-    shelf = FileShelf.open(root, manifest.fingerprint, arena, label=manifest.label)
+    folder = model_folder(root, opened.manifest.fingerprint)
+    is_new = not folder.exists()
+    label = opened.manifest.label if is_new else ""  # a model that is known keeps its name
     try:
-        for _ in shelf.recall():
-            pass
-        for placed in opened.items(arena):
-            # one at a time: this takes as long as the disk, and little memory
-            taken = shelf.put(placed.item, manifest.namespace, placed.tokens)
-            if taken is None or not shelf.flush(_WAIT_S) or taken in shelf.settle():
-                raise BundleError(f"not all of it could be written to {shelf.path}")
+        _put_all(root, folder, opened, arena, label)
+    except BaseException:
+        if is_new and folder.exists():
+            remove_model(folder)
+        raise
+
+
+def _put_all(root: Path, folder: Path, opened: _Opened, arena: Arena, label: str) -> None:
+    manifest = opened.manifest
+    try:
+        make_folder(folder / BLOBS)
+        BlobFiles(folder / BLOBS, manifest.fingerprint).check_room(manifest.nbytes)
+    except OSError as error:
+        raise BundleError(describe(error, folder)) from error
+    shelf = FileShelf.open(root, manifest.fingerprint, arena, label=label)
+    try:
+        before = {_record_name(item) for kept in shelf.recall() for item in kept.items}
+        with _all_or_none(shelf, before) as put:
+            for placed in opened.items(arena):
+                # one at a time: this takes as long as the disk, and little memory
+                taken = shelf.put(placed.item, manifest.namespace, placed.tokens)
+                if taken is not None:
+                    put.append(taken)
+                if taken is None or not shelf.flush(_WAIT_S) or taken in shelf.settle():
+                    raise BundleError(f"not all of it could be written to {shelf.path}")
     finally:
         shelf.close(_WAIT_S)
+
+
+@contextmanager
+def _all_or_none(shelf: FileShelf, before: set[str]) -> Iterator[list[Record]]:
+    """What was put is removed again after an error, but for what was there before."""
+    put: list[Record] = []
+    try:
+        yield put
+    except BaseException:
+        for record in put:
+            if record.name not in before:
+                shelf.remove(record)
+        raise
+
+
+def _record_name(item: Item) -> str:
+    assert isinstance(item.data, Record)
+    return item.data.name
 
 
 def _read(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
@@ -178,16 +189,16 @@ def _read(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
 
 
 @contextmanager
-def _written_whole(target: Path) -> Iterator[BufferedWriter]:
-    """A file that is there when it is complete, or not at all."""
-    unfinished = target.with_name(target.name + ".new")
-    try:
-        with unfinished.open("wb") as file:
-            unfinished.chmod(FILE_MODE)
+def _written_whole(target: Path) -> Iterator["_Writable"]:
+    """A file that is there when it is complete, or not at all. Its name until then is nobody else's."""
+    with NamedTemporaryFile(dir=target.parent, prefix=f"{target.name}.", suffix=".new", delete=False) as file:
+        try:
             yield file
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+            file.flush()
+            Path(file.name).replace(target)
+        except BaseException:
+            Path(file.name).unlink()
+            raise
 
 
 def _head(manifest: Manifest) -> bytes:
@@ -196,40 +207,29 @@ def _head(manifest: Manifest) -> bytes:
 
 
 def _open(file: BufferedReader, source: Path) -> _Opened:
-    size = source.stat().st_size
+    size = os.fstat(file.fileno()).st_size
     head = file.read(len(_MAGIC) + _LENGTH.size)
     if head[: len(_MAGIC)] != _MAGIC or len(head) < len(_MAGIC) + _LENGTH.size:
         raise BundleError(f"{source} is not an exported cache: it begins with {head[:15]!r}")
     version, length = _LENGTH.unpack(head[len(_MAGIC) :])
     if version != FORMAT:
         raise BundleError(f"{source} is of format {version}: this leftoff reads format {FORMAT}")
+    if length > _LARGEST_MANIFEST:
+        raise BundleError(f"{source} has a manifest of {length:,} bytes: {_LARGEST_MANIFEST:,} is the most")
     try:
-        manifest = _manifest(json.loads(file.read(min(length, size))))
-    except (ValueError, TypeError, KeyError) as error:
+        manifest = parse_manifest(json.loads(file.read(length)))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BundleError(f"{source} is damaged: its manifest cannot be read") from error
     expected = file.tell() + manifest.nbytes
     if size != expected:
         raise BundleError(f"{source} is damaged: it has {size} bytes and should have {expected}")
+    _check_memory(manifest, source)
     return _Opened(manifest, file)
 
 
-def _manifest(content: dict[str, Any]) -> Manifest:
-    strands = [_strand(strand) for strand in content["strands"]]
-    fingerprint = str(content["fingerprint"])
-    if len(bytes.fromhex(fingerprint)) != FINGERPRINT_BYTES or not strands:
-        raise ValueError("no fingerprint, or nothing in it")
-    return Manifest(fingerprint, str(content["label"]), str(content["namespace"]), strands)
-
-
-def _strand(content: dict[str, Any]) -> Strand:
-    num_tokens = _count(content["num_tokens"])
-    parts = [Part(*(_count(part[name]) for name in _PART_FIELDS)) for part in content["parts"]]
-    if any(not part.start <= part.end <= num_tokens for part in parts):
-        raise ValueError("a part outside of its tokens")
-    return Strand(num_tokens, parts)
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
-    return value
+def _check_memory(manifest: Manifest, source: Path) -> None:
+    """A part is held in memory while it is verified."""
+    largest = max(part.nbytes for strand in manifest.strands for part in strand.parts)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if largest > _LARGEST_PART * memory:
+        raise BundleError(f"{source} has a part of {largest:,} bytes: this machine's memory is {memory:,}")
