@@ -13,7 +13,7 @@ from rich.console import Console
 from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_way
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.stages import show_stages
-from leftoff.cli.units import printable, show_bytes, show_files
+from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.config import MIB
 from leftoff.disk.blob import Blob
 from leftoff.disk.bundle import export_bundle, import_bundle, read_manifest
@@ -153,7 +153,9 @@ def _show(request: _Request) -> int:
 def _verify(request: _Request) -> int:
     is_watched = sys.stdout.isatty() and not request.args.json
     with show_stages(request.console, visible=is_watched) as stages:
-        results = [(usage, verify(usage.path, stages.begin(f"checking {usage.name}"))) for usage in request.models()]
+        results = [
+            (usage, verify(usage.path, stages.begin(f"checking {one_line(usage.name)}"))) for usage in request.models()
+        ]
     if not results and not request.args.json:
         request.say_nothing_is_kept()
     faulty = [(usage, findings) for usage, findings in results if findings.faults]
@@ -183,7 +185,7 @@ def _export(request: _Request) -> int:
     with _named(request.args.file):
         manifest = export_bundle(usage.path, blob, request.args.file)
     request.console.print(
-        f"{request.args.file}: {blob.end} tokens of {usage.name}, {show_bytes(manifest.nbytes)}. "
+        f"{request.args.file}: {blob.end} tokens of {one_line(usage.name)}, {show_bytes(manifest.nbytes)}. "
         f"To use it elsewhere, with the same model file and library: leftoff cache import {request.args.file}",
         soft_wrap=True,
     )
@@ -207,7 +209,7 @@ def _import(request: _Request) -> int:
             f"{request.args.only} cannot use it"
         )
     import_bundle(request.root, source)
-    request.console.print(f"took in {manifest.num_tokens} tokens of {manifest.label or 'a model'}")
+    request.console.print(f"took in {manifest.num_tokens} tokens of {one_line(manifest.label) or 'a model'}")
     if manifest.fingerprint not in known:
         request.console.print("no server with that model, library and KV type has used this folder yet: others cannot")
     if manifest.namespace:
@@ -239,5 +241,5 @@ def _clear(request: _Request) -> int:
     for usage in usages:
         is_gone = remove_model(usage.path)
         what = f"{usage.name}: {show_bytes(usage.nbytes)} removed" if is_gone else f"left alone: {usage.problem}"
-        request.console.print(what)
+        request.console.print(one_line(what))
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from leftoff.cli.units import printable, show_bytes, show_files
+from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.disk.blob import Blob
 from leftoff.disk.catalog import Branch, Catalog, Way
 from leftoff.disk.models import ModelUsage
@@ -37,9 +37,9 @@ class Listing:
 
 def show_listing(console: Console, listing: Listing, *, every: bool) -> None:
     usage, branches = listing.usage, listing.branches
-    console.print(printable(_headline(usage)), style="bold", soft_wrap=True)
+    console.print(one_line(_headline(usage)), style="bold", soft_wrap=True)
     if usage.problem:
-        console.print(f"  cannot be read: {printable(usage.problem)}\n")
+        console.print(f"  cannot be read: {one_line(usage.problem)}\n")
         return
     shown = branches if every else branches[:_LATEST]
     table = Table("name", "tokens", "pages", "snapshots", "bytes", "used", box=None, header_style="cyan")
@@ -54,7 +54,7 @@ def show_listing(console: Console, listing: Listing, *, every: bool) -> None:
 
 def show_way(console: Console, usage: ModelUsage, blob: Blob, way: Way, text: str) -> None:
     what = f"page [{blob.start}, {blob.end})" if blob.is_page else f"snapshot after {blob.end} tokens"
-    console.print(f"{blob.name}: {what} of {printable(usage.name)}", style="bold", soft_wrap=True)
+    console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold", soft_wrap=True)
     console.print(
         f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was kept"
     )
@@ -79,10 +79,10 @@ def show_findings(console: Console, results: Results, *, is_fixed: bool, as_json
     for usage, findings in results:
         checked = f"{show_files(findings.num_blobs)}, {show_bytes(findings.nbytes)}"
         bad = len(findings.faults)
-        verdict = f"{bad} damaged{', removed' if is_fixed else ''}" if bad else (findings.note or "all sound")
-        console.print(f"{printable(usage.name)}: {checked}: {verdict}")
+        verdict = f"{bad} damaged{', removed' if is_fixed else ''}" if bad else (one_line(findings.note) or "all sound")
+        console.print(f"{one_line(usage.name)}: {checked}: {verdict}")
         for fault in findings.faults:
-            console.print(f"  {fault.name}: {printable(fault.reason)}", soft_wrap=True)
+            console.print(f"  {one_line(fault.name)}: {one_line(fault.reason)}", soft_wrap=True)
     if any(findings.faults for _, findings in results) and not is_fixed:
         console.print("`leftoff cache verify --fix` removes what is damaged: it will be computed again")
 

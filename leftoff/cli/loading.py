@@ -16,6 +16,7 @@ from leftoff.api.service import Service
 from leftoff.chat.template import ChatTemplate, TemplateError
 from leftoff.cli.signals import handled_by
 from leftoff.cli.stages import show_stages
+from leftoff.cli.units import one_line
 from leftoff.config import SettingError, Settings
 from leftoff.hub import default_model, find_model
 
@@ -44,7 +45,7 @@ def _check_template(name: str) -> None:
 def log_to_stderr(level: str) -> None:
     """The server's lines, one per request, with their time; and what the HTTP library has to complain about."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
     for name, lowest in (("leftoff", level.upper()), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
@@ -52,6 +53,14 @@ def log_to_stderr(level: str) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_no_cancelled_reply)
     if level != "debug":
         quiet_logs()
+
+
+class _OneLine(logging.Formatter):
+    """What a client or a model's file says cannot write a second line into the log, or move a terminal's cursor."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
 
 
 def _is_no_cancelled_reply(record: logging.LogRecord) -> bool:

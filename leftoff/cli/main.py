@@ -11,6 +11,7 @@ from importlib import import_module
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.signals import INTERRUPTED
+from leftoff.cli.units import printable
 from leftoff.errors import LeftoffError
 
 _COMMANDS = {
@@ -95,5 +96,5 @@ def _fail(error: Exception, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"error": message}))
     else:
-        print(f"leftoff: {message}", file=sys.stderr)
+        print(f"leftoff: {printable(message)}", file=sys.stderr)
     return _FAILED

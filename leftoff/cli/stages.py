@@ -30,6 +30,6 @@ class Stages:
 @contextmanager
 def show_stages(console: Console, *, visible: bool) -> Iterator[Stages]:
     # Drawn only when something was reported: a thread that redraws would take time from what is measured.
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not visible) as progress:
         yield Stages(progress, progress.add_task("", total=1.0))

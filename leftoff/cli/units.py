@@ -36,6 +36,11 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) != "Cc")
 
 
+def one_line(text: str) -> str:
+    """The same for names, which must not look like lines of ours either."""
+    return " ".join(printable(text).split())
+
+
 def _scaled(value: float) -> str:
     power = 0
     while abs(value) >= 999.5 and power < len(_DECIMAL) - 1:
