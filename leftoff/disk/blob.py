@@ -1,13 +1,13 @@
 """One file of the shelf, as the index knows it: enough to verify the file, and nothing of its content."""
 
 import struct
-import time
 from dataclasses import dataclass
 
 from blake3 import blake3
 
 from leftoff.cache.shelf import Item
 from leftoff.core import Tokens
+from leftoff.disk import clock
 from leftoff.disk.chain import Chain, as_bytes
 from leftoff.engine.base import Bytes, Page, Snapshot
 from leftoff.engine.errors import BlobError
@@ -35,7 +35,7 @@ class Blob:
     def of(cls, item: Item, namespace: str, tokens: Tokens) -> "Blob":
         kind, (start, end) = kind_of(item), span_of(item)
         tag = Chain(namespace).read(as_bytes(tokens[:end])).tag
-        return cls(blob_name(kind, start, tag), kind, tag, namespace, start, end, item.nbytes, time.time(), 0)
+        return cls(blob_name(kind, start, tag), kind, tag, namespace, start, end, item.nbytes, clock.now(), 0)
 
     @property
     def file_bytes(self) -> int:

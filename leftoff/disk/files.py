@@ -5,6 +5,7 @@ Two letters of the name make a folder, since some file systems are slow with ten
 
 import errno
 import os
+import stat
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from leftoff.cache.shelf import Item
 from leftoff.disk.blob import Blob
+from leftoff.disk.errors import FolderError
 from leftoff.engine.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
 
@@ -113,8 +115,22 @@ def make_folder(path: Path) -> None:
         path.mkdir(FOLDER_MODE, exist_ok=True)
 
 
+def check_own(folder: Path) -> None:
+    """Files are removed there by what they are called: not behind a link, and not where others can put one.
+
+    Root may use anybody's: in containers the folder often belongs to the user outside.
+    """
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise FolderError(f"{folder} is a link to {folder.readlink()}: give that folder's own path as --cache-dir")
+    if os.geteuid() not in (0, found.st_uid):
+        raise FolderError(f"{folder} belongs to another user ({found.st_uid}): give another --cache-dir")
+    if found.st_mode & stat.S_IWOTH:
+        raise FolderError(f"{folder} can be written by everybody: chmod o-w {folder}, or give another --cache-dir")
+
+
 def _create(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leftoff.core import Tokens
+from leftoff.disk import clock
 from leftoff.disk.errors import DamagedIndexError
-from leftoff.disk.files import BlobFiles, Write, make_folder
+from leftoff.disk.files import BlobFiles, Write, check_own, make_folder
 from leftoff.disk.index import FILE, Addition, Content, Index, Usage
 from leftoff.disk.lock import FolderLock
 
@@ -50,6 +51,8 @@ class ModelFolder:
     def open(self, *, anew: bool = False) -> Path | None:
         """Takes it for this process. An index that is damaged, or said to be, is set aside: returned is where it is."""
         make_folder(self.path / BLOBS)
+        check_own(self.path)
+        check_own(self.path / BLOBS)
         if self._lock is None or not self._lock.is_current():
             self._let_go()
             self._lock = FolderLock.take(self.path)
@@ -59,6 +62,7 @@ class ModelFolder:
         except DamagedIndexError:
             broken = self._set_aside()
             self._index = self._open_index()
+        self._index.set_back(clock.now())
         self._identity = (self.path / FILE).stat()
         return broken
 

@@ -10,7 +10,7 @@ not only of the process.
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,9 @@ WITH RECURSIVE needed (tag) AS (
 )
 DELETE FROM run WHERE tag NOT IN needed
 """
+
+_RUN_TYPES = (bytes, bytes, int, bytes)
+_BLOB_TYPES = (str, int, bytes, str, int, int, int, float, int)
 
 # What the disk or the system does to us: everything else that sqlite reports is the fault of the file.
 _ENVIRONMENT = {
@@ -95,7 +98,9 @@ class Index:
     @classmethod
     def open(cls, path: Path, fingerprint: str, label: str) -> "Index":
         """Makes it if it is not there. `DamagedIndexError` and `FolderError` leave it as it is."""
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))  # sqlite's own files take their mode from it
+        os.close(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+        )  # sqlite's own files take their mode from it
         connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         with _closed_on_error(connection), damage_is_named():
             is_new = _check_format(connection, path)
@@ -134,12 +139,13 @@ class Index:
     def content(self) -> Content:
         """Blobs first: the path of each is in the index before it is, whatever another process adds meanwhile."""
         blobs = self.blobs()
-        return Content(blobs, [Run(*row) for row in self._rows("SELECT tag, parent, start, tokens FROM run")])
+        rows = self._rows("SELECT tag, parent, start, tokens FROM run")
+        return Content(blobs, [Run(*row) for row in rows if _has_types(row, _RUN_TYPES)])
 
     def blobs(self) -> list[Blob]:
         """Rows that name themselves wrongly are left out: they are damaged."""
         rows = self._rows('SELECT name, kind, tag, namespace, "start", "end", nbytes, last_used, hits FROM blob')
-        return [blob for blob in (Blob(*row) for row in rows) if _names_itself(blob)]
+        return [blob for blob in (Blob(*row) for row in rows if _has_types(row, _BLOB_TYPES)) if _is_sound(blob)]
 
     def names(self) -> set[str]:
         return {name for (name,) in self._rows("SELECT name FROM blob")}
@@ -159,6 +165,13 @@ class Index:
         with self._transaction():
             self._connection.executemany("DELETE FROM blob WHERE name = ?", [(name,) for name in names])
 
+    def set_back(self, latest: float) -> None:
+        """What was used in the future was used at `latest`: the clock was wrong then. Else it would stay for years."""
+        late = "last_used > ? OR last_used != last_used"
+        if self._rows(f"SELECT 1 FROM blob WHERE {late} LIMIT 1", latest):
+            with self._transaction():
+                self._connection.execute(f"UPDATE blob SET last_used = ? WHERE {late}", (latest, latest))
+
     def note(self, usages: Mapping[str, Usage]) -> None:
         rows = [(usage.last_used, usage.hits, name) for name, usage in usages.items()]
         with self._transaction():
@@ -170,7 +183,7 @@ class Index:
         with damage_is_named():
             self._connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
 
-    def _rows(self, query: str, *values: str) -> list[Any]:
+    def _rows(self, query: str, *values: str | float) -> list[Any]:
         with damage_is_named():
             return self._connection.execute(query, values).fetchall()
 
@@ -253,8 +266,13 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> bool:
     return bool(version == 0 and num_tables == 0)
 
 
-def _names_itself(blob: Blob) -> bool:
+def _has_types(row: tuple[object, ...], types: Sequence[type]) -> bool:
+    """Our own tables let no others in; a file from elsewhere may have tables of its own under the same names."""
+    return all(type(value) is wanted for value, wanted in zip(row, types, strict=True))
+
+
+def _is_sound(blob: Blob) -> bool:
     try:
-        return blob.name == blob_name(blob.kind, blob.start, blob.tag)
-    except (struct.error, TypeError):
+        return blob.name == blob_name(blob.kind, blob.start, blob.tag) and blob.nbytes >= 0 <= blob.start <= blob.end
+    except struct.error:
         return False

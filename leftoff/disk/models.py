@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from leftoff.disk import clock
 from leftoff.disk.blob import Blob
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError, NewerFormatError
 from leftoff.disk.folder import BLOBS, LAYOUT
@@ -88,7 +89,7 @@ def remove_model(folder: Path) -> bool:
 def _folders(root: Path) -> list[Path]:
     """None where nothing may be looked at: whoever writes there says why it cannot."""
     try:
-        return [path for path in (root / LAYOUT).iterdir() if path.is_dir()]
+        return [path for path in (root / LAYOUT).iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError:
         return []
 
@@ -98,7 +99,8 @@ def _sum(blobs: list[Blob]) -> int:
 
 
 def _last_used(blobs: list[Blob], folder: Path) -> float:
-    return max((blob.last_used for blob in blobs), default=folder.stat().st_mtime)
+    latest = max((blob.last_used for blob in blobs), default=folder.stat().st_mtime)
+    return min(latest, clock.now())  # the clock may have been set back since
 
 
 def _measured(folder: Path) -> tuple[int, float]:

@@ -4,12 +4,12 @@ Every run is hashed again on the way: a path that is not what its tag says, what
 recalled, and neither is what lies on it.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from leftoff.cache.shelf import Kept, Record
+from leftoff.disk import clock
 from leftoff.disk.blob import Blob
 from leftoff.disk.chain import CELL_TOKENS, TOKEN_BYTES, Chain, as_tokens
 from leftoff.disk.index import Content, Run
@@ -25,13 +25,13 @@ class Path:
 
     def kept(self, records: Mapping[str, Record]) -> Kept:
         """With the blobs that have a record."""
-        now = time.time()
+        now = clock.now()
         blobs = sorted((blob for blob in self.blobs if blob.name in records), key=lambda blob: (blob.end, blob.start))
         return Kept(
             self.namespace,
             as_tokens(self.tokens),
             [blob.holding(records[blob.name]) for blob in blobs],
-            [max(0.0, now - blob.last_used) for blob in blobs],  # the clock may have been set back
+            [max(0.0, now - blob.last_used) for blob in blobs],
         )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from leftoff.core import Tokens
+from leftoff.disk import clock
 from leftoff.disk.errors import DamagedIndexError
 from leftoff.disk.folder import Arrival, ModelFolder
 from leftoff.disk.index import Usage
@@ -117,7 +118,7 @@ class Writer:
             self._changed.notify_all()
 
     def use(self, names: Sequence[str]) -> None:
-        now = time.time()
+        now = clock.now()
         with self._changed:
             for name in names:
                 before = self._usages.get(name)

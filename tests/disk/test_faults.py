@@ -169,6 +169,24 @@ def cut_short(index: Path, rng: random.Random) -> None:
         file.truncate(rng.randrange(1, index.stat().st_size))
 
 
+def emptied_to_nothing(index: Path, _rng: random.Random) -> None:
+    index.write_bytes(b"")
+
+
+def with_tables_of_its_own(index: Path, rng: random.Random) -> None:
+    """The same names, and other types in them."""
+    column = rng.choice(["name", "kind", "tag", "namespace", '"start"', '"end"', "nbytes", "last_used", "hits"])
+    value = rng.choice(["NULL", "'x'", "7", "-1", "1e999", "x'00'", "9223372036854775807"])
+    with sqlite3.connect(index) as connection:
+        connection.executescript(f"""
+            CREATE TABLE other AS SELECT * FROM blob; DROP TABLE blob; ALTER TABLE other RENAME TO blob;
+            UPDATE blob SET {column} = {value};
+            CREATE TABLE others AS SELECT * FROM run; DROP TABLE run; ALTER TABLE others RENAME TO run;
+            INSERT INTO run VALUES ({value}, {value}, {value}, {value});
+        """)
+    connection.close()
+
+
 def with_a_torn_page(index: Path, rng: random.Random) -> None:
     with index.open("rb+") as file:
         file.seek(rng.randrange(100, index.stat().st_size))
@@ -192,7 +210,15 @@ def with_a_changed_row(index: Path, rng: random.Random) -> None:
     connection.close()
 
 
-DAMAGES = [garbage, cut_short, with_a_torn_page, with_a_changed_token, with_a_changed_row]
+DAMAGES = [
+    garbage,
+    emptied_to_nothing,
+    with_tables_of_its_own,
+    cut_short,
+    with_a_torn_page,
+    with_a_changed_token,
+    with_a_changed_row,
+]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -245,6 +271,19 @@ def test_an_index_that_breaks_while_it_is_used_begins_anew(tmp_path: Path, caplo
         assert len(caplog.messages) == 2
         assert "is damaged" in caplog.messages[0]
         assert "written again" in caplog.messages[1]
+
+
+def test_an_index_that_is_emptied_while_it_is_used_gives_no_wrong_bytes(tmp_path: Path) -> None:
+    """sqlite goes on with what it remembers of it, or says that it is damaged: either is well."""
+    with shelf_in(tmp_path) as shelf:
+        items = {record.name: item for item in some_items() for record in written(shelf, [item], TOKENS)}
+        index_of(tmp_path).write_bytes(b"")
+        assert works_again(shelf)
+    with shelf_in(tmp_path) as shelf:
+        for name, (_, place, _) in recalled(shelf).items():
+            known = items.get(name, page(0, 3000))
+            assert content(read(shelf, record_of(place))) == content(known)
+        assert works_again(shelf, "after")
 
 
 def test_an_index_that_is_deleted_while_it_is_used_begins_anew(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from leftoff.disk import clock
 from leftoff.disk.folder import model_folder
 from leftoff.disk.models import make_room_among_models, models, remove_model
 from leftoff.disk.shelf import FileShelf
@@ -18,10 +19,10 @@ NBYTES = 50_000
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With three models, each used an hour after the one before."""
-    real = time.time
+    real = clock.now
     for number, fingerprint in enumerate(FINGERPRINTS):
         with monkeypatch.context() as patch:
-            patch.setattr(time, "time", lambda number=number: real() - 3600 * (3 - number))
+            patch.setattr(clock, "now", lambda number=number: real() - 3600 * (3 - number))
             shelf = FileShelf.open(tmp_path, fingerprint, ARENA, label=f"model {number}")
             written(shelf, [page(0, 100, NBYTES), page(100, 200, NBYTES)], path_of(200))
             shelf.close(WAIT_S)

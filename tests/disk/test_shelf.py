@@ -1,13 +1,13 @@
 """What is put on the shelf comes back bit for bit: from memory, from files, and in the next process."""
 
 import stat
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from leftoff.cache.shelf import Item, Shelf
+from leftoff.disk import clock
 from leftoff.disk.shelf import FileShelf
 from leftoff.engine.base import Page
 from leftoff.engine.errors import BlobError
@@ -149,20 +149,20 @@ def test_what_was_removed_is_gone_and_may_come_again(tmp_path: Path) -> None:
 def test_ages_are_told_by_the_clock_on_the_wall_and_never_negative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = time.time
+    real = clock.now
     with shelf_in(tmp_path) as shelf:
-        monkeypatch.setattr(time, "time", lambda: real() - 1000)
+        monkeypatch.setattr(clock, "now", lambda: real() - 1000)
         old, used = written(shelf, [page(0, 100), page(100, 200)], path_of(200))
-        monkeypatch.setattr(time, "time", lambda: real() - 500)
+        monkeypatch.setattr(clock, "now", lambda: real() - 500)
         shelf.used([used])
-    monkeypatch.setattr(time, "time", real)
+    monkeypatch.setattr(clock, "now", real)
     with shelf_in(tmp_path) as shelf:
         found = recalled(shelf)
         assert found[old.name][2] == pytest.approx(1000, abs=60)
         assert found[used.name][2] == pytest.approx(500, abs=60)
-    monkeypatch.setattr(time, "time", lambda: real() - 5000)
+    monkeypatch.setattr(clock, "now", lambda: real() - 5000)
     with shelf_in(tmp_path) as shelf:
-        assert {age_s for _, _, age_s in recalled(shelf).values()} == {0.0}, "the clock was set back"
+        assert all(0 <= age_s < 60 for _, _, age_s in recalled(shelf).values()), "the clock was set back"
 
 
 def test_a_queue_that_is_full_takes_nothing_more(tmp_path: Path) -> None:
