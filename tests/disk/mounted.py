@@ -9,6 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import httpx
+
+from tests.cli.running import serving
 from tests.disk.shelves import (
     WAIT_S,
     blob_files,
@@ -26,6 +29,7 @@ from tests.disk.shelves import (
 )
 
 TOKENS = path_of(3000)
+SIZES = {"full": "size=4m", "read_only": "size=4m", "serving": "size=640m"}  # a server leaves 256 MiB free
 
 
 def full(disk: Path) -> None:
@@ -77,6 +81,30 @@ def read_only(disk: Path) -> None:
         assert len(recalled(shelf)) == 3
 
 
+def serving_on(disk: Path) -> None:
+    """A server goes on answering while its folder is read-only, and keeps again when it can."""
+    root = disk / "cache"
+    root.mkdir()
+    with serving("--cache-dir", str(root), "--disk", "64") as server:
+
+        def ask(question: str) -> str:
+            body = {"prompt": f"{question} " * 20, "max_tokens": 4, "temperature": 0}
+            answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=WAIT_S)
+            assert answer.status_code == 200, answer.text
+            return str(answer.json()["choices"][0]["text"])
+
+        first = ask("Where does the river end?")
+        assert until(lambda: bool(blob_files(root)))
+        _freeze(root)
+        assert ask("Where does the river end?") == first
+        assert until(lambda: bool(ask("How high is the mountain?")) and "cannot be written" in server.log)
+        _thaw(root)
+        assert until(lambda: bool(ask("Who lives there?")) and "written again" in server.log)
+        assert ask("Where does the river end?") == first
+        assert server.stop() == 0
+        print(server.log)
+
+
 def _freeze(root: Path) -> None:
     """Mounted onto itself, since a disk with files open for writing does not become read-only."""
     subprocess.run(["mount", "--bind", root, root], check=True)
@@ -90,8 +118,8 @@ def _thaw(root: Path) -> None:
 if __name__ == "__main__":
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "leftoff", folder], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", SIZES[sys.argv[1]], "leftoff", folder], check=True)
         try:
-            {"full": full, "read_only": read_only}[sys.argv[1]](Path(folder))
+            {"full": full, "read_only": read_only, "serving": serving_on}[sys.argv[1]](Path(folder))
         finally:
             subprocess.run(["umount", "--lazy", folder], check=True)

@@ -20,7 +20,8 @@ def may_mount() -> bool:
 
 @pytest.mark.skipif(not may_mount(), reason="this system lets users mount nothing, not even for themselves")
 @pytest.mark.parametrize(
-    ("fault", "message"), [("full", "is full: free some space"), ("read_only", "cannot be written")]
+    ("fault", "message"),
+    [("full", "is full: free some space"), ("read_only", "cannot be written"), ("serving", "cannot be written")],
 )
 def test_a_disk_that_fails_is_waited_for(fault: str, message: str) -> None:
     command = [*NAMESPACE, sys.executable, "-m", "tests.disk.mounted", fault]
