@@ -31,6 +31,7 @@ _OURS = ("messages", "tools", "add_generation_prompt")
 _KEEPS_THINKING = ("preserve_thinking", "keep_past_thinking")
 _DROPS_THINKING = ("truncate_history_thinking", "drop_thinking", "clear_thinking")
 _CHANGES_LISTS = re.compile(r"\.\s*(append|extend|insert|pop)\s*\(")
+SECONDS = 10.0  # of its thread's time; real templates take milliseconds, and at most a second or two
 _LONGEST_SOURCE = 256 << 10  # characters; the longest of real models has 17 thousand
 _LONGEST_REASON = 500
 _LONGEST_DATE = 200
@@ -57,12 +58,12 @@ class ChatTemplate:
         *,
         bos: str = "",
         eos: str = "",
-        seconds: float = 10.0,
+        seconds: float | None = None,
         characters: int = 1 << 28,
     ) -> None:
         self.source = source or CHATML
         self._fixed = {"bos_token": bos, "eos_token": eos, "documents": None}
-        self._limits = seconds, characters
+        self._limits = SECONDS if seconds is None else seconds, characters
         self._changes_lists = bool(_CHANGES_LISTS.search(self.source))
         if len(self.source) > _LONGEST_SOURCE:
             raise TemplateError(

@@ -29,7 +29,10 @@ def load_service(console: Console, settings: Settings, leave: Leave = os._exit) 
     path = find_model(settings.model) if settings.model else default_model()
     with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console, leave):
         progress = stages.begin(f"loading {path.name}")
-        return Service(dataclasses.replace(settings, model=str(path)), progress=progress)
+        try:
+            return Service(dataclasses.replace(settings, model=str(path)), progress=progress)
+        except TemplateError as error:
+            raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
 
 
 def _check_template(name: str) -> None:

@@ -24,7 +24,7 @@ def doubled_token(path: Path) -> bytes | None:
             tokens = _tokens(data)
             seen: set[bytes] = set()
             return next((token for token in tokens if token in seen or seen.add(token)), None)  # type: ignore[func-returns-value]
-        except (struct.error, KeyError, OverflowError, RecursionError):
+        except (struct.error, KeyError, OverflowError):
             return None  # cut short or damaged: llama.cpp says so itself
 
 

@@ -130,8 +130,7 @@ class LlamaEngine:
     def _rope(self) -> str:
         """Some models turn their keys by other factors once the context is longer than the one they began with."""
         key = f"{self.model.architecture}.rope.scaling.original_context_length"
-        text = self.model.metadata.get(key, "")
-        original = int(text) if text.isdecimal() and len(text) < 20 else 0  # a file may say anything there
+        original = int(self.model.metadata.get(key) or 0)
         return "long" if 0 < original < self.context.num_cells else ""
 
     def _fingerprint(self) -> str:
