@@ -8,15 +8,48 @@ from dataclasses import replace
 
 import uvicorn
 
+from leftoff.api.acceptor import Acceptor, connection_limit, raise_handle_limit
 from leftoff.api.app import build_app
+from leftoff.api.connection import IDLE_SECONDS, Connection
 from leftoff.api.hosts import KnownHosts
 from leftoff.api.service import Service
-from leftoff.api.target import TargetProtocol
 from leftoff.config import Settings
 
 _BACKLOG = 2048
 _STOP_SECONDS = 3
+_TICKS_PER_SECOND = 10  # of uvicorn
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn's, with connections that are limited in number and time."""
+
+    def __init__(self, config: uvicorn.Config, max_connections: int) -> None:
+        super().__init__(config)
+        self._max_connections = max_connections
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])  # it would accept by itself
+        connections, limit = self.server_state.connections, self._max_connections
+        self._acceptors = [Acceptor(listener, self._connection, connections, limit) for listener in sockets or []]
+
+    async def on_tick(self, counter: int) -> bool:
+        for acceptor in self._acceptors:
+            acceptor.resume()
+        if counter % _TICKS_PER_SECOND == 0:
+            for connection in [*self.server_state.connections]:
+                assert isinstance(connection, Connection)
+                connection.check()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.pause()
+        await super().shutdown(sockets)
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
 
 class Server:
@@ -27,7 +60,8 @@ class Server:
         self._socket = listener or listen(settings.host, settings.port)
         config = uvicorn.Config(
             build_app(service, self._known_hosts(settings)),
-            http=TargetProtocol,
+            http=Connection,
+            timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             access_log=False,
             ws="none",
@@ -36,7 +70,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _HttpServer(config, connection_limit(settings))
 
     def _known_hosts(self, settings: Settings) -> KnownHosts:
         return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
@@ -69,6 +103,7 @@ def run(
     listener: socket.socket | None = None,
 ) -> None:
     """Serves until a signal comes. `on_ready` is told the URL as soon as the server listens."""
+    raise_handle_limit(settings)
     with closing(Server(service, settings, listener)) as server:
         if on_ready:
             on_ready(server.url)

@@ -9,6 +9,7 @@ import pytest
 from leftoff.api.server import serving
 from leftoff.api.service import Service
 from leftoff.config import Settings
+from tests.api.clock import Clock, stopped_clock
 from tests.factory import model_path
 
 CONTEXT_TOKENS = 4096
@@ -46,3 +47,16 @@ def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
     assert http.get("/health").json() == {"status": "ok"}
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client:
         yield client
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return stopped_clock(monkeypatch)
+
+
+@pytest.fixture
+def own_url(service: Service, clock: Clock) -> Iterator[str]:
+    """Of a server that lives by the test's clock."""
+    assert clock.now == 0
+    with serving(service) as url:
+        yield url
