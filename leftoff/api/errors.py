@@ -120,6 +120,12 @@ def busy(message: str) -> ApiError:
     return _unavailable(f"{message}: try again later", "busy")
 
 
+def too_slow(unread_bytes: int) -> ApiError:
+    problem = f"{unread_bytes} bytes of this stream waited unread, so that its reply was cancelled"
+    message = f"{problem}: read it as it comes, or ask for fewer tokens"
+    return ApiError(408, message, kind="timeout_error", code="client_too_slow")
+
+
 def as_api_error(error: Exception) -> ApiError:
     """Says what an error of the layers below means to a client."""
     match error:

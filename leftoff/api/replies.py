@@ -4,7 +4,7 @@ A client that vanishes, while it waits or while it is being streamed to, ends it
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,10 @@ from typing import Any, Protocol, Self, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from leftoff.api.errors import ClientGoneError, stopping
+from leftoff.api.connection import NUM_UNREAD, most_unread_bytes
+from leftoff.api.errors import ClientGoneError, stopping, too_slow
 from leftoff.api.framing import Framing
 from leftoff.api.reply import End, Event, Piece, ReplyStream
 from leftoff.api.service import Order, Service
@@ -62,6 +63,7 @@ class Replies:
     """One or more replies as one stream of events. Leaving the block cancels what is left of them."""
 
     def __init__(self, service: Service, orders: Sequence[Order], request_id: str) -> None:
+        self._service = service
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self.streams: list[ReplyStream] = []
         try:
@@ -78,6 +80,11 @@ class Replies:
     def close(self) -> None:
         for stream in self.streams:
             stream.close()
+
+    def are_behind(self, num_unread: int) -> bool:
+        """Whether a client that leaves so much unread would hold a slot: not if all of them are complete."""
+        limit = most_unread_bytes(others_wait=self._service.scheduler.num_waiting > 0)
+        return num_unread > limit and not all(stream.is_complete for stream in self.streams)
 
     def __enter__(self) -> Self:
         return self
@@ -140,21 +147,30 @@ class EventStream(Response):
         self._replies = replies
         self._writer = writer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        num_unread: Callable[[], int] = scope.get("state", {}).get(NUM_UNREAD, lambda: 0)
         with self._replies, suppress(ClientGoneError):
             await send({"type": "http.response.start", "status": 200, "headers": self._writer.framing.headers})
             try:
-                await attended(receive, self._write(send))
+                await attended(receive, self._write(send, num_unread))
             except asyncio.CancelledError:  # the server does not wait any longer: a last word
-                body = self._writer.framing.frame(self._writer.failure(stopping())) + self._writer.last
-                await send({"type": "http.response.body", "body": body, "more_body": False})
+                await send(self._failure(stopping()))
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self, send: Send, num_unread: Callable[[], int]) -> None:
+        """`send` waits for the client only beyond the limit, where no reply is running any more that holds a slot."""
         async for batch in self._replies.batches():
+            if self._replies.are_behind(num_unread()):
+                self._replies.close()
+                await send(self._failure(too_slow(num_unread())))
+                return
             data = b"".join(self._events(batch))
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
+
+    def _failure(self, error: Exception) -> Message:
+        body = self._writer.framing.frame(self._writer.failure(error)) + self._writer.last
+        return {"type": "http.response.body", "body": body, "more_body": False}
 
     def _events(self, batch: list[tuple[int, Event]]) -> Iterator[bytes]:
         for index, event in batch:

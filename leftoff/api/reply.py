@@ -102,7 +102,7 @@ class ReplyStream:
         self._mailbox = service.mailbox()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._deliver = deliver or self._events.put_nowait
-        self._ended = False
+        self.is_complete = False  # the slot is free; events may still be on their way
         self._has_begun = False
 
     # --- scheduler.Sink, on the engine's thread
@@ -129,7 +129,7 @@ class ReplyStream:
         return not (self._text.is_stopped or self._parser.is_over)
 
     def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
-        self._ended = True
+        self.is_complete = True
         try:
             end = self._end(finish, timings, error)
         except Exception as unforeseen:  # the client must be told in any case: it would wait for ever
@@ -166,7 +166,7 @@ class ReplyStream:
 
     def close(self) -> None:
         """Cancels what is left: the client went away, or has enough."""
-        if not self._ended:
+        if not self.is_complete:
             self._service.scheduler.cancel(self.request)
 
     async def __aenter__(self) -> Self:
