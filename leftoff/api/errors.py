@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from leftoff.chat.template import TemplateError
 from leftoff.chat.work import GivenUpError
+from leftoff.config import MIB
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.scheduler.scheduler import QueueFullError
 
@@ -118,6 +119,11 @@ def stopping() -> ApiError:
 
 def busy(message: str) -> ApiError:
     return _unavailable(f"{message}: try again later", "busy")
+
+
+def too_much_at_once(limit_bytes: int) -> ApiError:
+    message = f"the requests that are being answered hold more than {limit_bytes / MIB:g} MiB: try again later"
+    return _unavailable(message, "too_much_at_once")
 
 
 def too_slow(unread_bytes: int) -> ApiError:

@@ -7,7 +7,7 @@ from blake3 import blake3
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leftoff.api.errors import ApiError, error_response
+from leftoff.api.errors import ApiError, error_response, too_much_at_once
 from leftoff.api.tenant import Tenant
 from leftoff.config import MIB
 
@@ -15,6 +15,8 @@ HEALTH = frozenset({"/health", "/v1/health"})
 _PUBLIC = HEALTH | {"/"}
 # A client that is cut off while it still sends may never see the answer: so much more is read and thrown away first.
 _DRAINED_BYTES = 256 * MIB
+# What the bodies of all requests may take together, whatever their number; room for two of the largest in any case.
+_BYTES_OF_ALL = 512 * MIB
 
 
 class Keys:
@@ -53,11 +55,13 @@ class Keys:
 
 
 class BodyLimit:
-    """Ends a request whose body grows beyond the limit, declared or not."""
+    """Ends a request whose body grows beyond the limit, declared or not, or beyond what all may hold together."""
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
         self._app = app
         self._limit_bytes = limit_bytes
+        self._limit_of_all = max(_BYTES_OF_ALL, 2 * limit_bytes)
+        self._held_bytes = 0  # by all requests that are being read or answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,22 +73,31 @@ class BodyLimit:
                 await _drain(receive)
             await error_response(self._too_large(), scope["path"])(scope, receive, send)
             return
-        await self._app(scope, self._counting(receive), send)
+        await self._answer(scope, receive, send)
 
-    def _counting(self, receive: Receive) -> Receive:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_bytes = 0
 
         async def counted() -> Message:
             nonlocal num_bytes
             message = await receive()
             num_bytes += len(message.get("body", b""))
-            if num_bytes > self._limit_bytes:
+            self._held_bytes += len(message.get("body", b""))
+            if problem := self._problem(num_bytes):
                 if message.get("more_body"):
                     await _drain(receive)
-                raise self._too_large()
+                raise problem
             return message
 
-        return counted
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._held_bytes -= num_bytes
+
+    def _problem(self, num_bytes: int) -> ApiError | None:
+        if num_bytes > self._limit_bytes:
+            return self._too_large()
+        return too_much_at_once(self._limit_of_all) if self._held_bytes > self._limit_of_all else None
 
     def _too_large(self) -> ApiError:
         limit = self._limit_bytes / MIB

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -147,6 +148,23 @@ def test_others_wait_while_all_are_being_answered(service: Service, monkeypatch:
                 third.recv(1)
         third.settimeout(PATIENCE_S)
         assert b" 200 " in read_until(third, b"}")
+
+
+def test_large_requests_have_a_limit_together(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leftoff.api.guard._BYTES_OF_ALL", 2_500_000)
+    monkeypatch.setattr(service, "settings", replace(service.settings, max_body=1))
+    body = json.dumps(QUESTION).encode() + b" " * 1_000_000
+    with serving(service) as url, connected(url) as first, connected(url) as second:
+        with engine_held(service):
+            for connection in (first, second):
+                connection.sendall(head("/v1/completions", len(body)) + body)
+            await_that(lambda: service.scheduler.num_waiting == 2)
+            refused = httpx.post(f"{url}/v1/completions", content=body, timeout=PATIENCE_S)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_much_at_once")
+            assert int(refused.headers["retry-after"]) > 0
+        for connection in (first, second):
+            assert b" 200 " in read_until(connection, b"}")
+        assert httpx.post(f"{url}/v1/completions", content=body, timeout=PATIENCE_S).status_code == 200
 
 
 def test_pipelined_requests_are_left_to_another_connection(url: str) -> None:
