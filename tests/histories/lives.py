@@ -66,6 +66,15 @@ def never_left(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
 
 
 @contextmanager
+def many_slots(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+    """A server that batches what comes together. Without salts its cache is used, with new ones it is not."""
+    with _served(
+        model, ["--ctx", "8192", "--slots", "3", "--ram", "64", "--disk", "0", *flags], signal.SIGKILL
+    ) as http:
+        yield http
+
+
+@contextmanager
 def with_neighbours(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
     """The same, but idle sequences stay in the engine: what they do to the rounding is the measure of noise."""
     fixed = ["--ctx", "4096", "--slots", "3", "--parked", "1", "--ram", "64", "--disk", "0"]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -33,11 +33,11 @@ class Tally:
 
     def __str__(self) -> str:
         steps = ", ".join(f"{count} {name}" for name, count in self.steps.most_common())
-        noise = "" if self.noise is None else f"; an idle neighbour alone makes {self.noise:.6f}"
+        noise = "" if self.noise is None else f"; what cannot be helped makes {self.noise:.7f}"
         return (
             f"{self.steps.total()} histories ({steps}) in {self.num_lives} lives, {self.num_left} left in the middle\n"
             f"{self.num_cached} of {self.num_prompt} prompt tokens reused, {self.num_tokens} tokens written\n"
-            f"{self.num_differing} replies differ, largest difference of a log-probability {self.largest:.6f}{noise}"
+            f"{self.num_differing} replies differ, largest difference of a log-probability {self.largest:.7f}{noise}"
         )
 
 
@@ -54,7 +54,7 @@ def play(
     """Of a slow model the prompts are shorter."""
     tally = Tally()
     with never_left(model, flags) as cold, Lives(model, folder, seed, flags) as lives:
-        sizes, with_chat = _sizes(cold, is_slow=is_slow), _has_chat(cold)
+        sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
         tree = Tree(seed, sizes, with_chat=with_chat)
         while tally.steps.total() < num_steps:
             if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
@@ -80,20 +80,27 @@ def play(
 
 
 def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, flags: Sequence[str]) -> float:
-    """The largest difference that idle neighbours make to a prompt that is read from the beginning."""
+    """The largest difference made by what cannot be helped, to prompts that nobody has resumed.
+
+    One is that tokens were written instead of read: the same by one call of llama.cpp each, instead of by one for all.
+    The other is that idle neighbours lie in the engine.
+    """
     tree, largest = Tree(seed + 1, sizes, with_chat=False), 0.0
     with with_neighbours(model, flags) as crowded:
         for number in range(_NUM_NOISY):
             step = tree.next()
-            alone, beside = (ask(http, step, salt=f"noise {number}") for http in (cold, crowded))
+            written = ask(cold, step, salt=f"written {number}")
+            assert written is not None
+            tree.answered(written.tokens, written.text)
+            grown = replace(step, body=step.body | {"prompt": [*step.body["prompt"], *written.tokens, 1, 2, 3]})
+            alone = ask(cold, grown, salt=f"alone {number}")
+            others = ask(cold, grown, salt=f"written {number}"), ask(crowded, grown, salt=f"beside {number}")
             assert alone is not None
-            assert beside is not None
-            tree.answered(alone.tokens, alone.text)
-            largest = max(largest, gap(alone, beside).largest)
+            largest = max(largest, *(gap(alone, other).largest for other in others if other is not None))
     return largest
 
 
-def _sizes(http: httpx.Client, *, is_slow: bool) -> Sizes:
+def sizes_for(http: httpx.Client, *, is_slow: bool) -> Sizes:
     (model,) = http.get("/v1/models").json()["data"]
     num_vocabulary = min(int(model["meta"]["n_vocab"]), 8000)
     if is_slow:
@@ -101,6 +108,6 @@ def _sizes(http: httpx.Client, *, is_slow: bool) -> Sizes:
     return Sizes(num_vocabulary)
 
 
-def _has_chat(http: httpx.Client) -> bool:
+def has_chat(http: httpx.Client) -> bool:
     body = {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "max_tokens": 1}
     return http.post("/v1/chat/completions", json=body).status_code == 200
