@@ -24,17 +24,18 @@ _NOTES = {
     "its oldest turn and asks again, as chat programs do; the unavoidable is that of a cut to half the window",
 }
 
+_OTHER_LEFTOFFS = {
+    "cold": "told to forget everything before each request (`--no-read-ahead`)",
+    "deterministic": "with `--deterministic`",
+}
+
 
 def facts(model: Path, threads: int, workloads: Sequence[Workload], sides: Sequence[str], num_rounds: int) -> list[str]:
     return [
         f"{model.name}, {_counted(threads, 'thread')}, {_machine()}",
         f"leftoff {__version__}: `leftoff serve {_flags(_USUAL)}`{_exceptions(workloads)}",
         *([_PEER.format(version=version("xllamacpp"))] if "llama-server" in sides else []),
-        *(
-            ["cold: the same leftoff, told to forget everything before each request (`--no-read-ahead`)"]
-            if "cold" in sides
-            else []
-        ),
+        *(f"{side}: the same leftoff, {_OTHER_LEFTOFFS[side]}" for side in sides if side in _OTHER_LEFTOFFS),
         how(num_rounds),
         *(f"{workload.title}: {_NOTES[workload.name]}" for workload in workloads if workload.name in _NOTES),
     ]

@@ -89,6 +89,10 @@ def cold(model: Path, threads: int) -> Started:
     return Started("cold", _leftoff_command(model, threads, "--no-read-ahead"), forgets=True)
 
 
+def deterministic(model: Path, threads: int) -> Started:
+    return Started("deterministic", _leftoff_command(model, threads, "--deterministic"))
+
+
 def llama_server(model: Path, threads: int) -> Started:
     def command(setup: Setup, _folder: Path) -> list[str]:
         return [sys.executable, "-m", "leftoff.bench.peer", str(model), *_shared_flags(setup, threads)]

@@ -108,12 +108,11 @@ class Chat:
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """What the template makes of a conversation, as it is."""
+        """What the template makes of a conversation, as it is. Nothing is tokenised: it need not fit."""
         self._check_size((messages, tools))
-        with self._counted_roughly():
-            return self.prompts.render(
-                messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options
-            ).text
+        return self.prompts.render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options, must_fit=False
+        ).text
 
     def ahead(
         self,

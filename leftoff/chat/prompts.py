@@ -81,13 +81,14 @@ class PromptMaker:
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
         rewrite: Callable[[Rendered], Rendered] = as_it_is,
+        must_fit: bool = True,
     ) -> Rendered:
         """The text of the prompt, as the model will read it. What was begun of the reply is not rewritten."""
         begun = BegunReply.of(messages) if add_generation_prompt else BegunReply(messages)
-        check = self._check if rewrite is as_it_is else _any_text  # else it may yet become shorter
+        check = self._check if must_fit and rewrite is as_it_is else _any_text  # else it may yet become shorter
         rendered = rewrite(self._render(begun.messages, tools, add_generation_prompt, begun.options(options), check))
         whole = replace(rendered, text=rendered.text + begun.words)
-        if begun.words or rewrite is not as_it_is:
+        if must_fit and (begun.words or rewrite is not as_it_is):
             self._check(whole.text)
         return whole
 

@@ -26,7 +26,7 @@ from leftoff.config import SettingError
 from leftoff.engine.context import default_threads
 from leftoff.hub import default_model, find_model
 
-_OPPONENTS = {"llama-server": side.llama_server, "cold": side.cold}
+_OPPONENTS = {"llama-server": side.llama_server, "cold": side.cold, "deterministic": side.deterministic}
 _ROUNDS, _QUICK_SCALE, _SEED = 3, 0.15, 7
 _TABLE_WIDTH = 170  # a narrower window breaks the lines, but not the columns
 
@@ -44,7 +44,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "--against",
         action="append",
         choices=_OPPONENTS,
-        help="start this one too, and play in turn: llama-server, or cold, a leftoff that forgets before each request",
+        help="start this one too, and play in turn: llama-server; cold, a leftoff that forgets before each request; "
+        "deterministic, one with that flag",
     )
     parser.add_argument(
         "--workload", nargs="+", choices=WORKLOADS, metavar="NAME", help=f"only these of {', '.join(WORKLOADS)}"

@@ -34,7 +34,6 @@ def prompts(text: str) -> dict[str, dict[str, Any]]:
         "/api/chat": chat(text) | {"options": {"num_predict": 2}},
         "/api/generate": {"prompt": text, "options": {"num_predict": 2}},
         "/completion": {"prompt": ["short", text], "n_predict": 2},
-        "/apply-template": chat(text),
         "/cache/prewarm": chat(text),
     }
 
@@ -52,6 +51,12 @@ def test_what_cannot_fit_is_not_tokenised(service: Service, http: httpx.Client, 
     assert "the prompt has at least " in error
     assert f"the context holds {CONTEXT_TOKENS}" in error
     assert service.prompts.tokenizer.num_characters - before < 100
+
+
+def test_a_template_is_applied_to_what_does_not_fit_but_not_to_any_amount(http: httpx.Client) -> None:
+    """Clients count a conversation that they are about to shorten."""
+    assert LONG.strip() in http.post("/apply-template", json=chat(LONG)).json()["prompt"]
+    assert "at least" in error_of(http.post("/apply-template", json=chat(20 * LONG)))
 
 
 def test_a_raw_prompt_of_ollama_too(service: Service, http: httpx.Client) -> None:
