@@ -81,6 +81,8 @@ class PagedMemory(LlamaMemory):
         self._check_whole(seq)
         length = self.length(seq)
         if self._windows is not None:
+            if self._is_alone(seq):  # whoever goes on after saving goes on like the one who loads what was saved
+                self._windows.disturb()
             return Snapshot(length, self._windows.save(seq, length))
         return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
 
@@ -146,6 +148,9 @@ class PagedMemory(LlamaMemory):
         if brings_rest and self._window:
             # Cells of a window are reused only while one sequence holds them: give this one its own.
             self._context.set_state(seq, self._context.get_state(seq, PARTIAL_ONLY).view, PARTIAL_ONLY)
+
+    def _is_alone(self, seq: int) -> bool:
+        return self.length(seq) == sum(self._cells.lengths)
 
     def _is_on_grid(self, seq: int) -> bool:
         """Here others may resume from a snapshot: who goes on must not look different."""

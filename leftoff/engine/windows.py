@@ -50,8 +50,7 @@ class Windows:
     def save(self, seq: int, length: int) -> Buffer:
         """What a sequence of `length` tokens still sees, and a recurrent state if there is one beside the window.
 
-        Saved by way of the scratch sequence, since cells name theirs: equal states are equal bytes. Whoever goes on
-        after saving goes on like the one who loads what was saved.
+        Saved by way of the scratch sequence, since cells name theirs: equal states are equal bytes.
         """
         scratch = self._context.scratch
         try:
@@ -60,7 +59,6 @@ class Windows:
         finally:
             self._context.remove(scratch)
         self._sort(state.view)
-        self.disturb()
         return state
 
     def prepare(self, lengths: Sequence[int], num_tokens: int) -> None:
