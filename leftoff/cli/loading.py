@@ -45,17 +45,32 @@ def _check_template(name: str) -> None:
         raise SettingError(f"--chat-template-file {name}: {reason}. Give a file with a Jinja template") from error
 
 
-def log_to_stderr(level: str) -> None:
-    """The server's lines, one per request, with their time; and what the HTTP library has to complain about."""
+@contextmanager
+def logging_to_stderr(level: str) -> Iterator[None]:
+    """The server's lines, one per request, with their time; and what the HTTP library has to complain about.
+
+    Until the command ends: a program that runs it and goes on may close this stderr, and would log to a closed file.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
-    for name, lowest in (("leftoff", level.upper()), ("uvicorn.error", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.setLevel(lowest)
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancelled_reply)
+    handler.addFilter(_is_no_cancelled_reply)
     if level != "debug":
         quiet_logs()
+    with _logged_by(handler, "leftoff", level.upper()), _logged_by(handler, "uvicorn.error", "WARNING"):
+        yield
+
+
+@contextmanager
+def _logged_by(handler: logging.Handler, name: str, level: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before = logger.handlers[:], logger.level
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers[:] = before[0]
+        logger.setLevel(before[1])
 
 
 class _OneLine(logging.Formatter):

@@ -13,7 +13,7 @@ from leftoff.api import server
 from leftoff.api.prewarm import prewarm_files
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, ignored_lines
-from leftoff.cli.loading import load_service, log_to_stderr
+from leftoff.cli.loading import load_service, logging_to_stderr
 from leftoff.cli.sampling_flags import add_sampling, sampling_of
 from leftoff.cli.screen import show_screen
 from leftoff.cli.signals import TERMINATED, ended_by_signals
@@ -42,8 +42,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = settings_of(args)
+    with logging_to_stderr(settings.log_level):
+        return _run(args, settings)
+
+
+def _run(args: argparse.Namespace, settings: Settings) -> int:
     console = Console(markup=False, highlight=False, emoji=False)
-    log_to_stderr(settings.log_level)
     if settings.supervise:
         return _supervise(console, settings)
     for line in ignored_lines(args.ignored):

@@ -1,6 +1,7 @@
 """`leftoff serve`: what it shows, that it answers, how it stops, and what it says when it cannot start."""
 
 import json
+import logging
 import signal
 import socket
 from collections.abc import Iterator
@@ -133,6 +134,17 @@ def test_a_model_without_a_vocabulary(capsys: Capture, tmp_path: Path) -> None:
     path = no_vocabulary(tmp_path / "mute.gguf")
     assert main(["serve", str(path), "--port", "0", *SMALL]) == 1
     assert f"{path} has no vocabulary (tokenizer.ggml.model is 'no_vocab')" in one_line(capsys)
+
+
+def test_what_the_process_does_afterwards_is_not_logged_to_its_stderr(capsys: Capture, tmp_path: Path) -> None:
+    """Tests and programs go on after it, and may have closed that stderr by then."""
+    loggers = [logging.getLogger("leftoff"), logging.getLogger("uvicorn.error")]
+    before = [(logger.level, logger.handlers[:]) for logger in loggers]
+    assert main(["serve", str(tmp_path / "none.gguf"), "--port", "0", "--log-level", "debug"]) == 1
+    assert [(logger.level, logger.handlers) for logger in loggers] == before
+    one_line(capsys)
+    loggers[0].critical("said later")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("content", [None, b"\xf0\x28\x8c\x28", b"{% if %}"], ids=["missing", "binary", "broken"])
