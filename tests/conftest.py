@@ -1,18 +1,25 @@
-"""For all tests: servers keep nothing on disk, unless the test is about that, and no line of a log is lost."""
+"""For all tests: servers keep nothing on disk unless the test is about that, clients wait, and no log line is lost."""
 
 import logging
 import os
 from collections.abc import Iterator
 
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
+
+from tests.patience import PATIENCE_S
 
 os.environ["LEFTOFF_DISK"] = "0"
 
+# Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.
+vars(DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE_S))
+
 
 @pytest.fixture(autouse=True)
-def _every_line_is_logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_line_is_lost() -> Iterator[None]:
     """Python only prints what goes wrong while logging, such as a stream that was closed. Here it fails the test."""
     lost: list[str] = []
-    monkeypatch.setattr(logging.Handler, "handleError", lambda _handler, record: lost.append(record.getMessage()))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.Handler, "handleError", lambda _handler, record: lost.append(record.getMessage()))
+        yield
     assert not lost, "lines that the log could not write"

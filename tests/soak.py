@@ -31,6 +31,7 @@ from leftoff.disk.verify import verify
 from tests.api.crowd import Talker, connected
 from tests.api.wire import Texts
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 NUM_CLIENTS = 6
 NUM_CONVERSATIONS = 7  # of each
@@ -114,7 +115,7 @@ class Soak:
         try:
             yield Running(here.recv(), process.pid, here)
             here.send(False)
-            process.join(60)
+            process.join(PATIENCE_S)
             assert process.exitcode == 0, f"the server ended with {process.exitcode}"
         finally:
             process.kill()
@@ -162,7 +163,7 @@ def _check(service: Service, folder: Path) -> None:
     """On the engine's thread, so that nothing is put meanwhile."""
     service.cache.check_integrity()
     assert service.cache.disk is not None
-    assert service.cache.disk.shelf.flush(30.0)
+    assert service.cache.disk.shelf.flush(PATIENCE_S)
     for tier in service.cache.tiers:
         assert tier.store.used_bytes <= tier.store.budget_bytes, f"{tier.store.name} is over its budget"
     on_disk = sum(path.stat().st_size for path in folder.rglob("blobs/*/*") if path.is_file())

@@ -19,6 +19,7 @@ from leftoff.cli.demo_scenes import SCENES
 from leftoff.hub import Reference, parse_reference
 from tests.cli.running import Server, serving
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -52,7 +53,9 @@ def server() -> Iterator[Server]:
 
 
 def run(command: list[str], folder: Path, given: str = "") -> str:
-    done = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=folder, input=given, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -186,7 +189,7 @@ def test_the_settings_for_claude_code_lead_to_a_server_that_answers_it(server: S
             "system": [{"type": "text", "text": "x-anthropic-billing-header: cch=12345;\nBe brief."}],
             "messages": [{"role": "user", "content": "Hello!"}],
         },
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert reply.status_code == 200, reply.text
     assert re.findall(r"^event: (message_\w+)$", reply.text, re.MULTILINE)[0::2] == ["message_start", "message_stop"]
@@ -209,7 +212,7 @@ def test_the_settings_for_opencode_lead_to_chat_completions(server: Server) -> N
     assert model in settings["provider"][provider]["models"]
     body = {"model": model, "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8, "stream": True}
     headers = {"Authorization": f"Bearer {options['apiKey']}"}
-    reply = httpx.post(f"{options['baseURL']}/chat/completions", headers=headers, json=body, timeout=60)
+    reply = httpx.post(f"{options['baseURL']}/chat/completions", headers=headers, json=body, timeout=PATIENCE_S)
     assert reply.status_code == 200, reply.text
     assert reply.text.strip().endswith("data: [DONE]")
 

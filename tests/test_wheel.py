@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[1]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")
 
@@ -24,7 +26,7 @@ def run(*command: str, folder: Path, path: Path | None = None) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr or done.stdout

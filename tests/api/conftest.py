@@ -11,6 +11,7 @@ from leftoff.api.service import Service
 from leftoff.config import Settings
 from tests.api.clock import Clock, stopped_clock
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 CONTEXT_TOKENS = 4096
 
@@ -38,14 +39,14 @@ def http(service: Service, url: str) -> Iterator[httpx.Client]:
     """A plain client, and a cache that holds nothing."""
     service.worker.call(service.cache.clear).result()
     service.journal.clear()
-    with httpx.Client(base_url=url, timeout=60) as http:
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         yield http
 
 
 @pytest.fixture
 def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
     assert http.get("/health").json() == {"status": "ok"}
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 
 

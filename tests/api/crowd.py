@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 
 from tests.api.wire import Answer, MessageDict, Texts, says
+from tests.patience import PATIENCE_S
 
 _NUM_QUESTIONS = 8
 _QUESTION_TOKENS = (5, 60)
@@ -114,7 +115,7 @@ class Talker:
 
 def connected(url: str) -> httpx.Client:
     """A new connection for every request: one that was idle may be closed by the server just when it is used again."""
-    return httpx.Client(base_url=url, timeout=600, limits=httpx.Limits(max_keepalive_connections=0))
+    return httpx.Client(base_url=url, timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def _question(texts: Texts, rng: np.random.Generator) -> Question:

@@ -13,6 +13,7 @@ from leftoff.api.pulse import Pulse
 from leftoff.api.server import serving
 from leftoff.api.service import Service
 from tests.api.conftest import CONTEXT_TOKENS, settings
+from tests.patience import PATIENCE_S
 
 LAMP = "you keep a lamp in the window " * 8
 MESSAGES: list[MessageParam] = [{"role": "user", "content": "tell me the best story " * 20}]
@@ -21,7 +22,7 @@ MESSAGES: list[MessageParam] = [{"role": "user", "content": "tell me the best st
 @pytest.fixture
 def claude(http: httpx.Client, url: str) -> Iterator[anthropic.Anthropic]:
     assert http.head("/").status_code == 200
-    with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=60) as client:
+    with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 
 

@@ -10,6 +10,7 @@ import pytest
 from anthropic.types import Message
 
 from tests.api.embedded import embedded_server
+from tests.patience import PATIENCE_S
 
 WEATHER: dict[str, Any] = {
     "name": "get_weather",
@@ -29,7 +30,7 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def claude(url: str) -> Iterator[anthropic.Anthropic]:
     assert httpx.delete(f"{url}/cache").status_code == 200
-    with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=60) as client:
+    with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -176,7 +177,7 @@ class ClaudeCode:
             "anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14",
             "x-api-key": "any",
         }
-        reply = httpx.post(f"{self._url}/v1/messages?beta=true", json=body, headers=headers, timeout=60)
+        reply = httpx.post(f"{self._url}/v1/messages?beta=true", json=body, headers=headers, timeout=PATIENCE_S)
         assert reply.status_code == 200, reply.text
         return told([json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")])
 

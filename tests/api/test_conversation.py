@@ -13,6 +13,7 @@ from leftoff.api.server import serving
 from leftoff.api.service import Service
 from leftoff.config import Settings
 from tests.factory import Scale, model_path
+from tests.patience import PATIENCE_S
 
 CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data" / "conversations" / "tau-bench-airline-120.jsonl.xz"
 NUM_TURNS = 20
@@ -46,7 +47,7 @@ def test_twenty_turns(kind: str) -> None:
     with (
         Service(settings) as service,
         serving(service) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client,
     ):
         assert service.engine.memory.kind.value == kind
         known = 0

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from leftoff.api.service import Service
+from tests.patience import PATIENCE_S
 
 PROMPT = "a small boat waits under the old bridge " * 8
-PATIENCE_S = 10
 
 
 @contextmanager

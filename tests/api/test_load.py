@@ -12,6 +12,7 @@ import pytest
 from leftoff.api.server import serving
 from leftoff.api.service import Service
 from tests.api.conftest import settings
+from tests.patience import PATIENCE_S
 
 NUM_CLIENTS = 200
 NUM_TOKENS = 12
@@ -45,7 +46,7 @@ async def streamed(client: openai.AsyncOpenAI, index: int) -> str:
 
 
 async def all_at_once(url: str) -> list[str]:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         return await asyncio.gather(*(streamed(client, index) for index in range(NUM_CLIENTS)))
 
 
@@ -80,7 +81,7 @@ def test_a_server_that_ends_does_not_wait_for_ever(stream: bool, monkeypatch: py
     body = {"prompt": "the sea", "max_tokens": 60_000, "stream": stream, "temperature": 0}
     with Service(settings(ctx=1 << 16)) as service, ThreadPoolExecutor(1) as other:
         with serving(service) as url:
-            reply = other.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=60)
+            reply = other.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=PATIENCE_S)
             while not service.scheduler.runs:
                 assert not reply.done()
         assert '"code":"stopping"' in reply.result().text

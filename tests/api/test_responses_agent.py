@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.api.embedded import embedded_server
+from tests.patience import PATIENCE_S
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -31,7 +32,7 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def client(url: str) -> Iterator[openai.OpenAI]:
     assert httpx.delete(f"{url}/cache").status_code == 200
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -143,7 +144,7 @@ class Codex:
             "temperature": 0,
         }
         headers = {"accept": "text/event-stream", "originator": "codex_cli_rs", "session_id": "1"}
-        reply = httpx.post(f"{self._url}/v1/responses", json=body, headers=headers, timeout=60)
+        reply = httpx.post(f"{self._url}/v1/responses", json=body, headers=headers, timeout=PATIENCE_S)
         assert reply.status_code == 200, reply.text
         last = json.loads(reply.text.strip().splitlines()[-1].removeprefix("data: "))
         assert last["type"] == "response.completed"

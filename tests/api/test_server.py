@@ -10,6 +10,7 @@ import pytest
 from leftoff.api.server import Server, run, serving
 from leftoff.api.service import Service
 from tests.api.conftest import settings
+from tests.patience import PATIENCE_S
 
 
 def test_a_free_port_is_found_and_known(service: Service) -> None:
@@ -43,7 +44,7 @@ def test_it_runs_until_it_is_stopped(service: Service) -> None:
         thread.start()
         assert httpx.get(f"{server.url}/health").status_code == 200
         server.stop()
-        thread.join(timeout=10)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 

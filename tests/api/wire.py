@@ -15,6 +15,7 @@ from leftoff.api.service import Service
 from leftoff.config import Settings
 from leftoff.core import Tokens
 from tests.factory import Scale, model_path, small_vocabulary
+from tests.patience import PATIENCE_S
 
 MessageDict = dict[str, Any]
 ToolDict = dict[str, Any]
@@ -153,7 +154,7 @@ def wired(architecture: str, scale: Scale | None = None, **changes: Any) -> Iter
     with (
         Service(Settings(model=str(model_path(architecture, scale)), **values)) as service,
         serving(service) as url,
-        httpx.Client(base_url=url, timeout=120) as http,
+        httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
     ):
         yield Wire(http)
 

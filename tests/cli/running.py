@@ -12,10 +12,10 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 SMALL = ("--ctx", "1024", "--threads", "1", "--ram", "64", "--slots", "2")
 _URL = re.compile(r"http://[\d.]+:\d+")
-_STOP_SECONDS = 20
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Server:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(_STOP_SECONDS)
+        return self.process.wait(PATIENCE_S)
 
     @property
     def log(self) -> str:

@@ -15,6 +15,7 @@ from leftoff.cli.main import main
 from tests.cli.running import serving
 from tests.disk.shelves import page, path_of, shelf_in, written
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -28,7 +29,7 @@ def disk(root: Path) -> list[str]:
 
 def ask(url: str, question: str) -> dict[str, Any]:
     messages = [{"role": "system", "content": HEADER}, {"role": "user", "content": question}]
-    answer = httpx.post(f"{url}/v1/chat/completions", json={"messages": messages, "max_tokens": 4}, timeout=60)
+    answer = httpx.post(f"{url}/v1/chat/completions", json={"messages": messages, "max_tokens": 4}, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     usage = answer.json()["usage"]
     assert isinstance(usage, dict)

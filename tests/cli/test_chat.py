@@ -14,6 +14,7 @@ from leftoff.cli.main import main
 from leftoff.cli.remote import as_url
 from tests.cli.running import Server, serving
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 Chat = Callable[..., list[str]]
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
@@ -110,7 +111,7 @@ def test_nobody_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) ->
 
 def test_what_is_no_letter_is_read_all_the_same() -> None:
     command = [sys.executable, "-m", "leftoff", "chat", str(model_path("qwen35")), *GREEDY, *LOCAL, "--disk", "0"]
-    done = subprocess.run(command, input=b"Hi\xff\n", capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, input=b"Hi\xff\n", capture_output=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 

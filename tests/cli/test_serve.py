@@ -14,6 +14,7 @@ from leftoff.cli.main import main
 from tests.chat.vocabularies import no_vocabulary
 from tests.cli.running import SMALL, Server, serving
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -84,7 +85,7 @@ def test_the_lines_to_paste_name_this_server(server: Server) -> None:
 def test_the_line_for_curl_is_answered(server: Server) -> None:
     words = pasted(server, "curl").split(" ", 2)
     body = json.loads(pasted(server, "curl").rpartition(" -d ")[2].strip("'"))
-    reply = httpx.post(words[1], json=body | {"max_tokens": 2}, timeout=60)
+    reply = httpx.post(words[1], json=body | {"max_tokens": 2}, timeout=PATIENCE_S)
     assert reply.status_code == 200
     assert reply.json()["choices"][0]["message"]["role"] == "assistant"
     assert "first token after" in server.log, "one line per request"

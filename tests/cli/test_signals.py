@@ -16,12 +16,11 @@ from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import TalkError
 from leftoff.config import Settings
 from tests.factory import model_path
-
-WAIT_S = 30
+from tests.patience import PATIENCE_S
 
 
 def wait_until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -44,7 +43,7 @@ def test_a_demo_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Sign
         wait_until(lambda: [*tmp_path.glob("leftoff-demo-*")])
         time.sleep(pause_s)
         process.send_signal(number)
-        assert process.communicate(timeout=WAIT_S)[1] == b""
+        assert process.communicate(timeout=PATIENCE_S)[1] == b""
     assert process.returncode == code
     assert [*tmp_path.glob("leftoff-demo-*")] == []
 
@@ -78,6 +77,6 @@ def test_a_simulation_that_is_ended_leaves_no_workers(number: signal.Signals, co
         time.sleep(0.3)  # until they play
         workers = children.read_text().split()
         process.send_signal(number)
-        assert process.communicate(timeout=WAIT_S)[1] == b""
+        assert process.communicate(timeout=PATIENCE_S)[1] == b""
     assert process.returncode == code
     wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.cli.running import Server, serving
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the server's process by Linux's /proc")
 
@@ -29,7 +30,7 @@ def ask(server: Server, *contents: str) -> dict[str, Any]:
     roles = ["user", "assistant"] * len(contents)
     messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
     body = {"messages": messages, "max_tokens": 8, "temperature": 0}
-    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
+    reply = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
     return {"reply": reply["choices"][0]["message"]["content"], **reply["timings"]}
 
 
@@ -66,11 +67,11 @@ def test_it_gives_up_on_a_server_that_only_crashes(tmp_path: Path) -> None:
             os.kill(child_of(server), signal.SIGKILL)
             while server.process.poll() is None:
                 try:
-                    httpx.get(f"{server.url}/health", timeout=20)
+                    httpx.get(f"{server.url}/health", timeout=PATIENCE_S)
                     break
                 except httpx.TransportError:
                     time.sleep(0.1)
-        assert server.process.wait(20) == 128 + signal.SIGKILL
+        assert server.process.wait(PATIENCE_S) == 128 + signal.SIGKILL
 
 
 def test_its_end_is_the_servers_end(tmp_path: Path) -> None:
@@ -93,4 +94,4 @@ def test_it_can_be_stopped_between_a_crash_and_the_next_start(tmp_path: Path) ->
 
 def test_a_mistake_in_the_settings_is_not_tried_again(tmp_path: Path) -> None:
     with serving("--supervise", model=tmp_path / "no.gguf") as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(PATIENCE_S) == 1

@@ -33,6 +33,7 @@ from tests.api.wire import Texts, Wire, wired
 from tests.cli.running import Server, serving
 from tests.disk.remains import Remains
 from tests.factory import Scale
+from tests.patience import PATIENCE_S
 
 NUM_CLIENTS = 4
 NUM_CONVERSATIONS = 3  # of each
@@ -168,7 +169,7 @@ class Lives:
         before = self._remains.holder
 
         def kill() -> None:
-            assert _poll(lambda: self._remains.holder not in (None, before), 600)
+            assert _poll(lambda: self._remains.holder not in (None, before), PATIENCE_S)
             time.sleep(self._rng.uniform(0, Moment.STARTING.value))
             pid = self._remains.holder
             assert pid is not None

@@ -13,10 +13,11 @@ from leftoff.core import Tokens
 from leftoff.disk.shelf import QUEUE_BYTES, FileShelf
 from leftoff.engine.arena import Arena, Buffer, view_of
 from leftoff.engine.base import Page, Snapshot
+from tests.patience import PATIENCE_S
 
 FINGERPRINT = "ab" * 32
 ARENA = Arena()
-WAIT_S = 30.0
+WAIT_S = PATIENCE_S
 
 
 def path_of(num_tokens: int, seed: int = 0) -> Tokens:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
@@ -25,7 +27,7 @@ def may_mount() -> bool:
 )
 def test_a_disk_that_fails_is_waited_for(fault: str, message: str) -> None:
     command = [*NAMESPACE, sys.executable, "-m", "tests.disk.mounted", fault]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert message in done.stdout
     assert "written again" in done.stdout

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from leftoff.engine.arena import Arena, Buffer, Raw, view_of
 from leftoff.engine.errors import InputError
+from tests.patience import PATIENCE_S
 
 SIZE = 100_000
 VIEWS: dict[str, Callable[[Buffer], object]] = {
@@ -179,7 +180,7 @@ def test_the_garbage_collector_may_give_a_buffer_back_at_any_moment() -> None:
 
     thread = threading.Thread(target=take_while_collecting, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive(), "it waits for a lock that it holds itself"
     gc.collect()
     assert arena.lent_bytes == 0

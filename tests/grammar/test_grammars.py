@@ -10,6 +10,7 @@ from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import Grammar, from_choices, from_regex, from_schema
 from leftoff.grammar.grammars import Grammars
 from tests.grammar.walk import accepts, allowed
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_the_next_mask_is_worked_out_on_another_thread(grammars: Grammars, monke
     monkeypatch.setattr("leftoff.grammar.matcher._HANDING_OVER_SECONDS", -1.0)
     matcher = grammars.follow(grammars.compile(from_regex("[a-z]{9}")))
     for token in grammars.vocabulary.tokenize("abc").tolist():
-        assert matcher._next.wait(30), "though nobody has asked for it"
+        assert matcher._next.wait(PATIENCE_S), "though nobody has asked for it"
         matcher.accept(token)
     letters = {grammars.vocabulary.piece(token) for token in allowed(matcher, grammars.vocabulary)}
     assert b"a" in letters

@@ -14,6 +14,7 @@ from leftoff.api.server import serving
 from leftoff.api.service import Service
 from leftoff.config import Settings
 from leftoff.hub import default_model
+from tests.patience import PATIENCE_S
 from tests.real.test_remembered import RESULT, TOOLS
 
 LONG_TOKENS = 12_000
@@ -43,7 +44,7 @@ def service() -> Iterator[Service]:
 def client(service: Service) -> Iterator[openai.OpenAI]:
     with (
         serving(service) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=120) as client,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client,
     ):
         yield client
 

@@ -14,6 +14,7 @@ from leftoff.cache.trie import common_prefix
 from leftoff.config import Settings
 from leftoff.core import Prompt
 from leftoff.hub import default_model
+from tests.patience import PATIENCE_S
 
 QUESTIONS = (
     "Tom has 3 apples and buys 4 more. How many apples does he have?",
@@ -33,7 +34,7 @@ def thinking(**changes: object) -> Iterator[tuple[Service, openai.OpenAI]]:
     with (
         Service(Settings(**values)) as service,
         serving(service) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=60) as client,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client,
     ):
         yield service, client
 

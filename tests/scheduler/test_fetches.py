@@ -19,6 +19,7 @@ from leftoff.engine.llama import LlamaEngine
 from leftoff.scheduler.request import Finish
 from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 from tests.scheduler.recorder import ask, prompt, run
 
 
@@ -29,7 +30,7 @@ def served(folder: Path, *, slots: int, ram_bytes: int = 1 << 28, num_cells: int
         shelf = FileShelf.open(folder, engine.memory.fingerprint, engine.context.arena)
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=Disk(shelf, 1 << 30))
         yield Scheduler(engine, cache)
-        cache.close(20)
+        cache.close(PATIENCE_S)
 
 
 def keep(folder: Path, num_prompts: int, num_tokens: int) -> list[Tokens]:

@@ -15,6 +15,7 @@ from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
 from tests.factory import model_path
+from tests.patience import PATIENCE_S
 from tests.scheduler.recorder import Recorder, prompt
 
 
@@ -40,7 +41,7 @@ def submit(worker: Worker, num_tokens: int, max_tokens: int) -> Recorder:
     return recorder
 
 
-def ended(recorder: Recorder, seconds: float = 20) -> Finish | None:
+def ended(recorder: Recorder, seconds: float = PATIENCE_S) -> Finish | None:
     limit = time.monotonic() + seconds
     while recorder.finish is None and time.monotonic() < limit:
         time.sleep(0.005)
@@ -51,7 +52,7 @@ def test_a_call_whose_caller_has_gone_does_no_harm(worker: Worker) -> None:
     running = submit(worker, 1500, max_tokens=50)
 
     async def call_and_go() -> None:
-        task = asyncio.create_task(asyncio.wait_for(asyncio.wrap_future(worker.call(lambda: 1)), 10))
+        task = asyncio.create_task(asyncio.wait_for(asyncio.wrap_future(worker.call(lambda: 1)), PATIENCE_S))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -59,7 +60,7 @@ def test_a_call_whose_caller_has_gone_does_no_harm(worker: Worker) -> None:
 
     asyncio.run(call_and_go())
     assert ended(running) is Finish.LENGTH
-    assert worker.call(lambda: 2).result(10) == 2
+    assert worker.call(lambda: 2).result(PATIENCE_S) == 2
 
 
 def test_who_comes_while_the_disk_is_written_is_answered(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,19 +68,19 @@ def test_who_comes_while_the_disk_is_written_is_answered(worker: Worker, monkeyp
 
     def save(_: float) -> None:
         is_saving.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE_S)
 
     monkeypatch.setattr(worker.scheduler.cache, "close", save)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    assert is_saving.wait(10)
+    assert is_saving.wait(PATIENCE_S)
     assert not worker.is_alive, "nobody is invited any more"
     late = submit(worker, 20, max_tokens=2)
     called = worker.call(lambda: 3)
     go_on.set()
     stopping.join()
     assert late.finish is Finish.CANCELLED
-    assert called.result(1) == 3
+    assert called.result(PATIENCE_S) == 3
 
 
 def test_an_error_while_the_others_are_told_does_not_keep_the_state_from_being_saved(
