@@ -14,22 +14,24 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import httpx
 
-from leftoff.api.server import serving
+from leftoff.api.server import Server
 from leftoff.api.service import Service
 from leftoff.config import MIB, Settings
 from leftoff.disk.verify import verify
 from tests.api.crowd import Talker, connected
 from tests.api.wire import Texts
+from tests.disk.shelves import until
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 
@@ -37,7 +39,6 @@ NUM_CLIENTS = 6
 NUM_CONVERSATIONS = 7  # of each
 RAM_MIB, DISK_MIB = 4, 8
 GROWTH = 1.05
-_LOOKS, _BETWEEN_LOOKS_S = 10, 0.05
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,6 @@ class Level:
         process = Path("/proc", str(pid))
         pages = int((process / "statm").read_text().split()[1])
         return cls(pages * os.sysconf("SC_PAGE_SIZE"), len(list((process / "fd").iterdir())))
-
-    @classmethod
-    def at_rest(cls, pid: int) -> "Level":
-        """The connections of clients that left take a moment to be closed."""
-        looks = []
-        for _ in range(_LOOKS):
-            looks.append(cls.of(pid))
-            time.sleep(_BETWEEN_LOOKS_S)
-        return cls(looks[-1].rss_bytes, min(look.num_files for look in looks))
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class Running:
             self.pipe.recv()
         except EOFError:
             raise AssertionError("the server has ended, see above") from None
-        return Level.at_rest(self.pid)
+        return Level.of(self.pid)
 
 
 @dataclass
@@ -151,12 +143,17 @@ def _serve(folder: Path, pipe: Connection) -> None:
         disk=DISK_MIB,
         cache_dir=str(folder),
     )
-    with Service(settings) as service, serving(service) as url:
-        pipe.send(url)
+    with Service(settings) as service, closing(Server(service, replace(settings, port=0))) as server:
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        pipe.send(server.url)
         while pipe.recv():
             service.worker.call(lambda: _check(service, folder)).result()
+            assert until(lambda: not server._server.server_state.connections), "connections are not closed"
             gc.collect()
             pipe.send(True)
+        server.stop()
+        thread.join()
 
 
 def _check(service: Service, folder: Path) -> None:

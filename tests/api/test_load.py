@@ -61,8 +61,9 @@ def test_two_hundred_streams(service: Service, http: httpx.Client, url: str) -> 
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
-    with Service(settings(slots=1, queue=1)) as service, serving(service) as url, httpx.Client(base_url=url) as http:
-        body = {"prompt": "the sea", "max_tokens": 3000, "stream": True, "temperature": 0}
+    held = settings(ctx=1 << 16, slots=1, queue=1)
+    with Service(held) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+        body = {"prompt": "the sea", "max_tokens": 60_000, "stream": True, "temperature": 0}
         with http.stream("POST", "/completion", json=body) as running:
             lines = running.iter_lines()  # kept: a stream whose iterator goes is closed
             next(lines)

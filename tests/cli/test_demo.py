@@ -6,13 +6,14 @@ from itertools import pairwise
 
 import pytest
 
+from leftoff.api.reply import End
 from leftoff.cli.demo_chart import draw_bar
 from leftoff.cli.demo_guests import MAX_GUESTS, guest_list
 from leftoff.cli.demo_play import Measured
 from leftoff.cli.demo_scenes import SCENES, Step, make_scenes
 from leftoff.cli.demo_verdict import Outcome, failures, praise
 from leftoff.cli.main import main
-from leftoff.cli.talk import Turn
+from leftoff.cli.talk import Turn, _local_turn
 
 Capture = pytest.CaptureFixture[str]
 
@@ -22,8 +23,17 @@ _BAR = re.compile(r"      (off|on) +█*[▏▎▍▌▋▊▉]? [\d,.]+ m?s  (?
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same scenes with a shorter list: a full one takes too long for a test."""
+    """The same scenes with a shorter list: a full one takes too long for a test.
+
+    The clock is the work: a millisecond for every token that is read. A busy machine may be late with either reply.
+    """
+
+    def timed_by_work(text: str, end: End) -> Turn:
+        turn = _local_turn(text, end)
+        return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
+
     monkeypatch.setattr("leftoff.cli.demo.SCENES", make_scenes(8))
+    monkeypatch.setattr("leftoff.cli.talk._local_turn", timed_by_work)
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
 
 

@@ -2,14 +2,16 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.api.wire import MessageDict, Wire, says
 from tests.cli.running import Server, serving
+from tests.disk.remains import Remains
+from tests.disk.shelves import until
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the server's process by Linux's /proc")
@@ -26,10 +28,12 @@ def children_of(server: Server) -> list[int]:
     return [*map(int, Path(f"/proc/{number}/task/{number}/children").read_text().split())]
 
 
+def told(*contents: str) -> list[MessageDict]:
+    return [says("assistant" if index % 2 else "user", content) for index, content in enumerate(contents)]
+
+
 def ask(server: Server, *contents: str) -> dict[str, Any]:
-    roles = ["user", "assistant"] * len(contents)
-    messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
-    body = {"messages": messages, "max_tokens": 8, "temperature": 0}
+    body = {"messages": told(*contents), "max_tokens": 8, "temperature": 0}
     reply = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE_S).json()
     return {"reply": reply["choices"][0]["message"]["content"], **reply["timings"]}
 
@@ -38,39 +42,33 @@ def saved_files(folder: Path) -> int:
     return sum(path.is_file() for path in folder.rglob("blobs/*/*"))
 
 
-def wait_for_the_disk(folder: Path) -> None:
-    """Until nothing is written any more."""
-    before = -1
-    for _ in range(100):
-        count = saved_files(folder)
-        if count == before > 0:
-            return
-        before = count
-        time.sleep(0.3)
-    raise AssertionError("nothing was saved")
+def wait_for_the_disk(server: Server, folder: Path, num_tokens: int, *contents: str) -> None:
+    """Until the index says that so much of a conversation can be resumed."""
+    with httpx.Client(base_url=server.url) as http:
+        prompt = Wire(http).prompt(told(*contents))
+    remains = Remains(folder)
+    assert until(lambda: saved_files(folder) > 0 and remains.resumable(prompt) >= num_tokens)
 
 
 def test_a_crash_loses_nothing(tmp_path: Path) -> None:
     with serving("--supervise", "--disk", "64", "--cache-dir", str(tmp_path)) as server:
         first = ask(server, WORDS)
-        wait_for_the_disk(tmp_path)
+        going_on = WORDS, first["reply"], "and then"
+        wait_for_the_disk(server, tmp_path, first["prompt_n"] - 8, *going_on)
         os.kill(child_of(server), signal.SIGSEGV)
         # The socket is held: this request waits for the new server.
-        second = ask(server, WORDS, first["reply"], "and then")
+        second = ask(server, *going_on)
         assert second["cache_n"] >= first["prompt_n"] - 8
         assert server.stop() == 0
 
 
 def test_it_gives_up_on_a_server_that_only_crashes(tmp_path: Path) -> None:
     with serving("--supervise", "--disk", "0", "--cache-dir", str(tmp_path)) as server:
-        for _ in range(5):
-            os.kill(child_of(server), signal.SIGKILL)
-            while server.process.poll() is None:
-                try:
-                    httpx.get(f"{server.url}/health", timeout=PATIENCE_S)
-                    break
-                except httpx.TransportError:
-                    time.sleep(0.1)
+        killed: list[int] = []
+        for _ in range(5):  # each before it has loaded: the five crashes lie within a minute on any machine
+            assert until(lambda: not {*children_of(server)} <= {*killed})
+            killed.append(child_of(server))
+            os.kill(killed[-1], signal.SIGKILL)
         assert server.process.wait(PATIENCE_S) == 128 + signal.SIGKILL
 
 
@@ -85,11 +83,11 @@ def test_its_end_is_the_servers_end(tmp_path: Path) -> None:
 
 def test_it_can_be_stopped_between_a_crash_and_the_next_start(tmp_path: Path) -> None:
     with serving("--supervise", "--disk", "0", "--cache-dir", str(tmp_path)) as server:
+        assert server.process.stdout is not None
         os.kill(child_of(server), signal.SIGKILL)
-        while children_of(server):
-            time.sleep(0.01)
+        assert "crashed" in server.process.stdout.readline()
         assert server.stop() == 0
-        assert len(server.screen) == len([*server.screen, *(server.process.stdout or ())]) - 1, "only the crash is told"
+        assert server.process.stdout.read() == "", "only the crash is told"
 
 
 def test_a_mistake_in_the_settings_is_not_tried_again(tmp_path: Path) -> None:

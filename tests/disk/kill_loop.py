@@ -58,10 +58,14 @@ def _lines_of_the_killed(root: Path, rng: random.Random, seed: int) -> list[tupl
     reading, writing = os.pipe()
     pid = _fork(lambda: _work(root, seed, writing))
     os.close(writing)
-    time.sleep(rng.uniform(0, _LONGEST_LIFE_S))
-    os.kill(pid, signal.SIGKILL)
+    text = ""
     with open(reading) as lines:  # noqa: PTH123
-        text = lines.read()
+        if rng.random() < 0.5:  # else it may be killed before it has done anything, on a busy machine each time
+            while _ACKNOWLEDGED not in text:
+                text += lines.readline()
+        time.sleep(rng.uniform(0, _LONGEST_LIFE_S))
+        os.kill(pid, signal.SIGKILL)
+        text += lines.read()
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status), f"it ended by itself, with {os.waitstatus_to_exitcode(status)}"
     whole_lines = text.split("\n")[:-1]

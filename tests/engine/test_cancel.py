@@ -1,9 +1,9 @@
 """A cancelled decode stops early, and every sequence it was reading either goes on exactly or says that it cannot."""
 
-import os
+import ctypes as C
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -36,37 +36,52 @@ def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
         yield engine
 
 
-@pytest.fixture(scope="module")
-def cost_s(engine: LlamaEngine) -> float:
-    """Computing time of the long decode, when nobody cancels it."""
-    engine.memory.drop(0)
-    start = time.thread_time()
-    engine.decode([Work(0, prompt(engine, LONG))])
-    return time.thread_time() - start
+@contextmanager
+def asked(engine: LlamaEngine, on_question: Callable[[int], None] = lambda _: None) -> Iterator[list[bool]]:
+    """Every answer to llama.cpp's question whether to stop, which it asks at each step of its work.
 
+    The answer is the engine's own; `on_question` is told beforehand how many there have been.
+    """
+    strlen = C.CDLL(None).strlen
+    strlen.argtypes, strlen.restype = (C.c_void_p,), C.c_size_t
+    answers: list[bool] = []
 
-def decode_and_cancel(engine: LlamaEngine, works: list[Work], cost_s: float) -> float:
-    """Cancels from another thread when this one has computed for a third of the time. Returns how long it took."""
-    clock = time.pthread_getcpuclockid(threading.get_ident())
-    start = time.clock_gettime(clock)
-    ended = threading.Event()
+    def answer(cancelled: int) -> bool:
+        on_question(len(answers))
+        answers.append(strlen(cancelled) > 0)
+        return answers[-1]
 
-    def cancel_on_the_way() -> None:
-        while time.clock_gettime(clock) - start < cost_s / 3:
-            if ended.is_set():
-                return
-            os.sched_yield()
-        engine.cancel()
-
-    thread = threading.Thread(target=cancel_on_the_way)
-    thread.start()
+    callback = C.CFUNCTYPE(C.c_bool, C.c_void_p)(answer)
+    context = engine.context
+    context._dll.llama_set_abort_callback(context.handle, C.cast(callback, C.c_void_p), C.addressof(context._cancelled))
     try:
-        with pytest.raises(CancelledError, match="cancelled"):
-            engine.decode(works)
+        yield answers
     finally:
-        ended.set()
-        thread.join()
-    return time.clock_gettime(clock) - start
+        context._watch_for_cancel()
+
+
+@pytest.fixture(scope="module")
+def num_steps(engine: LlamaEngine) -> int:
+    """Of the long decode, when nobody cancels it."""
+    engine.memory.drop(0)
+    with asked(engine) as answers:
+        engine.decode([Work(0, prompt(engine, LONG))])
+    assert not any(answers)
+    return len(answers)
+
+
+def decode_and_cancel(engine: LlamaEngine, works: list[Work], num_steps: int) -> int:
+    """Cancels from another thread when a third of the work is done. Returns after how many steps it ended."""
+
+    def cancel_on_the_way(step: int) -> None:
+        if step == num_steps // 3:
+            other = threading.Thread(target=engine.cancel)
+            other.start()
+            other.join()
+
+    with asked(engine, cancel_on_the_way) as answers, pytest.raises(CancelledError, match="cancelled"):
+        engine.decode(works)
+    return len(answers)
 
 
 def long_work(engine: LlamaEngine, seq: int = 0, num_tokens: int = LONG) -> Work:
@@ -87,8 +102,8 @@ def assert_goes_on_exactly(engine: LlamaEngine, seq: int, tokens: Tokens) -> Non
 
 
 @with_any_memory
-def test_a_decode_stops_long_before_its_end(engine: LlamaEngine, cost_s: float) -> None:
-    assert decode_and_cancel(engine, [long_work(engine)], cost_s) < 0.7 * cost_s
+def test_a_decode_stops_long_before_its_end(engine: LlamaEngine, num_steps: int) -> None:
+    assert decode_and_cancel(engine, [long_work(engine)], num_steps) < 0.4 * num_steps
     engine.memory.drop(0)
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
@@ -96,8 +111,8 @@ def test_a_decode_stops_long_before_its_end(engine: LlamaEngine, cost_s: float) 
 
 
 @with_any_memory
-def test_a_cancelled_first_decode_leaves_an_empty_sequence(engine: LlamaEngine, cost_s: float) -> None:
-    decode_and_cancel(engine, [long_work(engine)], cost_s)
+def test_a_cancelled_first_decode_leaves_an_empty_sequence(engine: LlamaEngine, num_steps: int) -> None:
+    decode_and_cancel(engine, [long_work(engine)], num_steps)
     memory = engine.memory
     assert (memory.length(0), memory.is_whole(0), memory.free_cells) == (0, True, memory.num_cells)
     tokens = prompt(engine, LENGTH + TAIL)
@@ -106,11 +121,11 @@ def test_a_cancelled_first_decode_leaves_an_empty_sequence(engine: LlamaEngine, 
 
 
 @attention
-def test_attention_goes_on_where_it_stood(engine: LlamaEngine, cost_s: float) -> None:
+def test_attention_goes_on_where_it_stood(engine: LlamaEngine, num_steps: int) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     before = save(engine, 0).content
-    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    decode_and_cancel(engine, [long_work(engine)], num_steps)
     assert engine.memory.is_whole(0)
     assert engine.memory.free_cells == engine.memory.num_cells - LENGTH
     assert save(engine, 0).content == before
@@ -131,12 +146,12 @@ def test_a_window_that_remembers_goes_on_where_it_stood(engine: LlamaEngine) -> 
 
 
 @window
-def test_a_window_that_forgot_says_so_until_it_is_restored(engine: LlamaEngine, cost_s: float) -> None:
+def test_a_window_that_forgot_says_so_until_it_is_restored(engine: LlamaEngine, num_steps: int) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
     # three times as long: the third that is read fills every cell of the window anew
-    decode_and_cancel(engine, [long_work(engine, num_tokens=3 * LONG - LENGTH)], 3 * cost_s)
+    decode_and_cancel(engine, [long_work(engine, num_tokens=3 * LONG - LENGTH)], 3 * num_steps)
     assert_not_whole(engine, 0)
     engine.memory.restore(0, LENGTH, share=Share(0, LENGTH), snapshot=saved.snapshot)
     assert save(engine, 0).content == saved.content
@@ -144,11 +159,11 @@ def test_a_window_that_forgot_says_so_until_it_is_restored(engine: LlamaEngine, 
 
 
 @hybrid
-def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, cost_s: float) -> None:
+def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, num_steps: int) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
-    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    decode_and_cancel(engine, [long_work(engine)], num_steps)
     assert_not_whole(engine, 0)
     for page in saved.pages:  # its attention stands
         again = engine.memory.save_page(0, page.start, page.end)
@@ -160,7 +175,7 @@ def test_a_hybrid_is_not_whole_until_it_is_restored(engine: LlamaEngine, cost_s:
 
 @hybrid
 def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
-    engine: LlamaEngine, cost_s: float
+    engine: LlamaEngine, num_steps: int
 ) -> None:
     memory = engine.memory
     tokens = prompt(engine, LENGTH + TAIL)
@@ -169,7 +184,7 @@ def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
     ways_out = (partial(memory.drop, 0), partial(memory.cut, 0, 0), partial(load, engine, 0, saved))
     for way_out in ways_out:
         load(engine, 0, saved)
-        decode_and_cancel(engine, [long_work(engine)], cost_s)
+        decode_and_cancel(engine, [long_work(engine)], num_steps)
         assert not memory.is_whole(0)
         way_out()
         assert memory.is_whole(0)
@@ -178,11 +193,11 @@ def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
 
 
 @whole
-def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, cost_s: float) -> None:
+def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, num_steps: int) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
-    decode_and_cancel(engine, [long_work(engine)], cost_s)
+    decode_and_cancel(engine, [long_work(engine)], num_steps)
     assert engine.memory.length(0) == 0
     assert not engine.memory.is_whole(0)
     with pytest.raises(InputError, match="cancelled halfway"):
@@ -201,14 +216,14 @@ def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine) -> N
 
 
 @pytest.mark.parametrize("engine", ["llama", "qwen35", "mamba2"], indirect=True)
-def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, cost_s: float) -> None:
+def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, num_steps: int) -> None:
     memory = engine.memory
     prompts = [prompt(engine, LENGTH + TAIL, seed=seq) for seq in range(3)]
     for seq, tokens in enumerate(prompts):
         read(engine, seq, tokens[:LENGTH])
     saved = [save(engine, seq) for seq in range(3)]
     works = [long_work(engine, seq, LONG // 2) for seq in (0, 1)]
-    decode_and_cancel(engine, works, cost_s)
+    decode_and_cancel(engine, works, num_steps)
     emptied = memory.kind is MemoryKind.RECURRENT
     assert [memory.length(seq) for seq in range(4)] == [0 if emptied else LENGTH] * 2 + [LENGTH, 0]
     assert [memory.is_whole(seq) for seq in range(3)] == [memory.kind is MemoryKind.ATTENTION] * 2 + [True]

@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import pytest
 
 from leftoff.engine.context import ContextSettings
@@ -39,8 +38,8 @@ def first_logits(engine: LlamaEngine) -> bytes:
 
 
 def is_plausible(bandwidth: Bandwidth) -> bool:
-    """Between a slow disk and the fastest memory there is."""
-    return all(1e5 < rate < 1e13 for rate in (bandwidth.save_bytes_per_s, bandwidth.load_bytes_per_s))
+    """Between the slowest disk of a machine that is busy with something else, and the fastest memory there is."""
+    return all(1e3 < rate < 1e13 for rate in (bandwidth.save_bytes_per_s, bandwidth.load_bytes_per_s))
 
 
 @pytest.mark.parametrize("engine", KINDS, indirect=True)
@@ -50,9 +49,9 @@ def test_every_kind_has_plausible_rates_and_leaves_the_engine_as_it_was(engine: 
     assert is_empty(engine)
     assert first_logits(engine) == before
     assert 16 <= measured.prefill.num_tokens <= 512
-    assert 10 < measured.prefill.tokens_per_s < 1e8
-    assert 1 < measured.decode_tokens_per_s < 1e6
-    assert 1e8 < measured.memcpy_bytes_per_s < 1e13
+    assert 1 < measured.prefill.tokens_per_s < 1e8
+    assert 0.1 < measured.decode_tokens_per_s < 1e6
+    assert 1e6 < measured.memcpy_bytes_per_s < 1e13
     kind = engine.memory.kind
     assert (measured.page is not None) == kind.has_pages
     assert (measured.snapshot is not None) == kind.has_snapshots
@@ -91,17 +90,17 @@ def test_a_small_context_and_batch_are_never_exceeded(architecture: str) -> None
     settings = ContextSettings(num_cells=100, num_sequences=1, batch_tokens=32, threads=1)
     with LlamaEngine.open(model_path(architecture), settings) as engine:
         measured = measure(engine, LIMIT_S)
-        assert measured.prefill.num_tokens == 32
+        assert measured.prefill.num_tokens in (16, 32), "the shorter one where time was too short"
         assert is_empty(engine)
 
 
-def test_the_median_leaves_out_the_first_run_unless_it_is_the_only_one() -> None:
-    durations = iter([0.05, 0.001, 0.001, 0.001])
+def test_the_median_leaves_out_the_first_run_unless_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, durations = 0.0, iter([16.0, 2.0, 1.0, 4.0, 8.0])
 
-    def spin() -> None:
-        end = time.perf_counter() + next(durations)
-        while time.perf_counter() < end:
-            pass
+    def run() -> None:
+        nonlocal now
+        now += next(durations)
 
-    assert median_seconds(spin, limit_s=1.0, most_runs=4) < 0.05
-    assert median_seconds(lambda: np.ones(1 << 20), limit_s=0.0) > 0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert median_seconds(run, limit_s=1000.0, most_runs=4) == 2.0
+    assert median_seconds(run, limit_s=0.0) == 8.0

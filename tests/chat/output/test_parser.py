@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -144,12 +146,34 @@ def test_one_call_ends_the_reply(name: str) -> None:
 
 
 def test_a_parser_is_quick() -> None:
-    """Microseconds for a token, a hundred times less than any model needs, even on a busy machine."""
+    """A token takes a few calls, and no longer at the end of a long reply than at its beginning."""
     parser = Output(FORMATS["hermes"], [TOOL]).parser()
-    started = time.perf_counter()
-    for _ in range(20_000):
-        parser.push(" word")
-    assert (time.perf_counter() - started) / 20_000 < 30e-6
+
+    def push_some() -> None:
+        for _ in range(200):
+            parser.push(" word")
+
+    assert num_calls(push_some) < 200 * 40
+    costs_s = [thread_seconds(push_some) for _ in range(100)]
+    assert min(costs_s[-10:]) < 3 * min(costs_s[:10])
+
+
+def num_calls(do: Callable[[], None]) -> int:
+    """How many functions are called, Python's and C's."""
+    events: list[str] = []
+    sys.setprofile(lambda _frame, event, _function: events.append(event))
+    try:
+        do()
+    finally:
+        sys.setprofile(None)
+    return sum(event in ("call", "c_call") for event in events)
+
+
+def thread_seconds(do: Callable[[], None]) -> float:
+    """Of computing: what else the machine does is not counted."""
+    began = time.thread_time()
+    do()
+    return time.thread_time() - began
 
 
 def test_half_a_character_is_no_name_of_a_tool() -> None:
