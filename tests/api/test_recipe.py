@@ -32,19 +32,14 @@ def wire(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("architecture", KINDS)
 def test_the_same_long_prompt_again(architecture: str) -> None:
-    # Wide enough for the reading, not the way over HTTP, to be what is measured.
-    scale = Scale(width=4 if architecture == "mamba2" else 2, context_length=4096)
     texts = Texts(1)
     messages = [says("system", texts.text(250)), says("user", texts.text(2700))]
-    with wired(architecture, scale, slots=2) as wire:
+    with wired(architecture, Scale(context_length=4096), slots=2) as wire:
         cold = wire.stream(messages, 4)
         again = [wire.stream(messages, 4) for _ in range(3)]
     assert 2900 < cold.computed == cold.prompt_tokens < 3100
     assert [answer.text for answer in again] == [cold.text] * 3
-    assert again[0].computed <= 1
-    # The best of three: the machine does other things too.
-    quickest = min(answer.first_token_ms for answer in again)
-    assert cold.first_token_ms >= 20 * quickest, f"{cold.first_token_ms:.0f} ms, then {quickest:.1f} ms"
+    assert all(answer.computed <= 1 for answer in again)
 
 
 @pytest.mark.parametrize("keeps_replies", [True, False], ids=["replies kept", "replies written anew"])

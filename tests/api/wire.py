@@ -1,7 +1,6 @@
 """A client that talks to a real server in texts, and what it measures."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,7 +56,6 @@ class Streamed:
     text: str
     prompt_tokens: int
     computed: int
-    first_token_ms: float
 
 
 class Wire:
@@ -93,20 +91,17 @@ class Wire:
         )
 
     def stream(self, messages: Sequence[MessageDict], max_tokens: int) -> Streamed:
-        """A reply as it comes, with the time that a user waits for its first word."""
+        """A reply as it comes."""
         body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0, "stream": True}
         words: list[str] = []
-        first_token_ms, timings = 0.0, {"cache_n": 0, "prompt_n": 0}
-        began = time.perf_counter()
+        timings = {"cache_n": 0, "prompt_n": 0}
         with self.http.stream("POST", "/v1/chat/completions", json=body) as reply:
             for line in filter(lambda line: line.startswith("data: {"), reply.iter_lines()):
                 chunk = json.loads(line.removeprefix("data: "))
                 words += [word for choice in chunk["choices"] if (word := choice["delta"].get("content"))]
                 timings = chunk.get("timings", timings)
-                if words and not first_token_ms:
-                    first_token_ms = 1000 * (time.perf_counter() - began)
         prompt_tokens = timings["cache_n"] + timings["prompt_n"]
-        return Streamed("".join(words), prompt_tokens, timings["prompt_n"], first_token_ms)
+        return Streamed("".join(words), prompt_tokens, timings["prompt_n"])
 
     def complete(self, tokens: Sequence[int], max_tokens: int, num_top: int) -> Answer:
         body = {"prompt": list(tokens), "n_predict": max_tokens, "temperature": 0, "n_probs": num_top}

@@ -8,10 +8,13 @@ import httpx
 import openai
 import pytest
 
+from tests.api.alike import NUM_TOP, Said, difference
 from tests.api.embedded import embedded_server
 
 QUESTION: Any = {"role": "user", "content": "My name is Clara and I live in Oslo. What is my name?"}
 LIKELIEST: Any = {"model": "any", "max_tokens": 40, "extra_body": {"temperature": 0, "enable_thinking": False}}
+CHANCES: Any = {"logprobs": True, "top_logprobs": NUM_TOP}
+ROUNDING = 0.5  # a token that is read in another batch moves this model by up to 0.2; another beginning by whole units
 
 
 @pytest.fixture(scope="module")
@@ -20,34 +23,41 @@ def url() -> Iterator[str]:
         yield url
 
 
+def said(reply: Any) -> Said:  # noqa: ANN401
+    """Token by token: a beginning is cut where one ends."""
+    content = reply.choices[0].logprobs.content
+    assert "".join(place.token for place in content).startswith(reply.choices[0].message.content or "-")
+    top = [{rival.token: rival.logprob for rival in place.top_logprobs} for place in content]
+    return Said([place.token for place in content], top)
+
+
 @pytest.fixture(scope="module")
-def words(url: str) -> list[str]:
-    """What the model says by itself, token by token: a beginning is cut where a token ends."""
+def whole(url: str) -> Said:
+    """What the model says by itself."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any") as client:
-        reply = client.chat.completions.create(messages=[QUESTION], logprobs=True, **LIKELIEST)
-    assert reply.choices[0].logprobs is not None
-    words = [token.token for token in reply.choices[0].logprobs.content or ()]
-    assert "".join(words).startswith(reply.choices[0].message.content or "-")
-    return words
+        return said(client.chat.completions.create(messages=[QUESTION], **CHANCES, **LIKELIEST))
 
 
-def test_openai(url: str, words: list[str]) -> None:
-    begun, rest = "".join(words[:3]), "".join(words[3:])
+def test_openai(url: str, whole: Said) -> None:
+    begun = "".join(whole.tokens[:3])
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any") as client:
         for content in (begun, [{"type": "text", "text": begun}]):
             messages: Any = [QUESTION, {"role": "assistant", "content": content}]
-            reply = client.chat.completions.create(messages=messages, **LIKELIEST)
-            assert rest.startswith(reply.choices[0].message.content or "-")
+            rest = said(client.chat.completions.create(messages=messages, **CHANCES, **LIKELIEST))
+            assert difference(rest, whole.after(3)) < ROUNDING
+            assert difference(rest, whole.after(2)) > 2 * ROUNDING, "another place in the reply would show"
 
 
-def test_anthropic(url: str, words: list[str]) -> None:
-    begun, rest = "".join(words[:4]), "".join(words[4:])
+def test_anthropic(url: str, whole: Said) -> None:
+    begun, next_word = "".join(whole.tokens[:3]), whole.tokens[3]
+    first, second = sorted(whole.top[3].values(), reverse=True)[:2]
+    assert first - second > 2 * ROUNDING, "rounding cannot tip it"
     with anthropic.Anthropic(base_url=url, api_key="any") as client:
         messages: Any = [QUESTION, {"role": "assistant", "content": begun}]
         reply = client.messages.create(messages=messages, **LIKELIEST)
     (block,) = reply.content
     assert block.type == "text"
-    assert rest.startswith(block.text)
+    assert block.text.startswith(next_word)
     assert reply.usage.cache_read_input_tokens
 
 
