@@ -27,7 +27,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.api.cold import NUM_TOP, ROUNDING, num_ties
+from tests.api.alike import NUM_TOP
+from tests.api.cold import ROUNDING, num_ties
 from tests.api.crowd import Talker, Told, connected
 from tests.api.wire import Texts, Wire, wired
 from tests.cli.running import Server, serving

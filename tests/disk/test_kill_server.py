@@ -17,4 +17,4 @@ def test_one_kill_at_each_kind_of_moment() -> None:
     assert tally.num_seen > 0
     assert tally.num_resumed > 0
     assert tally.num_replies > 0
-    assert tally.num_ties <= 2, "ties are rare"
+    assert tally.num_ties <= 0.05 * tally.num_tokens, "ties are rare"

@@ -12,7 +12,7 @@ from tests.engine.scenario import cold, prompt, read, save
 KINDS = ["llama", "qwen35", "gemma3", "mamba2"]
 pytestmark = pytest.mark.parametrize("engine", KINDS, indirect=True)
 
-NOISE = 0.02  # of sums over cells in another order; other tokens move the logits by whole units
+NOISE = 0.1  # of sums over cells in another order; other tokens move the logits by whole units
 
 
 def standing(engine: LlamaEngine) -> list[list[bytes]]:
@@ -27,7 +27,7 @@ def test_several_sequences_are_read_in_one_batch(engine: LlamaEngine) -> None:
     for seq, row in enumerate(rows):
         assert engine.memory.length(seq) == prompts[seq].size
         np.testing.assert_allclose(engine.logits(row), expected[seq], atol=NOISE)
-    assert min(np.abs(expected[0] - other).max() for other in expected[1:]) > 50 * NOISE
+    assert min(np.abs(expected[0] - other).max() for other in expected[1:]) > 10 * NOISE
 
 
 def test_all_logits_are_those_of_every_prefix(engine: LlamaEngine) -> None:

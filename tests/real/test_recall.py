@@ -8,8 +8,11 @@ from leftoff.api.sampling import DEFAULT_SAMPLING, recommended
 from leftoff.engine.context import ContextSettings
 from leftoff.session import Session
 from tests.real.script import ANNA, BEN, QUESTIONS, Person, Talk, ask, tokens_of
+from tests.scheduler.recorder import assert_greedy
 
 ONE_SLOT = ContextSettings(num_cells=4096, num_sequences=1, threads=1)
+# The pieces in which a prompt is read move this model's logits by up to 0.2; another prompt does by whole units.
+ROUNDING = 0.5
 FIRST_QUESTION = len(ANNA.turns) - len(QUESTIONS)
 
 
@@ -73,12 +76,21 @@ def test_interleaved_in_one_slot_nobody_hears_of_the_other(session: Session, alo
     assert tokens_of(anna.replies) == tokens_of(alone.replies)
 
 
-def test_cold_the_answers_are_the_same_tokens(session: Session, alone: Talk) -> None:
-    for turn, answer in enumerate(alone.answers, FIRST_QUESTION):
+def test_cold_the_answers_are_the_same(session: Session, alone: Talk) -> None:
+    for turn, (fact, answer) in enumerate(zip(ANNA.facts, alone.answers, strict=True), FIRST_QUESTION):
         session.cache.clear()
         cold = ask(session, alone.prompt_of(turn))
         assert cold.report.reused == 0
-        assert cold.tokens == answer.tokens
+        assert fact in cold.text
+        if cold.tokens != answer.tokens:  # one of two words that are as good
+            session.cache.clear()
+            assert_greedy(session.engine, session._prompt(alone.prompt_of(turn)).tokens, answer.tokens, ROUNDING)
+
+
+def test_the_answer_to_another_question_would_show(session: Session, alone: Talk) -> None:
+    session.cache.clear()
+    with pytest.raises(AssertionError, match="not what comes next"):
+        assert_greedy(session.engine, session._prompt(alone.prompt_of(1)).tokens, alone.answers[0].tokens, ROUNDING)
 
 
 def test_a_fact_that_was_never_told_is_not_recalled(session: Session, alone: Talk) -> None:
