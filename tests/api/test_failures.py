@@ -19,7 +19,7 @@ ENDLESS: dict[str, dict[str, Any]] = {
 
 
 def test_streams_that_run_when_the_engine_stops_are_told() -> None:
-    with Service(settings()) as service, serving(service) as url, ExitStack() as streams:
+    with Service(settings(ctx=1 << 16)) as service, serving(service) as url, ExitStack() as streams:
         running = {
             path: streams.enter_context(httpx.stream("POST", url + path, json=body)).iter_lines()
             for path, body in ENDLESS.items()

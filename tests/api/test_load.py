@@ -100,7 +100,7 @@ def test_a_server_that_ends_does_not_wait_for_ever(stream: bool, monkeypatch: py
 def test_streams_that_run_when_the_engine_stops_are_told() -> None:
     body = {"prompt": "the sea", "max_tokens": 1_000_000, "stream": True, "temperature": 0}
     with (
-        Service(settings()) as service,
+        Service(settings(ctx=1 << 16)) as service,
         serving(service) as url,
         httpx.stream("POST", f"{url}/v1/completions", json=body) as running,
     ):

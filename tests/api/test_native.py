@@ -6,7 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.api.server import serving
 from leftoff.api.service import Service
+from tests.api.conftest import settings
 
 PROMPT = "the river runs down from the hill to the town"
 
@@ -137,15 +139,19 @@ def test_slots_at_rest_and_at_work(http: httpx.Client) -> None:
     slots = http.get("/slots").json()
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
     assert not any(slot["is_processing"] for slot in slots)
-    body = {"prompt": PROMPT, "stream": True, "n_predict": 3000, "temperature": 0}
-    with http.stream("POST", "/completion", json=body) as reply:
+    body = {"prompt": PROMPT, "stream": True, "n_predict": 60_000, "temperature": 0}
+    with (
+        Service(settings(ctx=1 << 16)) as roomy,
+        serving(roomy) as url,
+        httpx.Client(base_url=url) as other,
+        other.stream("POST", "/completion", json=body) as reply,
+    ):
         lines = reply.iter_lines()  # kept: a stream whose iterator goes is closed
         next(lines)
-        with httpx.Client(base_url=http.base_url) as other:
-            (busy,) = [slot for slot in other.get("/slots").json() if slot["is_processing"]]
+        (busy,) = [slot for slot in other.get("/slots").json() if slot["is_processing"]]
     assert busy["n_prompt_tokens"] == len(tokenize(http, content=PROMPT))
     assert busy["next_token"][0]["n_decoded"] > 0
-    assert busy["params"]["n_predict"] == 3000
+    assert busy["params"]["n_predict"] == 60_000
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])

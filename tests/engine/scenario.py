@@ -1,5 +1,8 @@
 """Small moves that the engine tests are told in: prompts, reading, saving, loading, replying."""
 
+import ctypes as C
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,3 +71,27 @@ def cold(engine: LlamaEngine, tokens: Tokens, num_reply: int = 0) -> tuple[Logit
     replied, after = reply(engine, 0, logits, num_reply)
     engine.memory.drop(0)
     return logits, replied, after
+
+
+@contextmanager
+def asked(engine: LlamaEngine, on_question: Callable[[int], None] = lambda _: None) -> Iterator[list[bool]]:
+    """Every answer to llama.cpp's question whether to stop, which it asks at each step of its work.
+
+    The answer is the engine's own; `on_question` is told beforehand how many there have been.
+    """
+    strlen = C.CDLL(None).strlen
+    strlen.argtypes, strlen.restype = (C.c_void_p,), C.c_size_t
+    answers: list[bool] = []
+
+    def answer(cancelled: int) -> bool:
+        on_question(len(answers))
+        answers.append(strlen(cancelled) > 0)
+        return answers[-1]
+
+    callback = C.CFUNCTYPE(C.c_bool, C.c_void_p)(answer)
+    context = engine.context
+    context._dll.llama_set_abort_callback(context.handle, C.cast(callback, C.c_void_p), C.addressof(context._cancelled))
+    try:
+        yield answers
+    finally:
+        context._watch_for_cancel()

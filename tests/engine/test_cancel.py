@@ -1,9 +1,7 @@
 """A cancelled decode stops early, and every sequence it was reading either goes on exactly or says that it cannot."""
 
-import ctypes as C
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -15,7 +13,7 @@ from leftoff.engine.base import MemoryKind, Share
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.errors import CancelledError, InputError
 from leftoff.engine.llama import LlamaEngine, Work
-from tests.engine.scenario import cold, load, prompt, read, save
+from tests.engine.scenario import asked, cold, load, prompt, read, save
 from tests.factory import Scale, model_path
 
 # Larger than the other tests' models, and read in many small steps: a decode that takes long enough to be stopped.
@@ -34,30 +32,6 @@ whole = pytest.mark.parametrize("engine", ["mamba2", "deepseek4"], indirect=True
 def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
     with LlamaEngine.open(model_path(request.param, SCALE), SETTINGS) as engine:
         yield engine
-
-
-@contextmanager
-def asked(engine: LlamaEngine, on_question: Callable[[int], None] = lambda _: None) -> Iterator[list[bool]]:
-    """Every answer to llama.cpp's question whether to stop, which it asks at each step of its work.
-
-    The answer is the engine's own; `on_question` is told beforehand how many there have been.
-    """
-    strlen = C.CDLL(None).strlen
-    strlen.argtypes, strlen.restype = (C.c_void_p,), C.c_size_t
-    answers: list[bool] = []
-
-    def answer(cancelled: int) -> bool:
-        on_question(len(answers))
-        answers.append(strlen(cancelled) > 0)
-        return answers[-1]
-
-    callback = C.CFUNCTYPE(C.c_bool, C.c_void_p)(answer)
-    context = engine.context
-    context._dll.llama_set_abort_callback(context.handle, C.cast(callback, C.c_void_p), C.addressof(context._cancelled))
-    try:
-        yield answers
-    finally:
-        context._watch_for_cancel()
 
 
 @pytest.fixture(scope="module")

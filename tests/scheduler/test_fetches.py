@@ -1,6 +1,7 @@
 """Waiting requests whose state is on disk: brought early, once, in turn, and never more than there is use for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetch
+from leftoff.cache.shelf import Item, Record
 from leftoff.cache.tiers import Disk
 from leftoff.core import Prompt, Tokens
 from leftoff.disk.shelf import FileShelf
@@ -56,6 +58,26 @@ def counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Promp
     return begun
 
 
+def held_up(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Nothing comes from the disk until the result is called."""
+    assert scheduler.cache.disk is not None
+    shelf = scheduler.cache.disk.shelf
+    get, answers, held = shelf.get, list[Future[Item]](), list[Future[Item]]()
+
+    def hold(records: Sequence[Record]) -> list[Future[Item]]:
+        answers.extend(get(records))
+        late: list[Future[Item]] = [Future() for _ in records]
+        held.extend(late)
+        return late
+
+    def bring() -> None:
+        for answer, late in zip(answers, held, strict=True):
+            late.set_result(answer.result(PATIENCE_S))
+
+    monkeypatch.setattr(shelf, "get", hold)
+    return bring
+
+
 def test_no_more_is_brought_than_there_are_slots_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = keep(tmp_path, 12, 600)
     with served(tmp_path, slots=1, ram_bytes=1 << 20) as scheduler:
@@ -83,15 +105,23 @@ def test_who_waits_for_cells_is_not_read_again_and_again(tmp_path: Path, monkeyp
         assert len(begun) == 1
 
 
-def test_who_waits_for_the_disk_keeps_its_place(tmp_path: Path) -> None:
+def test_who_waits_for_the_disk_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tokens,) = keep(tmp_path, 1, 1200)
     with served(tmp_path, slots=1) as scheduler:
+        bring = held_up(scheduler, monkeypatch)
         _, first = ask(scheduler, np.concatenate([tokens, tokens[:8]]), max_tokens=3)
         others = [ask(scheduler, prompt(scheduler, 30, seed=20 + i), max_tokens=30)[1] for i in range(20)]
+
+        def num_ended() -> int:
+            return sum(recorder.finish is not None for recorder in others)
+
+        while num_ended() < 3:
+            scheduler.step()
+        assert first.report is None, "the others do not wait with it"
+        bring()
         while first.finish is None:
-            if not scheduler.step():
-                scheduler.wait(1.0)
-        assert sum(recorder.finish is not None for recorder in others) < 10
+            scheduler.step()
+        assert num_ended() <= 4, "it comes after the one that ran"
         run(scheduler)
 
 

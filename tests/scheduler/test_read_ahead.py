@@ -1,7 +1,6 @@
 """What is read while nobody waits is there when somebody does, and never in the way."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from leftoff.core import Prompt
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
+from tests.engine.scenario import asked
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
 
@@ -41,25 +41,25 @@ def test_it_ends_in_the_middle_of_a_decode_when_somebody_asks(architecture: str)
     with scheduler_for(architecture, slots=1) as scheduler:
         _, ahead = read_ahead(scheduler, 6000, seed=1)
         tokens = prompt(scheduler, 40, seed=2)
-        asked: list[Recorder] = []
+        replies: list[Recorder] = []
 
-        def interrupt() -> None:
-            while len(ahead.reads) < 2:
-                time.sleep(0.001)
-            asked.append(ask(scheduler, tokens)[1])
+        def interrupt(_: int) -> None:
+            if len(ahead.reads) == 2 and not replies:
+                other = threading.Thread(target=lambda: replies.append(ask(scheduler, tokens)[1]))
+                other.start()
+                other.join()
 
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        while not asked or asked[0].finish is None:
-            scheduler.step()
-        thread.join()
+        with asked(scheduler.engine, interrupt) as answers:
+            run(scheduler)
+        assert any(answers), "a decode was stopped on its way"
+        (reply,) = replies
         assert ahead.finish is Finish.CANCELLED
-        assert asked[0].finish is Finish.LENGTH
+        assert reply.finish is Finish.LENGTH
         scheduler.cache.check_integrity()
         _, after = ask(scheduler, prompt(scheduler, 300, seed=3))
         run(scheduler)
         assert after.finish is Finish.LENGTH, "the engine is not cancelled any more"
-        assert_greedy(scheduler.engine, tokens, asked[0].tokens)
+        assert_greedy(scheduler.engine, tokens, reply.tokens)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
