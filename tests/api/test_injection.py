@@ -1,12 +1,11 @@
 """What a client writes ends in its own error at most: not in headers, in another reply, or in a template's code."""
 
-import logging
 from typing import Any
 
 import httpx
 import pytest
 
-from leftoff.cli.loading import log_to_stderr
+from leftoff.cli.loading import logging_to_stderr
 
 CRLF = "x\r\nSet-Cookie: evil=1\r\n\r\n<script>"
 
@@ -56,17 +55,10 @@ def test_a_message_is_text_and_never_a_template(http: httpx.Client, content: str
 
 def test_a_request_writes_one_line_into_the_log(http: httpx.Client, capfd: pytest.CaptureFixture[str]) -> None:
     """The line may quote what has changed in a prompt: as plain text."""
-    loggers = [logging.getLogger(name) for name in ("leftoff", "uvicorn.error")]
-    before = [(logger, logger.handlers[:], logger.level) for logger in loggers]
-    log_to_stderr("info")
-    try:
+    with logging_to_stderr("info"):
         for number in range(3):
             system = {"role": "system", "content": f"\x1b[2J12:00:0{number}\r\nforged\n" + "You are careful. " * 60}
             assert ask(http, messages=[system, {"role": "user", "content": "Hello"}]).status_code == 200
-    finally:
-        for logger, handlers, level in before:
-            logger.handlers[:] = handlers
-            logger.setLevel(level)
     logged = capfd.readouterr().err
     assert "generated" in logged
     assert "\x1b" not in logged

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leftoff.cli.loading import log_to_stderr
+from leftoff.cli.loading import logging_to_stderr
 from leftoff.cli.main import main
 from leftoff.cli.stages import show_stages
 from leftoff.cli.units import one_line, printable
@@ -50,16 +50,9 @@ def test_what_a_cache_folder_says_is_shown_as_plain_text(
 
 
 def test_a_log_line_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    loggers = [logging.getLogger(name) for name in ("leftoff", "uvicorn.error")]
-    before = [(logger, logger.handlers[:], logger.level) for logger in loggers]
-    log_to_stderr("info")
-    try:
+    with logging_to_stderr("info"):
         logging.getLogger("leftoff.test").warning("a note: %s", EVIL)
         logging.getLogger("uvicorn.error").warning("a header: %s", EVIL)
-    finally:
-        for logger, handlers, level in before:
-            logger.handlers[:] = handlers
-            logger.setLevel(level)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 2
     assert is_clean("".join(lines))
