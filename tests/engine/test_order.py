@@ -4,24 +4,19 @@ With one thread and pieces of less than 64 tokens the CPU adds up attention cell
 logits are those of a sequence that read the same pieces alone, bit for bit.
 """
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from leftoff.core import Logits, Tokens
-from leftoff.engine.abi import PARTIAL_ONLY
-from leftoff.engine.arena import Raw
 from leftoff.engine.base import Share
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.llama import LlamaEngine, Work
-from leftoff.engine.paged import PagedMemory
+from tests.engine.placed import attention_cells, mirrored_cells, window_positions
 from tests.engine.scenario import load, prompt, read, reply, save
 from tests.factory import model_path
 
-ALL = -1  # llama.cpp's name for every sequence at once
 PIECE = 32
 SMALL = ContextSettings(num_cells=1024, num_sequences=4, batch_tokens=256, micro_batch_tokens=64, threads=1)
 
@@ -38,50 +33,6 @@ def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
 @pytest.fixture(autouse=True)
 def _start_empty(engine: LlamaEngine) -> None:
     engine.memory.clear()
-
-
-@dataclass(frozen=True)
-class Cell:
-    position: int
-    seqs: frozenset[int]
-
-
-def cells_of(state: Raw, extra_bytes: int) -> list[Cell]:
-    """The held cells of llama.cpp's first section, as they lie in its memory."""
-    blob, offset = state.tobytes(), 16
-    (num_cells,) = struct.unpack_from("<I", blob, 12)
-    cells = []
-    for _ in range(num_cells):
-        position, num_seqs = struct.unpack_from("<iI", blob, offset)
-        offset += 8 + extra_bytes
-        cells.append(Cell(position, frozenset(struct.unpack_from(f"<{num_seqs}i", blob, offset))))
-        offset += 4 * num_seqs
-    return cells
-
-
-def attention_cells(engine: LlamaEngine) -> list[Cell]:
-    memory = engine.memory
-    assert isinstance(memory, PagedMemory)
-    return cells_of(engine.context.get_state(ALL).view, memory._layout.cell_bytes - 12)
-
-
-def window_positions(engine: LlamaEngine, seq: int) -> list[int]:
-    """As they lie in llama.cpp's memory."""
-    memory = engine.memory
-    assert isinstance(memory, PagedMemory)
-    state = engine.context.get_state(seq, PARTIAL_ONLY).view
-    return [cell.position for cell in cells_of(state, memory._layout.cell_bytes - 12)]
-
-
-def mirrored_cells(engine: LlamaEngine) -> list[Cell]:
-    """The same by our own account."""
-    memory = engine.memory
-    assert isinstance(memory, PagedMemory)
-    held: dict[int, tuple[int, set[int]]] = {}
-    for seq, length in enumerate(memory._cells.lengths):
-        for position in range(length):
-            held.setdefault(memory._cells.cell(seq, position), (position, set()))[1].add(seq)
-    return [Cell(position, frozenset(seqs)) for _, (position, seqs) in sorted(held.items())]
 
 
 def some(engine: LlamaEngine, num_tokens: int, seed: int = 1) -> Tokens:

@@ -22,10 +22,17 @@ def scheduler_for(
     num_cells: int = 8192,
     queue: int = 512,
     grid: int | None = None,
+    micro_batch_tokens: int = 512,
 ) -> Iterator[Scheduler]:
     """With a grid, as a server with --deterministic."""
     threads = 2 if grid else 1
-    settings = ContextSettings(num_cells=num_cells, num_sequences=slots + spares, threads=threads, grid=grid)
+    settings = ContextSettings(
+        num_cells=num_cells,
+        num_sequences=slots + spares,
+        micro_batch_tokens=micro_batch_tokens,
+        threads=threads,
+        grid=grid,
+    )
     with LlamaEngine.open(model_path(architecture), settings) as engine:
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))
         yield Scheduler(engine, cache, Limits(queue=queue, at_once=1 if grid else slots))

@@ -1,0 +1,90 @@
+"""A prompt that is resumed beside other slots gets the logits of a sequence that was alone all the time, bit for bit.
+
+One thread, and pieces that the CPU adds up cell by cell: there only the order of the cells counts. The other sequence
+reads the very same pieces.
+"""
+
+import numpy as np
+import pytest
+
+from leftoff.core import Logits, Prompt, Tokens
+from leftoff.scheduler.request import Request
+from leftoff.scheduler.scheduler import Scheduler
+from tests.engine.placed import attention_cells
+from tests.engine.scenario import read as read_pieces
+from tests.engine.scenario import reply as reply_alone
+from tests.scheduler.conftest import scheduler_for
+from tests.scheduler.recorder import Recorder, prompt, run
+
+KINDS = ["llama", "qwen35", "gemma3", "lfm2-window", "mamba2"]
+NUM_REPLY = 6
+
+
+def ask(scheduler: Scheduler, tokens: Tokens) -> Recorder:
+    recorder = Recorder()
+    scheduler.submit(Request(Prompt(tokens), recorder, max_tokens=NUM_REPLY, wants_logits=True))
+    run(scheduler)
+    return recorder
+
+
+def never_left(scheduler: Scheduler, tokens: Tokens, *readers: Recorder) -> list[Logits]:
+    """Before each token of the reply, by a sequence that reads the pieces that the readers have read.
+
+    Leaves the engine empty: to be asked after everything else.
+    """
+    engine = scheduler.engine
+    engine.memory.clear()
+    ends = [end for reader in readers for end in reader.reads]
+    for piece in np.split(tokens, ends[:-1]):
+        logits = read_pieces(engine, 0, piece, piece.size)
+    _, after = reply_alone(engine, 0, logits, NUM_REPLY - 1)
+    return [logits, *after]
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+@pytest.mark.parametrize("slots", [1, 3])
+def test_an_edit_of_the_first_of_three_prompts(architecture: str, slots: int) -> None:
+    with scheduler_for(architecture, slots=slots, micro_batch_tokens=32) as scheduler:
+        first, second, third, more = (prompt(scheduler, size, seed=size) for size in (93, 330, 25, 22))
+        reader, *_ = [ask(scheduler, tokens) for tokens in (first, second, third)]
+        scheduler.tidy()
+        tokens = np.concatenate([first, more])
+        edited = ask(scheduler, tokens)
+        assert edited.report is not None
+        assert edited.report.reused == 93
+        np.testing.assert_array_equal(edited.logits, never_left(scheduler, tokens, reader, edited))
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_a_prompt_shortened_by_its_reply_is_taken_from_the_slot_that_went_on(architecture: str) -> None:
+    with scheduler_for(architecture, slots=2, micro_batch_tokens=32) as scheduler:
+        tokens = prompt(scheduler, 192, seed=1)
+        reader = ask(scheduler, tokens[:64])
+        ask(scheduler, prompt(scheduler, 40, seed=2))
+        again = ask(scheduler, tokens[:80])
+        assert again.report is not None
+        assert again.report.reused == 64
+        np.testing.assert_array_equal(again.logits, never_left(scheduler, tokens[:80], reader, again))
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_a_reply_that_goes_on_while_others_come_and_go(architecture: str) -> None:
+    """Those end in slots before it, and their cells are taken by the next: its own must not move before it."""
+    with scheduler_for(architecture, slots=3, micro_batch_tokens=32, num_cells=512) as scheduler:
+        memory, tokens = scheduler.engine.memory, prompt(scheduler, 60, seed=1)
+        ask(scheduler, prompt(scheduler, 70, seed=2))
+        talker = Recorder()
+        scheduler.submit(Request(Prompt(tokens), talker, max_tokens=60, wants_logits=True))
+        for number in range(5):
+            for _ in range(6):
+                scheduler.step()
+            recorder = Recorder()
+            scheduler.submit(Request(Prompt(prompt(scheduler, 30 + number, seed=9 + number)), recorder, max_tokens=3))
+        run(scheduler)
+        assert len(talker.tokens) == 60
+        scheduler.cache.check_integrity()
+        written = np.concatenate([tokens, np.array(talker.tokens[:-1], np.int32)])
+        live = next(live for live in scheduler.cache.lives if np.array_equal(live.tokens, written))
+        if memory.kind.has_pages:
+            cells = [cell for cell in attention_cells(scheduler.engine) if live.seq in cell.seqs]
+            assert [cell.position for cell in cells] == [*range(written.size)]
