@@ -19,7 +19,7 @@ from tests.api.alike import NUM_TOP, Said, difference
 from tests.patience import PATIENCE_S
 from tests.real.test_remembered import RESULT, TOOLS
 
-LONG_TOKENS = 6_000
+LONG_TOKENS = 3_000  # more than one batch
 # How batches are made up moves the chances that this model gives by up to 0.2; another past moves them by whole units.
 ROUNDING = 0.5
 SCHEMA = {
@@ -75,8 +75,8 @@ def said(reply: Any) -> Said:  # noqa: ANN401
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    """Longer than the model was trained for: what it says there is of no interest, only that it says it again."""
-    settings = Settings(model=str(default_model()), ctx=8_192, threads=1, slots=4, ram=1024, disk=0)
+    """Room for a long prompt: what is said to that is of no interest, only that it is said again."""
+    settings = Settings(model=str(default_model()), ctx=4_096, threads=1, slots=4, ram=1024, disk=0)
     with Service(settings) as service:
         yield service
 
