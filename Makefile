@@ -48,8 +48,8 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies and the se
 	@$(BIN)/python -m bench.server leftoff/models/leftoff-tiny-q8_0.gguf
 
 proofs: $(DEV) ## the slow proofs: 500 histories, 200 kills of the shelf and of the server, ten minutes of soak, 500 schemas
-	@$(BIN)/python -m tests.histories leftoff/models/leftoff-tiny-q8_0.gguf 500 --deterministic
-	@$(BIN)/python -m tests.histories leftoff/models/leftoff-tiny-q8_0.gguf 500 --batch 32 --ubatch 32
+	@$(BIN)/python -m tests.histories embedded 500 --deterministic
+	@$(BIN)/python -m tests.histories embedded 500 --batch 32 --ubatch 32
 	@$(BIN)/python -m tests.disk.kill_loop 200
 	@$(BIN)/python -m tests.disk.kill_server 200
 	@$(BIN)/python -m tests.soak --minutes 10

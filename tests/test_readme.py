@@ -235,6 +235,12 @@ def test_the_makefile_runs_what_ci_runs() -> None:
     assert "make lint test" in README
 
 
+def test_the_tests_that_stand_beside_promises_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)", (ROOT / "SECURITY.md").read_text())
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target

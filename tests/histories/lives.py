@@ -13,7 +13,7 @@ from tests.cli.running import serving
 
 _PATIENCE_S = 600.0  # bounds a hang
 # In tokens of context, slots, MiB of RAM and of disk: every life is another mixture, some of them with hardly any room.
-_CONTEXTS, _SLOTS, _RAM_MIB, _DISK_MIB = (2048, 4096), (1, 3), (64, 64, 4), (256, 256, 8)
+_CONTEXTS, _SLOTS, _RAM_MIB, _DISK_MIB = (1024, 4096), (1, 3), (64, 64, 4), (256, 256, 8)
 # Whether a client's text has the tokens that the model wrote is another matter, and depends on the past by design.
 _COMMON = ("--log-level", "warning", "--no-remember-replies")
 

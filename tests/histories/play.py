@@ -27,6 +27,11 @@ class Tally:
     largest: float = 0.0
     noise: float | None = None
 
+    @property
+    def is_within_noise(self) -> bool:
+        """Twice of it, since it was measured on a few prompts only. Where there is none, nothing may differ."""
+        return self.largest <= 2 * (self.noise or 0.0) and (bool(self.noise) or self.num_differing == 0)
+
     def add(self, found: Gap) -> None:
         self.num_differing += found.num_differing
         self.largest = max(self.largest, found.largest)
@@ -104,7 +109,7 @@ def sizes_for(http: httpx.Client, *, is_slow: bool) -> Sizes:
     (model,) = http.get("/v1/models").json()["data"]
     num_vocabulary = min(int(model["meta"]["n_vocab"]), 8000)
     if is_slow:
-        return Sizes(num_vocabulary, longest_turn=12, longest_header=70, longest_prompt=200, long_prompt=600)
+        return Sizes(num_vocabulary, longest_turn=12, longest_header=70, longest_prompt=200)
     return Sizes(num_vocabulary)
 
 

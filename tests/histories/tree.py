@@ -27,13 +27,13 @@ _TOOL = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """In tokens of a made-up text. A long prompt is one that passes the model's window or nearly fills the context."""
+    """In tokens of a made-up text. The longest prompts pass a model's window, and nearly fill the smallest context."""
 
     num_vocabulary: int
     longest_turn: int = 40
     longest_header: int = 90
     longest_prompt: int = 300
-    long_prompt: int = 700
+    most_tokens: int = 1000
     reply: int = 8
 
 
@@ -106,13 +106,15 @@ class Tree:
             extra = rng.choice([{}, {}, {}, {"tools": [_TOOL]}])
             return ChatTalk([_says("system", system), _says("user", self._text(3, 25))], extra)
         if rng.random() < 0.1:
-            return TokenTalk(self._tokens(self._sizes.longest_prompt, self._sizes.long_prompt))
+            return TokenTalk(self._tokens(self._sizes.longest_prompt, self._sizes.most_tokens))
         return TokenTalk(rng.choice([*self._headers, []]) + self._tokens(3, self._sizes.longest_turn))
 
     def _grow(self, talk: Talk) -> tuple[str, Talk]:
         name = self._rng.choice(["next", "next", "next", "edit", "branch", "regenerate", "shorten"])
-        grown = self._grown_tokens(name, talk) if isinstance(talk, TokenTalk) else self._grown_chat(name, talk)
-        return name, grown
+        if isinstance(talk, ChatTalk):
+            return name, self._grown_chat(name, talk)
+        grown = self._grown_tokens(name, talk)
+        return name, TokenTalk(grown.prompt[: self._sizes.most_tokens])
 
     def _grown_tokens(self, name: str, talk: TokenTalk) -> TokenTalk:
         rng, prompt = self._rng, talk.prompt
@@ -122,7 +124,7 @@ class Tree:
             place = rng.randrange(len(prompt))
             edited = prompt[:place] + self._tokens(1, 5) + prompt[place + rng.randint(0, 3) :]
             return TokenTalk(edited)
-        if name == "branch" or len(prompt) > self._sizes.long_prompt:
+        if name == "branch" or len(prompt) == self._sizes.most_tokens:
             return TokenTalk(prompt[: rng.randint(1, len(prompt))] + self._tokens(1, self._sizes.longest_turn))
         reply = talk.reply if name == "next" else talk.reply[: rng.randint(0, len(talk.reply))]
         return TokenTalk(prompt + reply + self._tokens(1, self._sizes.longest_turn))
