@@ -1,7 +1,7 @@
 """Plays random histories to a server that is restarted in between: every answer is held against one that never left."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,6 +55,7 @@ def play(
     *,
     is_slow: bool = False,
     measures_noise: bool = False,
+    progress: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
     """Of a slow model the prompts are shorter."""
     tally = Tally()
@@ -63,6 +64,7 @@ def play(
         tree = Tree(seed, sizes, with_chat=with_chat)
         while tally.steps.total() < num_steps:
             if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
+                progress(tally)
                 lives.begin()
             step = tree.next()
             answer = ask(lives.http, step)
