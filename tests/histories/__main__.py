@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from tests.histories.models import NotInstalledError, model_file
-from tests.histories.play import play
+from tests.histories.play import Tally, play
 
 
 def main() -> int:
@@ -34,9 +34,22 @@ def main() -> int:
             print(f"{args.model} is not here: {error}")
             return 2
         kept = Path(folder) / "cache"
-        tally = play(model, kept, args.num_histories, args.seed, flags, is_slow=args.slow, measures_noise=args.noise)
+        tally = play(
+            model,
+            kept,
+            args.num_histories,
+            args.seed,
+            flags,
+            is_slow=args.slow,
+            measures_noise=args.noise,
+            progress=_show,
+        )
     print(f"{args.model} {' '.join(flags)}\n{tally}\nin {time.monotonic() - began:.0f} s")
     return int(not tally.is_within_noise)
+
+
+def _show(tally: Tally) -> None:
+    print(f"{tally.steps.total()} histories, {tally.num_differing} differ, largest {tally.largest:.7f}", flush=True)
 
 
 if __name__ == "__main__":
