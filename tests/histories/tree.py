@@ -36,6 +36,11 @@ class Sizes:
     most_tokens: int = 1000
     reply: int = 8
 
+    @property
+    def most_characters(self) -> int:
+        """Of a chat that has room for a turn more; with a vocabulary of bytes each is a token."""
+        return 300 if self.num_vocabulary <= 256 else 1200
+
 
 @dataclass(frozen=True)
 class Step:
@@ -134,7 +139,9 @@ class Tree:
         users = [index for index, message in enumerate(messages) if message["role"] == "user"]
         if name == "regenerate":
             return ChatTalk(list(messages), talk.extra)
-        if name in ("edit", "branch") or len(messages) > 12:
+        if sum(len(message["content"]) for message in messages) > self._sizes.most_characters:
+            return ChatTalk([*messages[: users[0]], _says("user", self._text(3, 25))], talk.extra)
+        if name in ("edit", "branch"):
             place = rng.choice(users)
             return ChatTalk([*messages[:place], _says("user", self._text(3, 25))], talk.extra)
         words = talk.reply.split(" ")
