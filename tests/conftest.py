@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -23,3 +24,9 @@ def _no_line_is_lost() -> Iterator[None]:
         patch.setattr(logging.Handler, "handleError", lambda _handler, record: lost.append(record.getMessage()))
         yield
     assert not lost, "lines that the log could not write"
+
+
+def pytest_sessionstart() -> None:
+    """A shell has what it runs in the background ignore interrupts; what the tests start would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

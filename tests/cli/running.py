@@ -47,11 +47,6 @@ class Server:
         return self.log_file.read()
 
 
-def _heed_interrupts() -> None:
-    """Who runs the tests in the background may have them ignored, and the server would inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def serving(*arguments: str, model: Path | str | None = None, max_handles: int | None = None) -> Iterator[Server]:
     """`model` is another than the tests' own; an empty one leaves it to leftoff."""
@@ -61,13 +56,7 @@ def serving(*arguments: str, model: Path | str | None = None, max_handles: int |
         command = ["sh", "-c", f'ulimit -n {max_handles}; exec "$@"', "sh", *command]
     with (
         TemporaryFile("w+") as log_file,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=log_file,
-            text=True,
-            preexec_fn=_heed_interrupts,  # noqa: PLW1509  # it takes no lock
-        ) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log_file, text=True) as process,
     ):
         server = Server(process, log_file)
         try:
