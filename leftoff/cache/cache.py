@@ -133,6 +133,10 @@ class Cache:
         """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
         self._carrier.make_cells(num_tokens)
 
+    def drop_one_idle(self) -> bool:
+        """Where even that was not enough, as when cells have to be moved that others share. False if none is idle."""
+        return self._carrier.drop_one_idle()
+
     # --- keeping
 
     def save_idle(self) -> None:

@@ -53,6 +53,13 @@ class Carrier:
         if free < num_tokens:
             raise NoRoomError(f"no room for {num_tokens} more tokens: {free} of {self._memory.num_cells} are free")
 
+    def drop_one_idle(self) -> bool:
+        """Drops what is missed least of the idle sequences, after saving it. False if there is none."""
+        victim = self._lives.droppable()
+        if victim is not None:
+            self.drop(victim)
+        return victim is not None
+
     def fits_beside(self, live: Live, cargo: Cargo) -> bool:
         """A long sequence that shares little is in the way of what is to be loaded. Nothing is lost if it is saved."""
         needed = sum(part.num_tokens for part in cargo.pages)

@@ -266,6 +266,8 @@ class Scheduler:
 
     def _make_way(self, error: NoRoomError) -> None:
         """The context is full of what runs: who came last waits until another has ended, and goes on then."""
+        if self.cache.drop_one_idle():
+            return  # and try again
         last = self.runs[-1]
         if len(self.runs) > 1:
             self._pause(last)

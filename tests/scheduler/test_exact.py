@@ -88,3 +88,24 @@ def test_a_reply_that_goes_on_while_others_come_and_go(architecture: str) -> Non
         if memory.kind.has_pages:
             cells = [cell for cell in attention_cells(scheduler.engine) if live.seq in cell.seqs]
             assert [cell.position for cell in cells] == [*range(written.size)]
+
+
+def test_idle_sequences_make_way_where_cells_that_they_share_have_to_move() -> None:
+    """RAM holds nothing here, so they stay in the engine as long as there is room.
+
+    cells [ first )[ header, shared by three )[ tails )    and then the first one leaves
+    """
+    with scheduler_for("llama", slots=4, ram_bytes=0, num_cells=512, micro_batch_tokens=32) as scheduler:
+        header = prompt(scheduler, 200, seed=1)
+        ask(scheduler, prompt(scheduler, 60, seed=2))
+        tails = [prompt(scheduler, 20, seed=3 + number) for number in range(3)]
+        for tail in tails:
+            ask(scheduler, np.concatenate([header, tail]))
+        scheduler.engine.memory.drop(scheduler.cache.lives[0].seq)
+        scheduler.cache.lives[0].replace(header[:0], "")
+        grown = ask(scheduler, np.concatenate([header, tails[0], prompt(scheduler, 180, seed=9)]))
+        assert (len(grown.tokens), grown.error) == (NUM_REPLY, None)
+        scheduler.cache.check_integrity()
+        cells = attention_cells(scheduler.engine)
+        for live in scheduler.cache.lives:
+            assert [cell.position for cell in cells if live.seq in cell.seqs] == [*range(live.length)]
