@@ -12,7 +12,7 @@ from tests.histories.lives import Lives, never_left, with_neighbours
 from tests.histories.tree import Sizes, Tree
 
 _STEPS_PER_LIFE = 25
-_NUM_NOISY = 12
+_NUM_NOISY = 6
 
 
 @dataclass
