@@ -50,6 +50,8 @@ def ended(recorder: Recorder, seconds: float = PATIENCE_S) -> Finish | None:
 
 def test_a_call_whose_caller_has_gone_does_no_harm(worker: Worker) -> None:
     running = submit(worker, 1500, max_tokens=50)
+    has_gone = threading.Event()
+    worker.call(lambda: has_gone.wait(PATIENCE_S))  # else the call is answered before its caller has gone
 
     async def call_and_go() -> None:
         task = asyncio.create_task(asyncio.wait_for(asyncio.wrap_future(worker.call(lambda: 1)), PATIENCE_S))
@@ -59,6 +61,7 @@ def test_a_call_whose_caller_has_gone_does_no_harm(worker: Worker) -> None:
             await task
 
     asyncio.run(call_and_go())
+    has_gone.set()
     assert ended(running) is Finish.LENGTH
     assert worker.call(lambda: 2).result(PATIENCE_S) == 2
 
