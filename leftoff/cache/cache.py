@@ -54,7 +54,7 @@ class Cache:
             memory, self.costs, clock, self.lives, ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
         )
         self._placement = placement or Placement()
-        self._planner = Planner(memory, self.costs, self._placement.grid)
+        self._planner = Planner(memory, self.costs, self._placement)
         self._carrier = Carrier(memory, self.costs, self.lives, self.tiers)
 
     @property
@@ -134,7 +134,7 @@ class Cache:
         self._carrier.make_cells(num_tokens)
 
     def drop_one_idle(self) -> bool:
-        """Where even that was not enough, as when cells have to be moved that others share. False if none is idle."""
+        """Drop one idle sequence, where `make_cells` was not enough: moving shared cells takes more. False if none."""
         return self._carrier.drop_one_idle()
 
     # --- keeping
@@ -222,7 +222,7 @@ class Cache:
             report,
             stops,
             self._placement.marks(prompt, shared, stops),
-            None if grid else self._placement.reply_gap(snapshot_bytes, self.costs),
+            self._placement.reply_gap(snapshot_bytes, self.costs),
             grid=grid,
         )
 

@@ -53,9 +53,9 @@ class Carrier:
         if free < num_tokens:
             raise NoRoomError(f"no room for {num_tokens} more tokens: {free} of {self._memory.num_cells} are free")
 
-    def drop_one_idle(self) -> bool:
-        """Drops what is missed least of the idle sequences, after saving it. False if there is none."""
-        victim = self._lives.droppable()
+    def drop_one_idle(self, kept: Sequence[Live | None] = ()) -> bool:
+        """Drops what is missed least of the idle sequences, after saving it. False if there is none but `kept`."""
+        victim = self._lives.droppable(kept)
         if victim is not None:
             self.drop(victim)
         return victim is not None
@@ -92,7 +92,7 @@ class Carrier:
         if way.live is not None and way.live.is_slot and not way.live.is_busy:
             others = [live for live in self._lives if live is not way.live and not live.is_empty]
             # whoever is alone in the engine is cut back in place, and so stays at the first cell
-            if way.goes_on or (not others and self._makes_way(way.live)):
+            if way.goes_on or (not others and self._save_elsewhere(way.live)):
                 return way.live
         if self._tiers.ram.store.is_nearly_full:
             # a slot holds a long sequence as easily as a short one, and RAM does not: the short one goes there
@@ -126,22 +126,23 @@ class Carrier:
         would have to be closed by moving those that run.
         """
         for live in self._lives.idle_slots:
-            if live is not source and not live.is_empty and self._makes_way(live):
+            if live is not source and not live.is_empty and self._save_elsewhere(live):
                 self.drop(live)
 
-    def _makes_way(self, live: Live) -> bool:
-        """Whether an idle sequence may leave the engine: it is kept elsewhere, and comes back in milliseconds.
+    def _save_elsewhere(self, live: Live) -> bool:
+        """Puts into RAM what it lacks of an idle sequence. True if the sequence may leave the engine now.
 
-        Where RAM is short it stays: reading it again would cost more. With spare sequences the user has chosen to pay
-        in speed for them.
+        Where RAM is short it stays: reading it again would cost more than the milliseconds of coming back. With spare
+        sequences the user has chosen to pay in speed for them.
         """
         if not self._memory.kind.has_pages or self._lives.spares or self._tiers.ram.store.is_nearly_full:
             return False
-        if not self._tiers.keeps(live):
-            live.is_saved = False  # RAM may have given up part of it since
-            self._tiers.save_ahead(live)
+        if self._tiers.keeps(live):
+            return True
+        live.is_saved = False  # RAM may have given up part of it since
+        self._tiers.save_ahead(live)
         return self._tiers.keeps(live)
 
     def _drop_until_free(self, num_cells: int, kept: Sequence[Live | None] = ()) -> None:
-        while self._memory.free_cells < num_cells and (victim := self._lives.droppable(kept)) is not None:
-            self.drop(victim)
+        while self._memory.free_cells < num_cells and self.drop_one_idle(kept):
+            pass

@@ -49,8 +49,13 @@ class Placement:
             return gap - gap % self.smallest_gap
         return -(-gap // self.piece_tokens) * self.piece_tokens
 
-    def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int:
-        """Tokens between snapshots inside a reply: clients shorten replies, and go on from the middle of them."""
+    def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int | None:
+        """Tokens between snapshots inside a reply: clients shorten replies, and go on from the middle of them.
+
+        None with a grid: what the model wrote is not resumed from there.
+        """
+        if self.grid:
+            return None
         cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
         return max(self.smallest_reply_gap, int(cheap))
 

@@ -14,6 +14,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.entry import Entry, is_on_disk
 from leftoff.cache.found import Found
 from leftoff.cache.live import Live, Shared
+from leftoff.cache.placement import Placement
 from leftoff.core import Tokens
 from leftoff.engine.base import Memory, PagePart, Share, Snapshot
 
@@ -60,11 +61,11 @@ class Way:
 class Planner:
     """Pure: looks at what is there, changes nothing."""
 
-    def __init__(self, memory: Memory, costs: Costs, grid: int | None = None) -> None:
-        """With a grid, prompts are resumed from the trees at its multiples, and nowhere else."""
+    def __init__(self, memory: Memory, costs: Costs, placement: Placement | None = None) -> None:
+        """Where the placement has a grid, prompts resume from the trees at positions of the grid, and nowhere else."""
         self._memory = memory
         self._costs = costs
-        self._grid = grid
+        self._placement = placement or Placement()
 
     def best(self, tokens: Tokens, found: Found, shared: Shared) -> Way:
         """The cheapest way; the one that resumes latest among equals."""
@@ -83,8 +84,9 @@ class Planner:
         """Those of the live sequences, then those of the trees, latest first."""
         length = int(tokens.size)
         entries = [entry for entry in found.entries() if entry.position < length or entry.logits is not None]
-        if self._grid:
-            entries, shared = [entry for entry in entries if entry.position % self._grid == 0], {}
+        if self._placement.grid:
+            on_grid = self._placement.on_grid
+            entries, shared = [entry for entry in entries if entry.position == on_grid(entry.position)], {}
         for live, common in shared.items():
             yield from self._from_live(live, common, length, entries)
         if not self._memory.kind.has_snapshots:
@@ -133,9 +135,8 @@ class Planner:
             return []
         node = found.deepest.node_at(position)
         assert node is not None
-        position = min(position, max((end for start, end in found.runs if start < position), default=0))
-        if self._grid:
-            position -= position % self._grid
+        covered = max((end for start, end in found.runs if start < position), default=0)
+        position = self._placement.on_grid(min(position, covered))
         return [Entry(node, position)] if position else []
 
 

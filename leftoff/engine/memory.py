@@ -147,6 +147,11 @@ class LlamaMemory(ABC):
     @abstractmethod
     def _clear(self) -> None: ...
 
+    def _is_on_grid(self, seq: int) -> bool:
+        """Whether others may resume here from a snapshot: then who goes on has to do as if it had just loaded it."""
+        grid = self._context.settings.grid
+        return grid is not None and self.length(seq) % grid == 0
+
     # --- guards
 
     def _check_sequence(self, seq: int) -> None:

@@ -71,7 +71,7 @@ class PagedMemory(LlamaMemory):
             state = self._context.get_state(scratch)
         num_tokens = end - start
         positions = self._layout.positions(state.view, num_tokens)
-        if not np.array_equal(positions, np.arange(start, end)):
+        if not np.array_equal(positions, np.arange(start, end)):  # a build that places its cells in another way
             self._layout.sort(state.view, num_tokens)
         return Page(start, end, self._context.arena.fit(state, self.page_bytes(num_tokens)))
 
@@ -109,8 +109,7 @@ class PagedMemory(LlamaMemory):
         length = self.length(seq)
         self._forget_rest(seq)
         self._context.remove(seq, length)
-        if self._windows is not None:
-            self._windows.disturb()
+        self._disturb_windows()
         is_lost = self.kind is MemoryKind.WINDOW and not self._remembers(seq, length)
         if length and (self.kind is MemoryKind.HYBRID or is_lost):
             self._spoiled.add(seq)
@@ -119,14 +118,13 @@ class PagedMemory(LlamaMemory):
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
     ) -> None:
         brings_rest = self._brings_rest(share, length)
-        if self._windows is not None:
-            self._windows.disturb()
+        self._disturb_windows()
         if share is not None and share.seq == seq:
             self._go_back(seq, share.length, brings_rest)
         else:
             self._drop(seq)
             if share is not None and share.length:
-                self._take_shared(seq, share, brings_rest)
+                self._take_shared(seq, share)
         if pages:
             self._append(seq, pages)
         if snapshot is not None and not brings_rest:
@@ -142,20 +140,17 @@ class PagedMemory(LlamaMemory):
             raise EngineError(f"llama.cpp would not cut sequence {seq} back to {length} tokens")
         self._cells.cut(seq, length)
 
-    def _take_shared(self, seq: int, share: Share, brings_rest: bool) -> None:
+    def _take_shared(self, seq: int, share: Share) -> None:
+        """A window is shared too until the next decode, before which each sequence gets cells of its own for it."""
         self._context.copy(share.seq, seq, 0, share.length)
         self._cells.share(share.seq, seq, share.length)
-        if brings_rest and self._window:
-            # Cells of a window are reused only while one sequence holds them: give this one its own.
-            self._context.set_state(seq, self._context.get_state(seq, PARTIAL_ONLY).view, PARTIAL_ONLY)
 
     def _is_alone(self, seq: int) -> bool:
         return self.length(seq) == sum(self._cells.lengths)
 
-    def _is_on_grid(self, seq: int) -> bool:
-        """Here others may resume from a snapshot: who goes on must not look different."""
-        grid = self._context.settings.grid
-        return grid is not None and self.length(seq) % grid == 0
+    def _disturb_windows(self) -> None:
+        if self._windows is not None:
+            self._windows.disturb()
 
     def _close_up(self, seqs: Iterable[int]) -> None:
         """Moves the ends of sequences down into the holes before them, lowest first: so none has to move twice."""
@@ -195,8 +190,7 @@ class PagedMemory(LlamaMemory):
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)
         self._cells.cut(seq, 0)
-        if self._windows is not None:
-            self._windows.disturb()
+        self._disturb_windows()
 
     def _extend(self, seq: int, num_tokens: int) -> None:
         self._cells.extend(seq, num_tokens)

@@ -45,11 +45,10 @@ class WholeMemory(LlamaMemory):
 
         A recurrent state lies the same way everywhere. What else there is (opaque) has one sequence at a time.
         """
-        grid = self._context.settings.grid
-        if grid is None or self.kind is MemoryKind.RECURRENT:
+        if self.kind is MemoryKind.RECURRENT:
             return
         for seq in num_tokens:
-            if self._lengths[seq] and self._lengths[seq] % grid == 0:
+            if self._lengths[seq] and self._is_on_grid(seq):
                 state = self._context.get_state(seq).view
                 self._context.clear(data=False)
                 self._context.set_state(seq, state)
