@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs help serve chat demo test lint bench wheel wheel-check clean
+.PHONY: proofs help serve chat demo test lint bench simulate wheel wheel-check clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,19 +40,22 @@ lint: $(DEV) ## check style and types
 	@$(BIN)/mypy
 
 bench: $(DEV) ## measure the engine, the cache, the eviction policies and the server
-	@$(BIN)/python -m bench.engine
-	@$(BIN)/python -m bench.cache
-	@$(BIN)/python -m bench.policies
-	@$(BIN)/python -m bench.grammar
-	@$(BIN)/python -m bench.restart
-	@$(BIN)/python -m bench.server leftoff/models/leftoff-tiny-q8_0.gguf
+	@$(BIN)/python -m lab.speed.engine
+	@$(BIN)/python -m lab.speed.cache
+	@$(BIN)/python -m lab.speed.policies
+	@$(BIN)/python -m lab.speed.grammar
+	@$(BIN)/python -m lab.speed.restart
+	@$(BIN)/python -m lab.speed.server leftoff/models/leftoff-tiny-q8_0.gguf
+
+simulate: $(DEV) ## play a trace of real agents against the cache's policies and those of others
+	@$(BIN)/python -m lab.simulate
 
 proofs: $(DEV) ## the slow proofs: 500 histories, 200 kills of the shelf and of the server, ten minutes of soak, 500 schemas
-	@$(BIN)/python -m tests.histories embedded 500 --deterministic
-	@$(BIN)/python -m tests.histories embedded 500 --batch 32 --ubatch 32
+	@$(BIN)/python -m tests.behaviour.histories embedded 500 --deterministic
+	@$(BIN)/python -m tests.behaviour.histories embedded 500 --batch 32 --ubatch 32
 	@$(BIN)/python -m tests.disk.kill_loop 200
 	@$(BIN)/python -m tests.disk.kill_server 200
-	@$(BIN)/python -m tests.soak --minutes 10
+	@$(BIN)/python -m tests.behaviour.soak --minutes 10
 	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_random_schemas.py
 
 wheel: $(DEV) ## build the package into dist/

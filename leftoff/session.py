@@ -17,15 +17,15 @@ import numpy as np
 from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.prompts import MessageDict, PromptMaker
-from leftoff.chat.text import TextStream
-from leftoff.core import Logits, Prompt, Sampling, Tokens
+from leftoff.chat.text_stream import TextStream
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
-from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Progress
 from leftoff.hub import default_model
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Logits, Prompt, Sampling, Tokens
 
 PromptLike = str | Sequence[int] | Tokens | Sequence[MessageDict]
 

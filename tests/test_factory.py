@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.core import Logits, Tokens
 from leftoff.engine.context import Context, ContextSettings
 from leftoff.engine.model import Model
+from leftoff.types import Logits, Tokens
 from tests.factory import ARCHITECTURES, Scale, model_path, small_vocabulary
 from tests.factory.parts import WINDOW
 from tests.factory.vocabulary import CONTROL, MARKERS

@@ -12,11 +12,11 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 
 # From the top down.
 ORDER = (
-    *("__main__", "cli", "bench", "simulate", "api", "session", "chat", "grammar"),
-    *("scheduler", "disk", "cache", "engine", "hub", "models", "config", "core", "errors"),
+    *("__main__", "cli", "server", "session", "chat", "grammar"),
+    *("scheduler", "disk", "cache", "engine", "hub", "models", "config", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
-CACHE_KNOWS = {"leftoff.engine.base", "leftoff.engine.errors"}
+CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
 MAX_LINES = 400
 
 
@@ -131,8 +131,10 @@ def test_no_file_is_two_files(modules: dict[str, Module]) -> None:
 
 
 def test_the_imports_of_the_package_are_seen(modules: dict[str, Module]) -> None:
-    assert {"leftoff.core", "leftoff.engine.abi", "leftoff.engine.model"} <= modules["leftoff.engine.sampler"].imports
-    assert modules["leftoff.core"].imports == frozenset()
+    assert {"leftoff.types", "leftoff.engine.binding.abi", "leftoff.engine.model"} <= modules[
+        "leftoff.engine.sampler"
+    ].imports
+    assert modules["leftoff.types"].imports == frozenset()
 
 
 def package_of(folder: Path, files: dict[str, str]) -> dict[str, Module]:
@@ -148,22 +150,22 @@ def test_a_wrong_import_is_found_however_it_is_written(tmp_path: Path) -> None:
         tmp_path,
         {
             "__init__.py": "",
-            "core.py": "def late() -> None:\n    import leftoff.engine.base\n",
-            "config.py": "if TYPE_CHECKING:\n    from leftoff.engine.base import Page\n",
+            "types.py": "def late() -> None:\n    import leftoff.engine.memory.base\n",
+            "config.py": "if TYPE_CHECKING:\n    from leftoff.engine.memory.base import Page\n",
             "engine/__init__.py": "",
-            "engine/base.py": "from leftoff import core\nfrom ..cache import tree\n",
-            "engine/llama.py": "from . import base\nfrom .base import Page\n",
-            "cache/tree.py": "from leftoff.engine.base import Page\nfrom leftoff.engine import llama\nimport json\n",
-            "api/server.py": "from leftoff.cache.tree import Tree\nfrom leftoff.cli.main import main\n",
-            "cli/main.py": "from leftoff.api import server\nfrom leftoff.core import late\n",
+            "engine/memory/base.py": "from leftoff import types\nfrom ...cache import tree\n",
+            "engine/engine.py": "from .memory import base\nfrom .memory.base import Page\n",
+            "cache/tree.py": "from leftoff.engine.memory.base import Page\nfrom leftoff.engine import engine\n",
+            "server/server.py": "from leftoff.cache.tree import Tree\nfrom leftoff.cli.main import main\n",
+            "cli/main.py": "from leftoff.server import server\nfrom leftoff.types import late\n",
         },
     )
     assert wrong_imports(modules) == [
-        "leftoff.api.server imports leftoff.cli.main",
-        "leftoff.cache.tree imports leftoff.engine.llama",
-        "leftoff.config imports leftoff.engine.base",
-        "leftoff.core imports leftoff.engine.base",
-        "leftoff.engine.base imports leftoff.cache.tree",
+        "leftoff.cache.tree imports leftoff.engine.engine",
+        "leftoff.config imports leftoff.engine.memory.base",
+        "leftoff.engine.memory.base imports leftoff.cache.tree",
+        "leftoff.server.server imports leftoff.cli.main",
+        "leftoff.types imports leftoff.engine.memory.base",
     ]
 
 

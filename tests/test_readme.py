@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from leftoff.cli.demo_scenes import SCENES
+from leftoff.cli.demo.scenes import SCENES
 from leftoff.hub import Reference, parse_reference
 from tests.cli.running import Server, serving
 from tests.factory import model_path
@@ -64,6 +64,10 @@ def leftoff(command: str) -> list[str]:
     return [sys.executable, "-m", *shlex.split(command)]
 
 
+def python(command: str) -> list[str]:
+    return [sys.executable, *shlex.split(command)[1:]]
+
+
 def commands(beginning: str) -> list[str]:
     found = [command for command in COMMANDS if command.startswith(beginning)]
     assert found, f"the README has no `{beginning}`: is its test still needed?"
@@ -81,8 +85,7 @@ def test_every_command_is_one_that_is_tested_here() -> None:
         *(
             "leftoff doctor",
             "leftoff cache",
-            "leftoff bench",
-            "leftoff simulate",
+            "python -m lab.",
             "ANTHROPIC_BASE_URL=",
             "OPENAI_API_BASE_URL=",
         ),
@@ -137,15 +140,15 @@ def test_cache(folder: Path) -> None:
         run([*leftoff(command), "--cache-dir", str(folder)], folder)
 
 
-def test_bench(folder: Path) -> None:
+def test_bench() -> None:
     """The shortest workload stands for all of them."""
-    for command in commands("leftoff bench"):
-        assert "llama-server" in run([*leftoff(command), "--workload", "regenerate", "--threads", "1"], folder)
+    for command in commands("python -m lab.bench"):
+        assert "llama-server" in run([*python(command), "--workload", "regenerate", "--threads", "1"], ROOT)
 
 
-def test_simulate(folder: Path) -> None:
-    for command in commands("leftoff simulate"):
-        assert "optimum" in run([*leftoff(command), "--ram", "32"], folder)
+def test_simulate() -> None:
+    for command in commands("python -m lab.simulate"):
+        assert "optimum" in run([*python(command), "--ram", "32"], ROOT)
 
 
 def test_ollama_clients_find_what_they_ask_first(server: Server) -> None:

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
-from leftoff.cache.trie import Node
+from leftoff.cache.tree import Node
 
 
 def index_of(entry: Entry) -> int:

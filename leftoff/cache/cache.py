@@ -9,24 +9,24 @@ from collections.abc import Callable
 
 import numpy as np
 
+from leftoff.cache.budget import Clock
 from leftoff.cache.cargo import Cargo
-from leftoff.cache.carrier import Carrier
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk import DiskTier
+from leftoff.cache.disk_tier import DiskTier
 from leftoff.cache.fetch import Fetch
-from leftoff.cache.found import Found
-from leftoff.cache.live import Live, LiveTable, Shared
+from leftoff.cache.lookup import Found
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Planner, Way
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.report import Knowledge, ReuseReport, explain
-from leftoff.cache.store import Clock
+from leftoff.cache.restore import Carrier
+from leftoff.cache.sequences import Live, LiveTable, Shared
 from leftoff.cache.tier import Tier
 from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Disk, Tiers
 from leftoff.cache.turn import Turn
-from leftoff.core import Logits, Prompt, Tokens, owner_of
-from leftoff.engine.base import Memory
 from leftoff.engine.errors import BlobError, NoRoomError
+from leftoff.engine.memory.base import Memory
+from leftoff.types import Logits, Prompt, Tokens, owner_of
 
 
 class Cache:

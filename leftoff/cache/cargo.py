@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.entry import is_on_disk
 from leftoff.cache.fetch import Fetch
-from leftoff.cache.shelf import Item, Record
-from leftoff.engine.base import Page, PagePart, Snapshot
+from leftoff.engine.memory.base import Page, PagePart, Snapshot
 
 
 @dataclass(frozen=True)

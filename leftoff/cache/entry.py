@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from leftoff.cache.shelf import Item, Record
-from leftoff.core import Logits
-from leftoff.engine.base import Page, PagePart, Snapshot
+from leftoff.cache.blob_store import Item, Record
+from leftoff.engine.memory.base import Page, PagePart, Snapshot
+from leftoff.types import Logits
 
 if TYPE_CHECKING:
-    from leftoff.cache.trie import Node
+    from leftoff.cache.tree import Node
 
 
 by_position = attrgetter("position")  # the order of entries

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
-from leftoff.cache.shelf import Item, Record, Shelf
+from leftoff.cache.blob_store import Item, Record, Shelf
 from leftoff.engine.errors import BlobError
 
 PATIENCE_S = 30.0  # with a disk that brings nothing at all: a slow one brings something

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.costs import Costs
-from leftoff.core import Prompt
+from leftoff.types import Prompt
 
 _TRIAL = 4
 

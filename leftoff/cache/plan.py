@@ -12,11 +12,11 @@ from operator import attrgetter
 from leftoff.cache.cargo import Cargo
 from leftoff.cache.costs import Costs
 from leftoff.cache.entry import Entry, is_on_disk
-from leftoff.cache.found import Found
-from leftoff.cache.live import Live, Shared
+from leftoff.cache.lookup import Found
 from leftoff.cache.placement import Placement
-from leftoff.core import Tokens
-from leftoff.engine.base import Memory, PagePart, Share, Snapshot
+from leftoff.cache.sequences import Live, Shared
+from leftoff.engine.memory.base import Memory, PagePart, Share, Snapshot
+from leftoff.types import Tokens
 
 
 @dataclass(frozen=True)

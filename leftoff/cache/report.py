@@ -5,7 +5,7 @@ from enum import Enum
 
 import numpy as np
 
-from leftoff.core import Tokens
+from leftoff.types import Tokens
 
 SHOWN_TOKENS = 24  # on each side of a difference
 

@@ -3,10 +3,10 @@
 import time
 from typing import Protocol
 
+from leftoff.cache.blob_store import Item
 from leftoff.cache.costs import Costs
-from leftoff.cache.live import Live
-from leftoff.cache.shelf import Item
-from leftoff.engine.base import Memory, Page, Snapshot
+from leftoff.cache.sequences import Live
+from leftoff.engine.memory.base import Memory, Page, Snapshot
 
 
 class Source(Protocol):

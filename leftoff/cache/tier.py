@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from leftoff.cache.budget import Clock, Released, Store, ignore_released
 from leftoff.cache.policy import Policy
-from leftoff.cache.store import Clock, Released, Store, ignore_released
-from leftoff.cache.trie import Match, Trie
-from leftoff.core import Tokens
+from leftoff.cache.tree import Match, Trie
+from leftoff.types import Tokens
 
 _MOST_BARE_TREES = 512
 

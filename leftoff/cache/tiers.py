@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from leftoff.cache.blob_store import Shelf
+from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk import DiskTier
+from leftoff.cache.disk_tier import DiskTier
 from leftoff.cache.entry import Entry
-from leftoff.cache.found import Found
-from leftoff.cache.keeper import Keeper
-from leftoff.cache.live import Live, LiveTable
+from leftoff.cache.lookup import Found
 from leftoff.cache.policy import Policy, ValuePerByte
-from leftoff.cache.shelf import Shelf
+from leftoff.cache.save import Keeper
+from leftoff.cache.sequences import Live, LiveTable
 from leftoff.cache.source import EngineSource
-from leftoff.cache.store import Clock
 from leftoff.cache.tier import Tier
-from leftoff.core import Logits, Tokens
-from leftoff.engine.base import Memory
+from leftoff.engine.memory.base import Memory
+from leftoff.types import Logits, Tokens
 
 PAGE_TOKENS = 256
 SEEN_TOKENS = 16 << 20  # remembered for the report once their data is gone: 64 MiB

@@ -3,9 +3,9 @@
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from leftoff.cache.live import Live
 from leftoff.cache.report import ReuseReport
-from leftoff.core import Logits, Prompt
+from leftoff.cache.sequences import Live
+from leftoff.types import Logits, Prompt
 
 
 @dataclass(eq=False)

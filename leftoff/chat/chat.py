@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from leftoff.chat.header_rules import Rules
 from leftoff.chat.meter import TooManyTokensError, num_characters
 from leftoff.chat.notes import Note
 from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, check_fits
-from leftoff.chat.own_letters import OwnLetters
 from leftoff.chat.prompts import PromptMaker, as_it_is
 from leftoff.chat.remembered import RememberedReplies
-from leftoff.chat.template import MessageDict, ToolDict
-from leftoff.chat.volatile import Rules
-from leftoff.core import Prompt
+from leftoff.chat.template.render import MessageDict, ToolDict
+from leftoff.chat.verbatim import OwnLetters
+from leftoff.types import Prompt
 
 Overflow = Literal["error", "cut"]
 _ANY_WORDS = "Go on."

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from leftoff.chat.header_rules import HEADER_ROLES
 from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.notes import Note
-from leftoff.chat.template import MessageDict
-from leftoff.chat.volatile import HEADER_ROLES
+from leftoff.chat.template.render import MessageDict
 from leftoff.chat.work import checkpoint
-from leftoff.core import Prompt
+from leftoff.types import Prompt
 
 _REMEMBERED_CUTS = 4096
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from leftoff.chat.begun import BegunReply
-from leftoff.chat.boundaries import Rendered, TextSpan, render_with_spans
+from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.meter import TokenMeter
-from leftoff.chat.output.choice import find_format, shown_tokens
-from leftoff.chat.probe import find_shape
-from leftoff.chat.segments import SegmentTokenizer
-from leftoff.chat.template import ChatTemplate, MessageDict, TemplateError, ToolDict
-from leftoff.core import Message, Prompt, Tokens
+from leftoff.chat.prefill import BegunReply
+from leftoff.chat.template.probe import find_shape
+from leftoff.chat.template.render import ChatTemplate, MessageDict, TemplateError, ToolDict
+from leftoff.chat.template.spans import Rendered, TextSpan, render_with_spans
+from leftoff.chat.tokenizer import SegmentTokenizer
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.types import Message, Prompt, Tokens
 
 __all__ = ["MessageDict", "PromptMaker", "TemplateError", "ToolDict"]
 

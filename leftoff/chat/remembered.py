@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from blake3 import blake3
 from msgspec import msgpack
 
+from leftoff.chat.formats.parts import Call, Said
 from leftoff.chat.num_values import is_bearable
-from leftoff.chat.output.parts import Call, Said
-from leftoff.chat.template import MessageDict
+from leftoff.chat.template.render import MessageDict
 
 _REMEMBERED_BYTES = 16 << 20
 _OVERHEAD_BYTES = 400

@@ -16,13 +16,13 @@ from leftoff.cli.stages import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.config import MIB
 from leftoff.disk.blob import Blob
-from leftoff.disk.bundle import export_bundle, import_bundle, read_manifest
-from leftoff.disk.catalog import Catalog
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
-from leftoff.disk.models import ModelUsage, models, remove_model
-from leftoff.disk.prune import prune
 from leftoff.disk.secret import FILE as SECRET
-from leftoff.disk.verify import remove_faults, verify
+from leftoff.disk.tools.bundle import export_bundle, import_bundle, read_manifest
+from leftoff.disk.tools.catalog import Catalog
+from leftoff.disk.tools.models import ModelUsage, models, remove_model
+from leftoff.disk.tools.prune import prune
+from leftoff.disk.tools.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.model import Model
 

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.disk.blob import Blob
-from leftoff.disk.catalog import Branch, Catalog, Way
-from leftoff.disk.models import ModelUsage
-from leftoff.disk.verify import Findings
+from leftoff.disk.tools.catalog import Branch, Catalog, Way
+from leftoff.disk.tools.models import ModelUsage
+from leftoff.disk.tools.verify import Findings
 
 _SHORT_NAME = 12
 _LATEST = 20

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 
 from rich.console import Console
 
-from leftoff.api.service import Service
 from leftoff.cli.conversation import Conversation
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
@@ -17,7 +16,8 @@ from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, Talker, TalkError, Wishes
 from leftoff.cli.units import printable
 from leftoff.config import Settings
-from leftoff.core import Sampling
+from leftoff.server.service import Service
+from leftoff.types import Sampling
 
 _SETTINGS = (
     *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "gpu_layers", "batch", "ubatch", "kv_type"),

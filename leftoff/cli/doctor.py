@@ -13,9 +13,9 @@ from leftoff.cli.flags import CommandLine
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys
 from leftoff.cli.stages import Stages, show_stages
 from leftoff.cli.view import show_report
+from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.library import load_library
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model import Model
 from leftoff.hub import default_model
 

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 
@@ -18,10 +18,8 @@ _COMMANDS = {
     "serve": "run the server",
     "chat": "talk to a model in the terminal",
     "demo": "see what the cache does, off against on",
-    "bench": "play what clients do, and count what is read",
     "cache": "look at, check and tidy what is kept on disk",
     "doctor": "look at the library, this machine and a model, and measure them",
-    "simulate": "play a trace of real traffic against the cache, and against other servers' ways to cache",
 }
 _FAILED = 1
 _UNREAD = 128 + 13  # SIGPIPE
@@ -29,10 +27,16 @@ _UNREAD = 128 + 13  # SIGPIPE
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: _parser(words[0] if words else ""), words)
+
+
+def run_command(make_parser: Callable[[], CommandLine], words: Sequence[str]) -> int:
+    """Parses the words, runs what the parser set as `run`, and turns every expected error into one line and a code."""
     try:
         _forgive_characters()
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            return _run(make_parser(), words)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
@@ -46,10 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(OSError(f"the output cannot be written ({error.strerror or error})"), as_json=False)
 
 
-def _run(words: Sequence[str]) -> int:
-    parser = _parser(words[0] if words else "")
+def _run(parser: CommandLine, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
-    if args.command is None:
+    if not hasattr(args, "run"):
         parser.print_help()
         return 0
     try:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import get_args, get_type_hints
 
 from leftoff import __version__
+from leftoff.engine.binding.library import Library
 from leftoff.engine.context import default_threads
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import model_parts
-from leftoff.engine.library import Library
-from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.measure import Measurements, measure
 from leftoff.engine.model import Progress
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leftoff.cli.flags import CommandLine
-from leftoff.core import Sampling
+from leftoff.types import Sampling
 
 # The field of `Sampling`, what it is read as, and llama-server's names for it.
 _FLAGS: tuple[tuple[str, type[int] | type[float], str], ...] = (

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff import __version__
-from leftoff.api.service import Service
 from leftoff.cli.units import printable, show_bytes, show_count
 from leftoff.cli.view import MEANINGS
 from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
@@ -18,6 +17,7 @@ from leftoff.disk.folder import model_folder
 from leftoff.disk.problems import problem_of
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.hub import default_model
+from leftoff.server.service import Service
 
 _DEMONSTRATION = "This small model comes with leftoff, as a demonstration. Yours: leftoff serve MODEL"
 _LAST_LINE = "Ctrl-C stops it. One line per request follows."

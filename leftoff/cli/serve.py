@@ -9,8 +9,6 @@ from contextlib import closing
 
 from rich.console import Console
 
-from leftoff.api import server
-from leftoff.api.prewarm import prewarm_files
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, ignored_lines
 from leftoff.cli.loading import load_service, logging_to_stderr
@@ -19,6 +17,8 @@ from leftoff.cli.screen import show_screen
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.config import SettingError, Settings
+from leftoff.server import server
+from leftoff.server.admin.prewarm import prewarm_files
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from leftoff.api.errors import ApiError
-from leftoff.api.reply import End, Piece
-from leftoff.api.service import Order, Service
-from leftoff.chat.template import TemplateError
+from leftoff.chat.template.render import TemplateError
 from leftoff.cli.conversation import Message
 from leftoff.cli.units import show_ms
-from leftoff.core import Sampling
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
+from leftoff.server.http.errors import ApiError
+from leftoff.server.reply.stream import End, Piece
+from leftoff.server.service import Order, Service
+from leftoff.types import Sampling
 
 Show = Callable[[str], None]
 

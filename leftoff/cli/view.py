@@ -5,8 +5,8 @@ from rich.table import Table
 
 from leftoff.cli.report import LibraryReport, MachineReport, ModelReport, Report
 from leftoff.cli.units import printable, show_bandwidth, show_bytes, show_count, show_rate
-from leftoff.engine.base import MemoryKind
 from leftoff.engine.measure import Bandwidth, Measurements
+from leftoff.engine.memory.base import MemoryKind
 
 _SHORT_FINGERPRINT = 16
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from blake3 import blake3
 
-from leftoff.cache.shelf import Item
-from leftoff.core import Tokens
+from leftoff.cache.blob_store import Item
 from leftoff.disk import clock
-from leftoff.disk.chain import Chain, as_bytes
-from leftoff.engine.base import Bytes, Page, Snapshot
+from leftoff.disk.path_hash import Chain, as_bytes
 from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.engine.seal import PAGE, SEAL_BYTES, kind_of, span_of
+from leftoff.types import Tokens
 
 _NAME_BYTES = 20
 _IDENTITY = struct.Struct("<Hq")

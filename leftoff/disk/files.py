@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from leftoff.cache.shelf import Item
+from leftoff.cache.blob_store import Item
 from leftoff.disk.blob import Blob
 from leftoff.disk.errors import FolderError
-from leftoff.engine.arena import Arena, view_of
+from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600

@@ -12,12 +12,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from leftoff.core import Tokens
 from leftoff.disk import clock
 from leftoff.disk.errors import DamagedIndexError
 from leftoff.disk.files import BlobFiles, Write, check_own, make_folder
 from leftoff.disk.index import FILE, Addition, Content, Index, Usage
 from leftoff.disk.lock import FolderLock
+from leftoff.types import Tokens
 
 LAYOUT = "v1"
 BLOBS = "blobs"

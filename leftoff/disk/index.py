@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from leftoff.core import Tokens
 from leftoff.disk.blob import Blob, blob_name
-from leftoff.disk.chain import CELL_TOKENS, Chain, as_bytes
 from leftoff.disk.errors import DamagedIndexError, FolderError, NewerFormatError
 from leftoff.disk.files import FILE_MODE
+from leftoff.disk.path_hash import CELL_TOKENS, Chain, as_bytes
+from leftoff.types import Tokens
 
 FORMAT = 1
 FILE = "index.sqlite"

@@ -14,13 +14,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from leftoff.core import Tokens
 from leftoff.disk import clock
+from leftoff.disk.entries import Entry, Ledger
 from leftoff.disk.errors import DamagedIndexError
 from leftoff.disk.folder import Arrival, ModelFolder
 from leftoff.disk.index import Usage
-from leftoff.disk.ledger import Entry, Ledger
 from leftoff.disk.problems import PROBLEMS, describe
+from leftoff.types import Tokens
 
 logger = logging.getLogger("leftoff.disk")
 

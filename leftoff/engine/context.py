@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from leftoff.core import Logits, Tokens
-from leftoff.engine import abi
-from leftoff.engine.arena import Arena, Buffer, Raw, arena_for
+from leftoff.engine.binding import abi
 from leftoff.engine.errors import BlobError, CancelledError, EngineError, InputError, NoRoomError
+from leftoff.engine.memory.arena import Arena, Buffer, Raw, arena_for
 from leftoff.engine.model import Model
+from leftoff.types import Logits, Tokens
 
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the scratch sequence

@@ -5,11 +5,11 @@ llama.cpp aborts the process where nothing was chosen, so every chain ends in ex
 
 from collections.abc import Iterator
 
-from leftoff.core import COLDEST, Sampling
-from leftoff.engine import abi
+from leftoff.engine.binding import abi
 from leftoff.engine.dry import dry_link
 from leftoff.engine.errors import InputError
 from leftoff.engine.model import Model
+from leftoff.types import COLDEST, Sampling
 
 MOST_REMEMBERED = 1 << 20  # llama.cpp allocates room for all of them at once, and dies where it cannot
 

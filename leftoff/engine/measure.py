@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leftoff.core import Sampling, Tokens
-from leftoff.engine.base import Snapshot
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.memory.base import Snapshot
 from leftoff.engine.model import Progress
+from leftoff.types import Sampling, Tokens
 
 _SEQUENCE = 0
 _FIRST_PROMPT, _GROWTH, _LONGEST_PROMPT = 16, 4, 512

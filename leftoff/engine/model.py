@@ -7,11 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from leftoff.engine import abi
+from leftoff.engine.binding import abi
+from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import file_fingerprint, model_parts
 from leftoff.engine.gguf import MAGIC, doubled_token
-from leftoff.engine.library import Library, load_library
 from leftoff.engine.vocabulary import Vocabulary
 
 Progress = Callable[[float], None]

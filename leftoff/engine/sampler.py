@@ -5,11 +5,11 @@ import secrets
 
 import numpy as np
 
-from leftoff.core import Logits, Sampling, Tokens
-from leftoff.engine import abi
+from leftoff.engine.binding import abi
 from leftoff.engine.context import Context
 from leftoff.engine.links import Links
 from leftoff.engine.model import Model
+from leftoff.types import Logits, Sampling, Tokens
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 

@@ -12,9 +12,9 @@ from typing import Protocol, Self
 
 from blake3 import blake3
 
-from leftoff.engine.arena import Arena, view_of
-from leftoff.engine.base import Page, Snapshot
 from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.arena import Arena, view_of
+from leftoff.engine.memory.base import Page, Snapshot
 
 FORMAT = 1
 FINGERPRINT_BYTES = 32

@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from leftoff.core import Tokens
+from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import InputError
-from leftoff.engine.library import Library
+from leftoff.types import Tokens
 
 _NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
 _SPM, _BPE, _RWKV, _PLAMO2 = 1, 2, 5, 6  # LLAMA_VOCAB_TYPE_*; the others (WPM, UGM) drop or merge some of the text

@@ -5,9 +5,9 @@ import time
 import numpy as np
 from llguidance import LLMatcher
 
-from leftoff.core import Logits
 from leftoff.grammar.ahead import Ahead, Task
 from leftoff.grammar.errors import explain
+from leftoff.types import Logits
 
 _GOOD_REASONS = frozenset({"NoExtension", "NoExtensionBias", "EndOfSentence"})
 _ALLOWED = np.unpackbits(np.arange(256, dtype=np.uint8), bitorder="little")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.costs import Costs
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.scheduler.run import Run
 
 

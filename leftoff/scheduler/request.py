@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from leftoff.cache.report import ReuseReport
-from leftoff.core import Logits, Prompt, Sampling
+from leftoff.types import Logits, Prompt, Sampling
 
 
 class Finish(Enum):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from leftoff.cache.turn import Turn
-from leftoff.core import Logits
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError
-from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.engine.sampler import Sampler
 from leftoff.scheduler.request import Finish, Request
+from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
 

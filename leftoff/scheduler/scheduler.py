@@ -16,14 +16,14 @@ from collections.abc import Sequence
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.plan import Way
-from leftoff.cache.trie import common_prefix
-from leftoff.core import Logits
+from leftoff.cache.tree import common_prefix
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
-from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.scheduler.batcher import Batcher, Limits
 from leftoff.scheduler.fetches import Fetches
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.run import Run
+from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from leftoff.cache.shelf import Item, Kept, Record
-from leftoff.core import Tokens
-from leftoff.engine.base import Page, Snapshot
+from leftoff.cache.blob_store import Item, Kept, Record
 from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.types import Tokens
 
 OVERHEAD_BYTES = 8
 

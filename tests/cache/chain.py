@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leftoff.core import Tokens
-from leftoff.engine.base import MemoryKind, Page, PagePart, Share, Snapshot
 from leftoff.engine.errors import NoRoomError
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.types import Tokens
 
 BYTES_PER_TOKEN = 16
 SNAPSHOT_BYTES = 400

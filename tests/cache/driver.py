@@ -5,8 +5,8 @@ import numpy as np
 from leftoff.cache.cache import Cache
 from leftoff.cache.policy import LeastRecentlyUsed, Policy
 from leftoff.cache.turn import Turn
-from leftoff.core import Logits, Prompt, Tokens
-from leftoff.engine.base import MemoryKind
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import Logits, Prompt, Tokens
 from tests.cache.chain import ChainMemory, chain
 from tests.cache.trees import UNLIMITED, Clock
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.turn import Turn
-from leftoff.core import Logits, Tokens
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.engine import LlamaEngine, Work
+from leftoff.types import Logits, Tokens
 from tests.cache.scripts import Served, Step
 
 Ends = tuple[int, ...]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leftoff.core import Message, Prompt, Tokens
+from leftoff.types import Message, Prompt, Tokens
 
 _ROLES = {"system": 2, "user": 3, "assistant": 4, "tool": 5}
 _OPEN, _CLOSE, _MARK, _NEWLINE = 0, 1, 6, 7

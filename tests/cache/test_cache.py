@@ -7,9 +7,9 @@ import pytest
 
 from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.report import Reason
-from leftoff.core import Message, Prompt
-from leftoff.engine.base import MemoryKind
 from leftoff.engine.errors import NoRoomError
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import Message, Prompt
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
 from tests.cache.driver import Table
 from tests.cache.trees import run

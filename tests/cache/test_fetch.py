@@ -6,12 +6,12 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
-from leftoff.cache.shelf import Item, Record
 from leftoff.cache.tiers import Disk
-from leftoff.core import Prompt
-from leftoff.engine.base import MemoryKind, Snapshot
+from leftoff.engine.memory.base import MemoryKind, Snapshot
+from leftoff.types import Prompt
 from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver

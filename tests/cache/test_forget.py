@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_store import Kept, Record
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk import DiskTier
+from leftoff.cache.disk_tier import DiskTier
 from leftoff.cache.policy import ValuePerByte
-from leftoff.cache.shelf import Kept, Record
 from leftoff.cache.source import EngineSource
 from leftoff.cache.tiers import PAGE_TOKENS
-from leftoff.engine.base import MemoryKind, Page, Snapshot
+from leftoff.engine.memory.base import MemoryKind, Page, Snapshot
 from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.trees import UNLIMITED

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
-from leftoff.core import Message, Prompt
+from leftoff.types import Message, Prompt
 from tests.cache.trees import run
 
 WIDE = 10_000  # a gap that never matters

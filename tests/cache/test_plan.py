@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leftoff.cache.costs import Costs
-from leftoff.cache.found import Found
-from leftoff.cache.live import Live
+from leftoff.cache.lookup import Found
 from leftoff.cache.plan import Planner, Way
-from leftoff.core import Logits
-from leftoff.engine.base import MemoryKind
+from leftoff.cache.sequences import Live
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import Logits
 from tests.cache.chain import WINDOW, ChainMemory
 from tests.cache.trees import Grove, text
 

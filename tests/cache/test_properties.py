@@ -23,9 +23,9 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.policy import POLICIES
 from leftoff.cache.tiers import Disk
 from leftoff.cache.turn import Turn
-from leftoff.core import Message, Prompt, Tokens
-from leftoff.engine.base import MemoryKind
 from leftoff.engine.errors import NoRoomError
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import Message, Prompt, Tokens
 from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from leftoff.cache.entry import Entry
 from leftoff.cache.policy import GreedyDual, LeastRecentlyUsed
 from leftoff.cache.ranking import Ranking
-from leftoff.cache.trie import Node
+from leftoff.cache.tree import Node
 
 NODE = Node(None, 0, b"")
 

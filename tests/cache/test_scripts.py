@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from leftoff.cache.cache import Cache
-from leftoff.engine.base import MemoryKind
+from leftoff.engine.memory.base import MemoryKind
 from tests.cache.chain import RoomyChainMemory
 from tests.cache.driver import Driver
 from tests.cache.scripts import SCRIPTS, Served, Step, Writer, play

@@ -12,10 +12,10 @@ import pytest
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
-from leftoff.core import Logits
-from leftoff.engine.base import MemoryKind
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import Logits
 from tests.cache.real import RealServer, doubts, in_one_go
 from tests.cache.scripts import SCRIPTS, Account, Served, Step, Writer, play
 from tests.factory import model_path

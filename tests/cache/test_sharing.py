@@ -11,8 +11,8 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
 from leftoff.cache.report import Reason, ReuseReport
-from leftoff.core import Message, Prompt
-from leftoff.engine.base import MemoryKind
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import Message, Prompt
 from tests.cache.chain import RoomyChainMemory
 from tests.cache.driver import Driver
 from tests.cache.scripts import Chat, Writer

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from leftoff.cache.budget import Store
 from leftoff.cache.entry import Entry
 from leftoff.cache.policy import LeastRecentlyUsed, Policy
-from leftoff.cache.store import Store
-from leftoff.cache.trie import Match, Node, Trie
-from leftoff.core import Logits, Tokens
-from leftoff.engine.base import Page, Snapshot
+from leftoff.cache.tree import Match, Node, Trie
+from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.types import Logits, Tokens
 
 UNLIMITED = 1 << 50
 

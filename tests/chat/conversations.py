@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from leftoff.chat.template import MessageDict
+from leftoff.chat.template.render import MessageDict
 
 TOOLS: list[dict[str, Any]] = [
     {

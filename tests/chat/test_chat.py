@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from leftoff.chat.chat import Chat
+from leftoff.chat.header_rules import Rules
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import PromptMaker
-from leftoff.chat.template import MessageDict, TemplateError
-from leftoff.chat.volatile import Rules
+from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.config import BILLING_LINE
-from leftoff.core import Prompt
 from leftoff.engine.model import Model
+from leftoff.types import Prompt
 from tests.chat.conversations import RULES, TOOLS, assistant, system, user
 from tests.factory import model_path
 

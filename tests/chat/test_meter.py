@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.chat.work import GivenUpError, Work
-from leftoff.core import Tokens
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.types import Tokens
 from tests.chat.vocabularies import forgetful, inseparable, sentencepiece, stripping, with_long_token
 from tests.factory import model_path
 

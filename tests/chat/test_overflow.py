@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leftoff.chat.overflow import ContextOverflowError, Cutter, check_fits, possible_cuts
-from leftoff.chat.template import MessageDict
-from leftoff.core import Prompt
+from leftoff.chat.template.render import MessageDict
+from leftoff.types import Prompt
 from tests.chat.conversations import RULES, assistant, call, result, user
 
 WINDOW = 1000

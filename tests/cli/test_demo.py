@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from leftoff.api.reply import End
-from leftoff.cli.demo_chart import draw_bar
-from leftoff.cli.demo_guests import MAX_GUESTS, guest_list
-from leftoff.cli.demo_play import Measured
-from leftoff.cli.demo_scenes import SCENES, Step, make_scenes
-from leftoff.cli.demo_verdict import Outcome, failures, praise
+from leftoff.cli.demo.chart import draw_bar
+from leftoff.cli.demo.guests import MAX_GUESTS, guest_list
+from leftoff.cli.demo.play import Measured
+from leftoff.cli.demo.scenes import SCENES, Step, make_scenes
+from leftoff.cli.demo.verdict import Outcome, failures, praise
 from leftoff.cli.main import main
 from leftoff.cli.talk import Turn, _local_turn
+from leftoff.server.reply.stream import End
 
 Capture = pytest.CaptureFixture[str]
 
@@ -32,7 +32,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
         turn = _local_turn(text, end)
         return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
 
-    monkeypatch.setattr("leftoff.cli.demo.SCENES", make_scenes(8))
+    monkeypatch.setattr("leftoff.cli.demo.command.SCENES", make_scenes(8))
     monkeypatch.setattr("leftoff.cli.talk._local_turn", timed_by_work)
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
 

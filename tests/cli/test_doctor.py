@@ -9,8 +9,8 @@ import pytest
 from leftoff import __version__
 from leftoff.cli.main import main
 from leftoff.cli.report import report_keys
+from leftoff.engine.binding.library import ENVIRONMENT, load_library
 from leftoff.engine.errors import EngineError
-from leftoff.engine.library import ENVIRONMENT, load_library
 from leftoff.hub import default_model
 from tests.factory import model_path
 

@@ -8,29 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leftoff.cli.bench import _progress
+from lab.bench.__main__ import _progress
 from leftoff.cli.main import main
-from leftoff.disk.models import make_room_among_models, models
 from leftoff.disk.problems import problem_of
+from leftoff.disk.tools.models import make_room_among_models, models
 
 Capture = pytest.CaptureFixture[str]
 _NOBODY = 65534
-
-
-@pytest.mark.parametrize("flag", ["--json", "--html", "--markdown"])
-def test_bench_plays_nothing_that_it_could_not_write(capsys: Capture, tmp_path: Path, flag: str) -> None:
-    file = tmp_path / "none" / "report"
-    assert main(["bench", flag, str(file)]) == 1
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err == f"leftoff: {flag} {file}: there is no folder {file.parent}: make it, or name another file\n"
-    assert main(["bench", flag, str(tmp_path)]) == 1
-    assert f"{flag} {tmp_path}: it cannot be written" in capsys.readouterr().err
-
-
-def test_a_trace_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
-    assert main(["simulate", str(tmp_path / "none")]) == 1
-    assert f"leftoff: TRACE {tmp_path / 'none'}: it cannot be read (No such file" in capsys.readouterr().err
 
 
 def test_a_bundle_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
@@ -42,16 +26,6 @@ def test_a_bundle_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
 def test_a_folder_with_nothing_in_it_is_said_to_be_empty(capsys: Capture, tmp_path: Path, action: str) -> None:
     assert main(["cache", action, "--cache-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"nothing is kept in {tmp_path}\n"
-
-
-def test_the_table_of_a_simulation_fits_80_columns(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["simulate", "--ram", "8", "--sessions", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (header,) = (line for line in lines if line.startswith("scheme"))
-    assert header.split() == ["scheme", "hits", "read", "over", "least", "TTFT", "p50", "p95"]
-    assert any(line.startswith("llama-server-slots ") for line in lines), "no name is cut"
-    assert "…" not in "".join(lines)
 
 
 @pytest.mark.parametrize("is_missing", [True, False])

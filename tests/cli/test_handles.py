@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.raw import PATIENCE_S, await_that, connected, read_to_end, read_until
 from tests.cli.running import Server, serving
+from tests.server.raw import PATIENCE_S, await_that, connected, read_to_end, read_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes are Linux's")
 

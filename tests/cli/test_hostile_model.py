@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.api.service import Service
 from leftoff.cli.main import main
 from leftoff.config import Settings
+from leftoff.server.service import Service
 from tests.factory import small_vocabulary
 from tests.factory.architectures import RECIPES
 from tests.factory.cache import metadata_of
@@ -58,7 +58,7 @@ def test_odd_values_are_left_out(make: Make) -> None:
 def test_a_hostile_template_is_refused_at_the_start(
     make: Make, capsys: Capture, monkeypatch: pytest.MonkeyPatch, template: str, reason: str
 ) -> None:
-    monkeypatch.setattr("leftoff.chat.template.SECONDS", 0.5)
+    monkeypatch.setattr("leftoff.chat.template.render.SECONDS", 0.5)
     path = make({"tokenizer.chat_template": template})
     assert main(["serve", str(path), "--port", "0", "--ctx", "256", "--ram", "16", "--disk", "0"]) == 1
     shown = capsys.readouterr().err

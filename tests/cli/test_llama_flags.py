@@ -12,7 +12,7 @@ from leftoff.cli.flags import CommandLine
 from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines
 from leftoff.cli.sampling_flags import sampling_of
 from leftoff.config import NO_LIMIT, SettingError, Settings, definitions
-from leftoff.core import Sampling
+from leftoff.types import Sampling
 
 
 def parse(line: str) -> argparse.Namespace:

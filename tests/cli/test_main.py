@@ -74,11 +74,11 @@ from leftoff.cli.main import main
 
 class Interrupted(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name == "leftoff.cli.simulate":
+        if name == "leftoff.cli.doctor":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupted())
-sys.exit(main(["simulate"]))
+sys.exit(main(["doctor"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")

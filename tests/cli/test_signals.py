@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.api.service import Service
-from leftoff.cli.demo_play import Side
+from leftoff.cli.demo.play import Side
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import TalkError
 from leftoff.config import Settings
+from leftoff.server.service import Service
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 
@@ -70,7 +70,7 @@ def test_a_side_of_the_demo_that_cannot_warm_up_is_closed(tmp_path: Path) -> Non
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one core has no workers")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_simulation_that_is_ended_leaves_no_workers(number: signal.Signals, code: int) -> None:
-    command = [sys.executable, "-m", "leftoff", "simulate", "--sessions", "2,4,8,16,32", "--json"]
+    command = [sys.executable, "-m", "lab.simulate", "--sessions", "2,4,8,16,32", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         wait_until(lambda: len(children.read_text().split()) >= 2)

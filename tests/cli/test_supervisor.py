@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.wire import MessageDict, Wire, says
 from tests.cli.running import Server, serving
 from tests.disk.remains import Remains
 from tests.disk.shelves import until
 from tests.patience import PATIENCE_S
+from tests.server.wire import MessageDict, Wire, says
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the server's process by Linux's /proc")
 

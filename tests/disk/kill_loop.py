@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from leftoff.cache.shelf import Item
-from leftoff.core import Tokens
+from leftoff.cache.blob_store import Item
 from leftoff.disk.blob import Blob
+from leftoff.types import Tokens
 from tests.disk.shelves import (
     WAIT_S,
     blob_files,

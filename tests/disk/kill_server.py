@@ -27,14 +27,14 @@ from pathlib import Path
 
 import httpx
 
-from tests.api.alike import NUM_TOP
-from tests.api.cold import ROUNDING, num_ties
-from tests.api.crowd import Talker, Told, connected
-from tests.api.wire import Texts, Wire, wired
 from tests.cli.running import Server, serving
 from tests.disk.remains import Remains
 from tests.factory import Scale
 from tests.patience import PATIENCE_S
+from tests.server.alike import NUM_TOP
+from tests.server.cold import ROUNDING, num_ties
+from tests.server.crowd import Talker, Told, connected
+from tests.server.wire import Texts, Wire, wired
 
 NUM_CLIENTS = 4
 NUM_CONVERSATIONS = 3  # of each

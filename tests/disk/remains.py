@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from leftoff.core import Tokens
-from leftoff.disk.catalog import Catalog
 from leftoff.disk.index import FILE
 from leftoff.disk.lock import holder
-from leftoff.disk.verify import verify
+from leftoff.disk.tools.catalog import Catalog
+from leftoff.disk.tools.verify import verify
+from leftoff.types import Tokens
 from tests.disk.shelves import blob_files
 
 _LOCKED_S = 0.1  # for which a look waits if the killed one was just about to change everything

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 
-from leftoff.cache.shelf import Item, Kept, Record
-from leftoff.core import Tokens
-from leftoff.disk.shelf import QUEUE_BYTES, FileShelf
-from leftoff.engine.arena import Arena, Buffer, view_of
-from leftoff.engine.base import Page, Snapshot
+from leftoff.cache.blob_store import Item, Kept, Record
+from leftoff.disk.store import QUEUE_BYTES, FileShelf
+from leftoff.engine.memory.arena import Arena, Buffer, view_of
+from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.types import Tokens
 from tests.patience import PATIENCE_S
 
 FINGERPRINT = "ab" * 32

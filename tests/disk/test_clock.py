@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from leftoff.disk import clock
-from leftoff.disk.models import models
+from leftoff.disk.tools.models import models
 from tests.disk.shelves import page, path_of, recalled, shelf_in, written
 
 YEARS = 10 * 365 * 86_400.0

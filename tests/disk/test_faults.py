@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leftoff.cache.shelf import Item, Record
+from leftoff.cache.blob_store import Item, Record
+from leftoff.disk.entries import Entry, Ledger
 from leftoff.disk.errors import NewerFormatError
-from leftoff.disk.ledger import Entry, Ledger
-from leftoff.disk.models import models
-from leftoff.disk.shelf import FileShelf
+from leftoff.disk.store import FileShelf
+from leftoff.disk.tools.models import models
 from leftoff.engine.errors import BlobError
 from tests.disk.shelves import (
     ARENA,

@@ -9,7 +9,7 @@ import pytest
 from leftoff.cli.main import main
 from leftoff.disk.errors import FolderError
 from leftoff.disk.folder import BLOBS, model_folder
-from leftoff.disk.models import make_room_among_models, models
+from leftoff.disk.tools.models import make_room_among_models, models
 from tests.disk.shelves import FINGERPRINT, page, path_of, shelf_in, written
 
 TOKENS = path_of(1000)

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leftoff.cache.shelf import Item
-from leftoff.disk.shelf import FileShelf
-from leftoff.engine.base import Page, Snapshot
-from leftoff.engine.llama import LlamaEngine
+from leftoff.cache.blob_store import Item
+from leftoff.disk.store import FileShelf
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.memory.base import Page, Snapshot
 from tests.disk.shelves import WAIT_S, record_of, written
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
 from tests.factory import model_path
 
 # One thread: the tests themselves run in parallel, and a wrong state shows on one as well as on many.

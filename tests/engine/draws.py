@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from leftoff.core import Logits, Sampling
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
+from leftoff.types import Logits, Sampling
 
 HOT = 1e4  # so hot that all tokens that are left are chosen about equally often
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leftoff.core import Logits, Tokens
-from leftoff.engine.arena import view_of
-from leftoff.engine.base import Page, Snapshot
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.engine import LlamaEngine, Work
+from leftoff.engine.memory.arena import view_of
+from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.types import Logits, Tokens
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from leftoff.engine.arena import view_of
-from leftoff.engine.base import Bytes, Page, PagePart, Share, Snapshot
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.memory.arena import view_of
+from leftoff.engine.memory.base import Bytes, Page, PagePart, Share, Snapshot
 from tests.engine.scenario import Saved, load, prompt, read, save
 
 LENGTH = 100

@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from leftoff.core import Tokens
-from leftoff.engine.arena import view_of
-from leftoff.engine.base import MemoryKind, Share
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, InputError
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.memory.arena import view_of
+from leftoff.engine.memory.base import MemoryKind, Share
+from leftoff.types import Tokens
 from tests.engine.scenario import asked, cold, load, prompt, read, save
 from tests.factory import Scale, model_path
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from leftoff.core import Sampling
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.types import Sampling
 from tests.engine.scenario import cold, prompt, read, save
 
 KINDS = ["llama", "qwen35", "gemma3", "mamba2"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leftoff.core import Logits, Sampling
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model import Model
 from leftoff.engine.sampler import Sampler
+from leftoff.types import Logits, Sampling
 from tests.engine.draws import few_logits
 from tests.factory import Scale
 from tests.factory.gguf import Value, write_model

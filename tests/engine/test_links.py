@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leftoff.core import SAMPLERS, Logits, Sampling
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
+from leftoff.types import SAMPLERS, Logits, Sampling
 from tests.engine.draws import HOT, chances, draw, few_logits, random_logits
 
 pytestmark = pytest.mark.parametrize("engine", ["llama"], indirect=True)

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
-from leftoff.engine.llama import LlamaEngine, Work
 from leftoff.engine.measure import (
     Bandwidth,
     measure,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError, ModelError
-from leftoff.engine.llama import LlamaEngine
 from leftoff.engine.model import Model
 from tests.factory import Scale, model_path, small_vocabulary
 from tests.factory.gguf import Value, write_model
@@ -20,7 +20,7 @@ from tests.factory.template import CHAT_TEMPLATE
 PROGRAM = """
 import json, sys
 from leftoff.engine.errors import EngineError
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
 said = {}
 for path in sys.argv[1:]:
     try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.engine import LlamaEngine, Work
 
 MODELS = Path(__file__).parents[2].parent / "shared" / "data" / "models"
 

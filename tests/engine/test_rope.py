@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leftoff.engine.arena import Raw, view_of
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.memory.arena import Raw, view_of
 from tests.engine.scenario import prompt, read
 from tests.factory import Scale, small_vocabulary
 from tests.factory.architectures import Recipe

@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from leftoff.core import Logits, Sampling
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.types import Logits, Sampling
 from tests.engine.draws import draw
 from tests.engine.scenario import prompt
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.engine.arena import view_of
-from leftoff.engine.base import Page, Snapshot
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.memory.arena import view_of
+from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.engine.seal import FORMAT, SEAL_BYTES, TAG_BYTES, seal, unseal
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save

@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from leftoff.engine.library import load_library
+from leftoff.engine.binding.library import load_library
 
 from .architectures import RECIPES, Recipe
 from .gguf import Value, write_model

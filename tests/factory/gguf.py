@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from leftoff.engine.abi import ModelParams
-from leftoff.engine.library import load_library
+from leftoff.engine.binding.abi import ModelParams
+from leftoff.engine.binding.library import load_library
 
 Value = bool | int | float | str | list[int] | list[float] | list[str]
 Floats = npt.NDArray[np.float32]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from leftoff.engine.model import Model
-from leftoff.grammar.grammars import Grammars
+from leftoff.grammar.compile import Grammars
 from tests.factory import model_path
 
 

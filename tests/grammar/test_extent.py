@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.core import Tokens
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.grammar.compile import Grammars
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.extent import MAX_FIXED_CHARACTERS, pattern_extent, schema_extent
 from leftoff.grammar.from_gbnf import from_gbnf
 from leftoff.grammar.gbnf import Choice, Name, Rules, Text, names_in, read_gbnf
 from leftoff.grammar.grammar import Grammar, from_choices, from_regex, from_schema
-from leftoff.grammar.grammars import Grammars
 from leftoff.grammar.lexemes import regular_rules
+from leftoff.types import Tokens
 from tests.grammar.walk import accepts, allowed
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leftoff.grammar.compile import Grammars
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.from_gbnf import from_gbnf
 from leftoff.grammar.gbnf import Choice, Class, Name, Node, Repeat, Row, Text, read_gbnf
-from leftoff.grammar.grammars import Grammars
 from tests.grammar.walk import accepts
 
 JSON = r"""

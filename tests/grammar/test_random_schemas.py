@@ -7,14 +7,14 @@ from decimal import Decimal
 import jsonschema
 import pytest
 
-from leftoff.chat.text import TextStream
-from leftoff.core import Prompt, Sampling
+from leftoff.chat.text_stream import TextStream
+from leftoff.grammar.compile import Grammars
+from leftoff.grammar.constraint import Guide
 from leftoff.grammar.grammar import from_schema
-from leftoff.grammar.grammars import Grammars
-from leftoff.grammar.guide import Guide
 from leftoff.grammar.outline import Outline
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Prompt, Sampling
 from tests.grammar.schemas import Schema, Schemas
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, run

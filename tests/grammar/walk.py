@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from leftoff.core import Logits
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.grammar.compile import Grammars
 from leftoff.grammar.grammar import Grammar
-from leftoff.grammar.grammars import Grammars
 from leftoff.scheduler.request import Constraint
+from leftoff.types import Logits
 
 
 def accepts(grammars: Grammars, grammar: Grammar, text: str) -> bool:

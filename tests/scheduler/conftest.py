@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path

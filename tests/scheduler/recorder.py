@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from leftoff.cache.report import ReuseReport
-from leftoff.core import Logits, Prompt, Tokens
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Logits, Prompt, Tokens
 
 ROUNDING = 0.1  # the logits of the tiny models have a deviation of 1.3 and more
 

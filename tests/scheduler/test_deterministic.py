@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from leftoff.core import Prompt, Tokens
 from leftoff.scheduler.request import Request
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Prompt, Tokens
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, prompt, run
 

@@ -7,10 +7,10 @@ reads the very same pieces.
 import numpy as np
 import pytest
 
-from leftoff.core import Logits, Prompt, Tokens
 from leftoff.scheduler.request import Request
 from leftoff.scheduler.scheduler import Scheduler
-from tests.engine.placed import attention_cells
+from leftoff.types import Logits, Prompt, Tokens
+from tests.engine.memory.placed import attention_cells
 from tests.engine.scenario import read as read_pieces
 from tests.engine.scenario import reply as reply_alone
 from tests.scheduler.conftest import scheduler_for

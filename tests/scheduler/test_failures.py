@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from leftoff.core import Logits, Prompt, Sampling
-from leftoff.engine.base import Snapshot
 from leftoff.engine.errors import EngineError
+from leftoff.engine.memory.base import Snapshot
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Logits, Prompt, Sampling
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
 

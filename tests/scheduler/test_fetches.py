@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetch
-from leftoff.cache.shelf import Item, Record
 from leftoff.cache.tiers import Disk
-from leftoff.core import Prompt, Tokens
-from leftoff.disk.shelf import FileShelf
+from leftoff.disk.store import FileShelf
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
-from leftoff.engine.llama import LlamaEngine
 from leftoff.scheduler.request import Finish
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Prompt, Tokens
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 from tests.scheduler.recorder import ask, prompt, run

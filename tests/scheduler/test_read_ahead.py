@@ -5,9 +5,9 @@ import threading
 import numpy as np
 import pytest
 
-from leftoff.core import Prompt
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.types import Prompt
 from tests.engine.scenario import asked
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from leftoff.core import Prompt
-from leftoff.engine.base import MemoryKind
+from leftoff.engine.engine import Work
 from leftoff.engine.errors import InputError, NoRoomError
-from leftoff.engine.llama import Work
+from leftoff.engine.memory.base import MemoryKind
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import QueueFullError
+from leftoff.types import Prompt
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from leftoff.cache.cache import Cache
-from leftoff.core import Prompt
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine
+from leftoff.engine.engine import LlamaEngine
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
+from leftoff.types import Prompt
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 from tests.scheduler.recorder import Recorder, prompt

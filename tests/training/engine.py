@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leftoff.engine.context import ContextSettings
-from leftoff.engine.llama import LlamaEngine, Work
+from leftoff.engine.engine import LlamaEngine, Work
 
 
 def engine_logits(path: Path, tokens: list[int]) -> npt.NDArray[np.float32]:

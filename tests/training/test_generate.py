@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from leftoff.chat.template import ChatTemplate
+from leftoff.chat.template.render import ChatTemplate
 from training.chat import Call, Chat, Json, Message, render
 from training.coined import coined
 from training.content import HERE, heldout_content, training_content

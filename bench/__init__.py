@@ -1,1 +1,0 @@
-"""Measurements of the parts, each against what it cannot beat: `python -m bench.engine`."""

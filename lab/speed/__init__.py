@@ -1,0 +1,1 @@
+"""Measurements of the parts, each against what it cannot beat: `python -m lab.speed.engine`."""

@@ -1,0 +1,294 @@
+"""A tree of token sequences. Where sequences part, there is a node; what they share is stored once.
+
+A node is a run of tokens [start, end) below its parent, with the snapshots taken inside it and the stretches of pages
+that cover it. Snapshots sit at positions, not at node ends: taking one or losing one never reshapes the tree; only a
+sequence that parts from another does.
+
+        root ──[0 ····· header ····· 40)──┬──[40 ··· first chat ··· 300)
+                                          └──[40 ··· second chat ··· 90)
+
+Tokens are compared as bytes, which is memcmp. The tree keeps tokens whose data was evicted: that is how a report can
+say that something was known once. It counts no bytes and evicts nothing; `store.py` does.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
+from leftoff.engine.memory.base import Page
+from leftoff.types import Tokens
+
+_WIDTH = 4  # bytes per token
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """Tokens [start, end) that follow on the parent's."""
+
+    parent: "Node | None"
+    start: int
+    key: bytes
+    children: dict[bytes, "Node"] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)  # by position, in (start, end]
+    stretches: list[Stretch] = field(default_factory=list)  # by start, within [start, end), not overlapping
+    last_used: float = 0.0
+    is_live: bool = False  # holds data, or a node below does
+    num_live_children: int = 0
+    lost_until: int = 0  # something up to here was evicted
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.key) // _WIDTH
+
+    @property
+    def tokens(self) -> Tokens:
+        return np.frombuffer(self.key, np.int32)
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.children
+
+    def entry_at(self, position: int) -> Entry | None:
+        index = bisect_left(self.entries, position, key=by_position)
+        return self.entries[index] if index < len(self.entries) and self.entries[index].position == position else None
+
+    def stretch_at(self, start: int) -> Stretch | None:
+        index = bisect_left(self.stretches, start, key=by_start)
+        return self.stretches[index] if index < len(self.stretches) and self.stretches[index].start == start else None
+
+    @property
+    def holds_data(self) -> bool:
+        return bool(self.entries or self.stretches)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How far a sequence is known: `path` from below the root, the last node perhaps only in part."""
+
+    path: tuple[Node, ...]
+    length: int
+
+    @property
+    def leaves_midway(self) -> bool:
+        """The known path goes on differently: the position `length` is proven to be shared."""
+        return bool(self.path) and (self.length < self.path[-1].end or bool(self.path[-1].children))
+
+    @property
+    def continuation(self) -> Tokens:
+        """What the tree knows to follow at `length`, on one of its branches."""
+        if not self.path:
+            return np.empty(0, np.int32)
+        node = self.path[-1]
+        if self.length < node.end:
+            return node.tokens[self.length - node.start :]
+        return next((child.tokens for child in node.children.values()), np.empty(0, np.int32))
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries within the match, in order."""
+        for node in self.path:
+            yield from self._entries_of(node)
+
+    def _entries_of(self, node: Node) -> list[Entry]:
+        if self.length >= node.end:
+            return node.entries
+        return node.entries[: bisect_right(node.entries, self.length, key=by_position)]
+
+    def node_at(self, position: int) -> Node | None:
+        """The node of the path in which an entry at `position` belongs."""
+        return next((node for node in self.path if node.start < position <= node.end), None)
+
+    def entry_at(self, position: int) -> Entry | None:
+        node = self.node_at(position)
+        return node.entry_at(position) if node is not None else None
+
+    def last_entry(self) -> Entry | None:
+        return next((entry for node in reversed(self.path) for entry in self._entries_of(node)[-1:]), None)
+
+    def page_at(self, start: int, end: int) -> Page | None:
+        """The page that covers just these positions."""
+        node = self.node_at(start + 1)
+        stretch = node.stretch_at(start) if node is not None else None
+        return stretch.stored.page if stretch is not None and stretch.end == end else None
+
+    @property
+    def num_covered(self) -> int:
+        """How many of its tokens pages cover."""
+        covered = 0
+        for stretch in self.stretches():
+            covered += stretch.end - stretch.start
+        return covered - max(0, stretch.end - self.length) if covered else 0
+
+    def stretches(self) -> Iterator[Stretch]:
+        """The stretches that begin within the match, in order."""
+        for node in self.path:
+            stop = bisect_left(node.stretches, self.length, key=by_start)
+            yield from node.stretches[:stop]
+
+
+class Trie:
+    """The tree of one namespace. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.root = Node(None, 0, b"")
+        self.num_tokens = 0
+
+    def match(self, tokens: Tokens) -> Match:
+        data = tokens.tobytes()
+        path: list[Node] = []
+        node, at = self.root, 0
+        while True:
+            child = node.children.get(data[at : at + _WIDTH])
+            if child is None:
+                return Match(tuple(path), at // _WIDTH)
+            path.append(child)
+            stop = at + len(child.key)
+            if data[at:stop] != child.key:
+                return Match(tuple(path), at // _WIDTH + common_prefix(data[at:stop], child.key))
+            node, at = child, stop
+
+    def insert(self, tokens: Tokens, now: float) -> Match:
+        """Makes the whole sequence known."""
+        match = self.match(tokens)
+        path = list(match.path)
+        if match.length < tokens.size:
+            rest = tokens[match.length :].tobytes()
+            if path and match.length < path[-1].end:
+                path[-1] = self._split(path[-1], match.length)
+            if path and path[-1].is_leaf:
+                path[-1].key += rest
+            else:
+                path.append(self._add(path[-1] if path else self.root, match.length, rest))
+            self.num_tokens += len(rest) // _WIDTH
+        for node in path:
+            node.last_used = now
+        return Match(tuple(path), int(tokens.size))
+
+    def forget(self, node: Node) -> None:
+        """Removes a leaf that holds no data. A parent left with one child becomes one with it."""
+        assert node.is_leaf
+        assert not node.holds_data
+        assert node.parent is not None
+        parent = node.parent
+        del parent.children[node.key[:_WIDTH]]
+        self.num_tokens -= len(node.key) // _WIDTH
+        node.parent = None
+        if len(parent.children) == 1 and parent.parent is not None:
+            self._merge(parent)
+
+    def update_liveness(self, node: Node) -> None:
+        """After data came to a node or left it."""
+        at: Node | None = node
+        while at is not None and at.is_live != (at.holds_data or at.num_live_children > 0):
+            at.is_live = not at.is_live
+            if at.parent is not None:
+                at.parent.num_live_children += 1 if at.is_live else -1
+            at = at.parent
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, parents first."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            waiting.extend(node.children.values())
+            if node is not self.root:
+                yield node
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if anything contradicts itself. For tests."""
+        assert self.num_tokens == sum(len(node.key) // _WIDTH for node in self.nodes())
+        references: dict[StoredPage, int] = {}
+        for node in self.nodes():
+            _check_node(node)
+            assert node.num_live_children == sum(child.is_live for child in node.children.values())
+            assert node.is_live == (node.holds_data or node.num_live_children > 0)
+            for stretch in node.stretches:
+                references[stretch.stored] = references.get(stretch.stored, 0) + 1
+        for stored, count in references.items():
+            assert stored.references == count, f"{stored} has {count} stretches"
+
+    def _add(self, parent: Node, start: int, key: bytes) -> Node:
+        child = Node(parent, start, key)
+        parent.children[key[:_WIDTH]] = child
+        return child
+
+    def _split(self, node: Node, position: int) -> Node:
+        """Parts `node` at `position` and returns the new upper half; `node` itself stays the lower one.
+
+        [start ············ end)  →  [start ··· position)──[position ··· end)
+        """
+        assert node.parent is not None
+        size = (position - node.start) * _WIDTH
+        upper = Node(node.parent, node.start, node.key[:size], last_used=node.last_used, is_live=node.is_live)
+        upper.lost_until = min(node.lost_until, position)
+        node.parent.children[node.key[:_WIDTH]] = upper
+        node.parent, node.start, node.key = upper, position, node.key[size:]
+        upper.children[node.key[:_WIDTH]] = node
+        stop = bisect_right(node.entries, position, key=by_position)
+        upper.entries, node.entries = node.entries[:stop], node.entries[stop:]
+        for entry in upper.entries:
+            entry.node = upper
+        stop = bisect_left(node.stretches, position, key=by_start)
+        upper.stretches, node.stretches = node.stretches[:stop], node.stretches[stop:]
+        if upper.stretches and upper.stretches[-1].end > position:
+            self._split_stretch(upper.stretches[-1], node, position)
+        node.is_live = node.holds_data or node.num_live_children > 0
+        upper.num_live_children = int(node.is_live)
+        return upper
+
+    def _split_stretch(self, stretch: Stretch, lower: Node, position: int) -> None:
+        if lower.entries or lower.num_live_children:  # else it led nowhere beyond `position`
+            lower.stretches.insert(0, Stretch(stretch.stored, position, stretch.end))
+            stretch.stored.references += 1
+        stretch.end = position
+
+    def _merge(self, node: Node) -> None:
+        """Joins a node with its only child, which takes its place."""
+        (child,) = node.children.values()
+        assert node.parent is not None
+        for entry in node.entries:
+            entry.node = child
+        child.entries = node.entries + child.entries
+        child.stretches = _joined(node.stretches, child.stretches)
+        child.start, child.key, child.parent = node.start, node.key + child.key, node.parent
+        child.lost_until = max(child.lost_until, node.lost_until)
+        child.is_live = child.holds_data or child.num_live_children > 0
+        node.parent.children[node.key[:_WIDTH]] = child
+        node.parent = None
+
+
+def common_prefix(left: bytes, right: bytes) -> int:
+    """How many tokens two runs share."""
+    size = min(len(left), len(right)) // _WIDTH
+    first, second = np.frombuffer(left, np.int32, size), np.frombuffer(right, np.int32, size)
+    different = first != second
+    return int(different.argmax()) if different.any() else size
+
+
+def _joined(upper: list[Stretch], lower: list[Stretch]) -> list[Stretch]:
+    """Two stretches of one page that meet become one again."""
+    if upper and lower and upper[-1].stored is lower[0].stored and upper[-1].end == lower[0].start:
+        upper[-1].end = lower[0].end
+        upper[-1].stored.references -= 1
+        lower = lower[1:]
+    return upper + lower
+
+
+def _check_node(node: Node) -> None:
+    assert node.key, "an empty node"
+    assert node.parent is not None
+    assert node.parent.children[node.key[:_WIDTH]] is node
+    assert node.parent.end == node.start
+    assert len(node.children) != 1, f"[{node.start}, {node.end}) should be one with its only child"
+    positions = [entry.position for entry in node.entries]
+    assert positions == sorted(set(positions)), f"entries out of order: {positions}"
+    assert all(node.start < position <= node.end for position in positions)
+    assert all(entry.node is node for entry in node.entries)
+    last = node.start
+    for stretch in node.stretches:
+        assert last <= stretch.start < stretch.end <= node.end, "stretches overlap or leave their node"
+        assert stretch.stored.page.start <= stretch.start
+        assert stretch.end <= stretch.stored.page.end
+        last = stretch.end

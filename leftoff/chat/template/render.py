@@ -1,0 +1,177 @@
+"""Renders a model's own Jinja chat template, in a sandbox, with what such templates expect."""
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+
+from leftoff.chat.template.budget import Budget, LimitError, current, spending
+from leftoff.chat.template.sandbox import Sandbox
+from leftoff.chat.work import GivenUpError
+from leftoff.errors import LeftoffError
+
+MessageDict = Mapping[str, Any]
+ToolDict = Mapping[str, Any]
+
+CHATML = """\
+{%- for message in messages -%}
+{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
+"""
+
+_OURS = ("messages", "tools", "add_generation_prompt")
+# Templates have many names for keeping the reasoning of earlier turns, some for the opposite.
+_KEEPS_THINKING = ("preserve_thinking", "keep_past_thinking")
+_DROPS_THINKING = ("truncate_history_thinking", "drop_thinking", "clear_thinking")
+_CHANGES_LISTS = re.compile(r"\.\s*(append|extend|insert|pop)\s*\(")
+SECONDS = 10.0  # of its thread's time; real templates take milliseconds, and at most a second or two
+_LONGEST_SOURCE = 256 << 10  # characters; the longest of real models has 17 thousand
+_LONGEST_REASON = 500
+_LONGEST_DATE = 200
+_DEEPEST_INDENT = 16
+_LONGEST_SEPARATOR = 16
+_ESCAPED = 6  # letters that one may become in JSON
+_PARSED = 64  # characters that take as much memory as an object, a list or an item
+
+
+class TemplateError(LeftoffError):
+    """The template refused the messages, or is itself broken."""
+
+
+class TemplateLimitError(TemplateError):
+    """The template was stopped: it took too long, or made too much."""
+
+
+class ChatTemplate:
+    """One template. The same messages always render to the same text, but for templates that print the date."""
+
+    def __init__(
+        self,
+        source: str | None,
+        *,
+        bos: str = "",
+        eos: str = "",
+        seconds: float | None = None,
+        characters: int = 1 << 28,
+    ) -> None:
+        self.source = source or CHATML
+        self._fixed = {"bos_token": bos, "eos_token": eos, "documents": None}
+        self._limits = SECONDS if seconds is None else seconds, characters
+        self._changes_lists = bool(_CHANGES_LISTS.search(self.source))
+        if len(self.source) > _LONGEST_SOURCE:
+            raise TemplateError(
+                f"the chat template has {len(self.source):,} characters: {_LONGEST_SOURCE:,} is the most"
+            )
+        try:
+            self._template = _environment(changes_lists=self._changes_lists).from_string(self.source)
+        except Exception as error:  # Jinja's own, and whatever Python says to the code that Jinja makes of it
+            raise TemplateError(f"the chat template cannot be parsed: {_reason(error)}") from error
+
+    def mentions(self, word: str) -> bool:
+        return word in self.source
+
+    def render(
+        self,
+        messages: Sequence[MessageDict],
+        *,
+        tools: Sequence[ToolDict] | None = None,
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        values = {
+            **self._fixed,
+            **_with_synonyms(options or {}),
+            "messages": list(messages),
+            "tools": list(tools) if tools else None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            with spending(Budget(*self._limits)):
+                return self._template.render(copy.deepcopy(values) if self._changes_lists else values)
+        except (TemplateError, GivenUpError):
+            raise
+        except LimitError as error:
+            raise TemplateLimitError(f"the model's chat template was stopped: {error}") from error
+        except Exception as error:  # a template can fail in any way that Python can
+            raise TemplateError(f"the chat template cannot render these messages: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return _cut(str(error) or type(error).__name__)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def _with_synonyms(options: Mapping[str, Any]) -> dict[str, Any]:
+    taken = [name for name in _OURS if name in options]
+    if taken:
+        raise TemplateError(f"chat_template_kwargs must not set {taken[0]!r}: it has a field of its own")
+    keeps = options.get("preserve_thinking")
+    if keeps is None:
+        return dict(options)
+    return {**dict.fromkeys(_KEEPS_THINKING, keeps), **dict.fromkeys(_DROPS_THINKING, not keeps), **options}
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %} … {% endgeneration %}` marks the assistant's words for training; here it is only content."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment(*, changes_lists: bool) -> Sandbox:
+    environment = Sandbox(
+        changes_lists=changes_lists, trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock]
+    )
+    environment.add_filter("tojson", _to_json)
+    environment.add_filter("from_json", _from_json)
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _now
+    return environment
+
+
+def _now(layout: str) -> str:
+    if not isinstance(layout, str) or len(layout) > _LONGEST_DATE:
+        raise TemplateError(f"the chat template prints the date in more than {_LONGEST_DATE} characters")
+    return datetime.now().astimezone().strftime(layout)
+
+
+def _to_json(
+    value: Any,  # noqa: ANN401
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own filter escapes HTML, which would change what the model reads.
+    if indent is not None and not 0 <= indent <= _DEEPEST_INDENT:
+        raise TemplateError(f"the chat template indents JSON by {indent}: {_DEEPEST_INDENT} is the most")
+    if separators is not None and any(len(separator) > _LONGEST_SEPARATOR for separator in separators):
+        raise TemplateError(f"the chat template separates JSON by more than {_LONGEST_SEPARATOR} characters")
+    budget = current()
+    depth = budget.charge_deep(value, times=_ESCAPED)
+    if indent:
+        budget.charge_deep(value, times=indent * depth)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _from_json(text: str) -> Any:  # noqa: ANN401
+    current().charge(_PARSED * sum(map(text.count, "[{,")))
+    return json.loads(text)
+
+
+def _raise_exception(message: object = "") -> None:
+    said = _cut(message) if isinstance(message, str) else f"with a {type(message).__name__}"
+    raise TemplateError(f"the chat template refuses these messages: {said}")

@@ -1,0 +1,226 @@
+"""Finds where each message begins in the rendered text, for any template.
+
+Every message gets marks that no text contains, wherever its own words begin: its reasoning, its content, the names of
+the tools it calls. Where a message's first mark comes out is where the message begins. A template that looks at its
+content so closely that the marks change anything else is found out, because without them the text must be the same;
+then other places are marked, and at last one content at a time is changed to see where the text begins to differ.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leftoff.chat.template.render import MessageDict, TemplateError, TemplateLimitError
+
+MARK = "\U000f5a5a"  # of the private use area; the character after it numbers the message
+_FIRST_NUMBER, _MOST_NUMBERS = 0x100000, 0xFFFE
+_ANY_MARK = re.compile(f"{MARK}[\U00100000-\U0010fffd]")
+_MIDDLE = re.compile(r"(?<=\w)(?=\w)")
+
+Render = Callable[[Sequence[MessageDict], bool], str]
+Marker = Callable[[MessageDict, str], MessageDict]
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """Characters [start, end) of the rendered text: from the message's own words to those of the next."""
+
+    role: str
+    start: int
+    end: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The whole prompt, and the messages that have words in it, in the order of their words."""
+
+    text: str
+    spans: tuple[TextSpan, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    starts: dict[int, int]  # by the message's index
+    end: int
+
+
+def render_with_spans(
+    messages: Sequence[MessageDict], render: Render, check: Callable[[str], None] = lambda _: None
+) -> Rendered:
+    """`render` takes messages and whether to add the generation prompt. `check` may refuse what it makes of them."""
+    text = render(messages, True)
+    check(text)
+    found = (
+        _by_marks(text, messages, render, _mark_beginnings)
+        or _by_marks(text, messages, render, _mark_middle)
+        or _by_differences(text, messages, render)
+    )
+    return Rendered(text, _spans(found, messages))
+
+
+def _by_marks(text: str, messages: Sequence[MessageDict], render: Render, marker: Marker) -> _Found | None:
+    """None if the marks change more than themselves, or if it cannot be told whose they are."""
+    numbers = _numbers(messages)
+    if len(messages) > _MOST_NUMBERS:
+        return None
+    marked = [
+        marker(message, MARK + chr(_FIRST_NUMBER + number)) for message, number in zip(messages, numbers, strict=True)
+    ]
+    for generation_prompt in (False, True):
+        rendered = _try(render, marked, generation_prompt)
+        unmarked = _ANY_MARK.sub("", rendered) if rendered is not None else None
+        if rendered is None or unmarked is None or not text.startswith(unmarked):
+            continue
+        starts = _starts(rendered, numbers)
+        if starts is None:
+            return None
+        if marker is _mark_middle:
+            starts = _moved_back(text, messages, starts)
+        return _Found(starts, _messages_end(text, messages, render) if generation_prompt else len(unmarked))
+    return None
+
+
+def _numbers(messages: Sequence[MessageDict]) -> list[int]:
+    """Equal messages get the same number: templates compare them."""
+    first: dict[str, int] = {}
+    return [first.setdefault(repr(message), index) for index, message in enumerate(messages)]
+
+
+def _starts(marked: str, numbers: list[int]) -> dict[int, int] | None:
+    """Where each message's first mark came out. Equal messages share their marks out, in order."""
+    places: dict[int, list[int]] = defaultdict(list)
+    for taken, match in enumerate(_ANY_MARK.finditer(marked)):
+        places[ord(match.group()[1]) - _FIRST_NUMBER].append(match.start() - 2 * taken)
+    equal: dict[int, list[int]] = defaultdict(list)
+    for index, number in enumerate(numbers):
+        equal[number].append(index)
+    starts: dict[int, int] = {}
+    for number, found in places.items():
+        members = equal.get(number)
+        if not members or len(found) % len(members):
+            return None
+        starts.update(zip(members, found[:: len(found) // len(members)], strict=True))
+    return starts
+
+
+def _mark_beginnings(message: MessageDict, mark: str) -> MessageDict:
+    changed = dict(message)
+    for field in ("content", "reasoning_content", "thinking"):
+        value = message.get(field)
+        if isinstance(value, str) and value.strip():
+            changed[field] = _with_marks(value, mark)
+        elif isinstance(value, list):
+            changed[field] = [_mark_part(part, mark) for part in value]
+    if calls := message.get("tool_calls"):
+        changed["tool_calls"] = [_mark_call(call, mark) for call in calls]
+    return changed
+
+
+def _with_marks(text: str, mark: str) -> str:
+    """At the beginning, of the reasoning and of what follows it too: templates cut there. Never before white space."""
+    cuts = {0, text.find("<think>") + len("<think>"), text.rfind("</think>") + len("</think>")}
+    known = sorted(cut for cut in cuts if cut == 0 or text[:cut].endswith("think>"))
+    pieces = [text[start:end] for start, end in zip(known, [*known[1:], len(text)], strict=True)]
+    return "".join(
+        piece[: len(piece) - len(stripped)] + mark + stripped if (stripped := piece.lstrip()) else piece
+        for piece in pieces
+    )
+
+
+def _mark_part(part: Any, mark: str) -> Any:  # noqa: ANN401
+    return {**part, "text": mark + part["text"]} if isinstance(part, dict) and part.get("text") else part
+
+
+def _mark_call(call: Any, mark: str) -> Any:  # noqa: ANN401
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not function.get("name"):
+        return call
+    return {**call, "function": {**function, "name": mark + str(function["name"])}}
+
+
+def _mark_middle(message: MessageDict, mark: str) -> MessageDict:
+    """For templates that ask how a content begins or ends: inside of a word, as late as there is one."""
+    content = message.get("content")
+    offset = _middle(content) if isinstance(content, str) else None
+    if offset is None or not isinstance(content, str):
+        return message
+    return {**message, "content": content[:offset] + mark + content[offset:]}
+
+
+def _middle(content: str) -> int | None:
+    places = [match.start() for match in _MIDDLE.finditer(content, 0, 4096)]
+    return places[len(places) // 2] if places else None
+
+
+def _moved_back(text: str, messages: Sequence[MessageDict], starts: dict[int, int]) -> dict[int, int]:
+    """From the middle to the beginning, of those contents that stand in the text as they were given."""
+    moved = {}
+    for index, place in starts.items():
+        content = str(messages[index].get("content"))
+        before = content[: _middle(content)].lstrip()
+        if text.endswith(before, 0, place):
+            moved[index] = place - len(before)
+    return moved
+
+
+def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) -> _Found:
+    """Only what placement needs: the first message after the header, and the last of the user."""
+    roles = [message.get("role") for message in messages]
+    first = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), None)
+    last = _last_user(messages)
+    starts = {}
+    for index in {i for i in (first, last) if i is not None}:
+        changed = [{**m, "content": MARK} if i == index else m for i, m in enumerate(messages)]
+        other = _try(render, changed, True)
+        if other is not None and other != text:
+            common = _common(text, other)
+            # What the content changes before itself is not the content.
+            starts[index] = max(common, text.find(str(messages[index].get("content")).strip(), common))
+    return _Found(starts, _messages_end(text, messages, render))
+
+
+def _messages_end(text: str, messages: Sequence[MessageDict], render: Render) -> int:
+    """Where the generation prompt begins, also in a template that renders the last message differently without one."""
+    without = _try(render, messages, False)
+    if without is not None and text.startswith(without):
+        return len(without)
+    last = _last_user(messages)
+    shorter = messages[: last + 1] if last is not None else messages
+    with_prompt, without = _try(render, shorter, True), _try(render, shorter, False)
+    if with_prompt and without and with_prompt.startswith(without) and text.endswith(with_prompt[len(without) :]):
+        return len(text) - len(with_prompt) + len(without)
+    return len(text)
+
+
+def _last_user(messages: Sequence[MessageDict]) -> int | None:
+    return next((i for i in reversed(range(len(messages))) if messages[i].get("role") == "user"), None)
+
+
+def _common(left: str, right: str) -> int:
+    """How many characters two texts share at their beginning."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
+    return low
+
+
+def _try(render: Render, messages: Sequence[MessageDict], generation_prompt: bool) -> str | None:
+    try:
+        return render(messages, generation_prompt)
+    except TemplateLimitError:
+        raise  # it would be stopped again, after as long
+    except TemplateError:
+        return None
+
+
+def _spans(found: _Found, messages: Sequence[MessageDict]) -> tuple[TextSpan, ...]:
+    ordered = sorted((start, index) for index, start in found.starts.items() if start <= found.end)
+    ends = [*(start for start, _ in ordered[1:]), found.end] if ordered else []
+    return tuple(
+        TextSpan(str(messages[index].get("role")), start, end, index)
+        for (start, index), end in zip(ordered, ends, strict=True)
+    )

@@ -1,0 +1,168 @@
+"""Tokenises a prompt at the price of its new text.
+
+Between two control tokens text is tokenised by itself, so the tokens of each such segment are remembered: a turn that
+repeats a long history looks its segments up. Whether that holds for a vocabulary is tried once, on a text full of its
+control tokens; where it does not, texts are tokenised whole.
+"""
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from leftoff.chat.work import checkpoint
+from leftoff.engine.vocabulary import Vocabulary
+from leftoff.types import Tokens
+
+_REMEMBERED_BYTES = 64 << 20
+_OVERHEAD_BYTES = 600  # of the objects around a segment
+_TRIED_SEPARATORS = 64
+# White space, letters, digits, marks and other scripts on both sides of a control token.
+_TRIED_TEXTS = ("", "user\nHello, world", " two  spaces ", "\n\n", "Grüße 漢字 🙂", "</think>\n\n12345", " ", "\tx")
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Tokens of a piece of text, and the byte in the text where each of them ends."""
+
+    tokens: Tokens
+    byte_ends: npt.NDArray[np.int32]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.tokens.nbytes + self.byte_ends.nbytes + _OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenised:
+    """A whole text as tokens. Knows which token a character belongs to."""
+
+    tokens: Tokens
+    texts: tuple[str, ...]
+    segments: tuple[Segment, ...]
+
+    def positions(self, offsets: list[int]) -> list[int]:
+        """For each character offset, rising: the number of tokens that end at or before it."""
+        found: list[int] = []
+        first_character = first_token = 0
+        waiting = iter([*offsets, -1])
+        offset = next(waiting)
+        for text, segment in zip(self.texts, self.segments, strict=True):
+            while 0 <= offset <= first_character + len(text):
+                byte = len(text[: offset - first_character].encode())
+                found.append(first_token + int(np.searchsorted(segment.byte_ends, byte, side="right")))
+                offset = next(waiting)
+            first_character += len(text)
+            first_token += int(segment.tokens.size)
+        return found + [first_token] * (len(offsets) - len(found))
+
+
+class SegmentTokenizer:
+    """Remembers the segments it has seen, the most recent of them. Any thread may call it."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, *, template: str = "", remembered_bytes: int = _REMEMBERED_BYTES
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._limit = remembered_bytes
+        self._lock = threading.Lock()
+        self._segments: OrderedDict[str, Segment] = OrderedDict()
+        self.num_bytes = 0
+        self.num_calls = 0  # of the vocabulary's tokenizer, and the characters it was given
+        self.num_characters = 0
+        names = _separator_names(vocabulary)
+        self._separator = re.compile(_any_of(names)) if names else None
+        if not _composes(vocabulary, self._split, sorted(names, key=lambda name: name not in template)):
+            self._separator = None
+
+    @property
+    def is_segmented(self) -> bool:
+        return self._separator is not None
+
+    def tokenise(self, text: str) -> Tokenised:
+        texts = tuple(self._split(text))
+        segments = tuple(map(self._segment, texts))
+        empty = np.empty(0, np.int32)
+        return Tokenised(np.concatenate([empty, *(segment.tokens for segment in segments)]), texts, segments)
+
+    def _split(self, text: str) -> Iterator[str]:
+        """Control tokens and what stands between them, in order; nothing is lost."""
+        start = 0
+        for match in self._separator.finditer(text) if self._separator is not None else ():
+            if start < match.start():
+                yield text[start : match.start()]
+            yield match.group()
+            start = match.end()
+        if start < len(text):
+            yield text[start:]
+
+    def _segment(self, text: str) -> Segment:
+        with self._lock:
+            segment = self._segments.get(text)
+            if segment is not None:
+                self._segments.move_to_end(text)
+                return segment
+        checkpoint()
+        segment = self._tokenise_segment(text)
+        with self._lock:
+            self._remember(text, segment)
+        return segment
+
+    def _tokenise_segment(self, text: str) -> Segment:
+        self.num_calls += 1
+        self.num_characters += len(text)
+        data = text.encode()
+        tokens = self._vocabulary.tokenize(data)
+        sizes = np.fromiter((len(self._vocabulary.piece(token)) for token in tokens.tolist()), np.int32, tokens.size)
+        ends = sizes.cumsum(dtype=np.int32)
+        # SentencePiece puts a space of its own before the text.
+        extra = int(ends[-1]) - len(data) if ends.size else 0
+        return Segment(tokens, np.maximum(ends - extra, 0).astype(np.int32))
+
+    def _remember(self, text: str, segment: Segment) -> None:
+        if text not in self._segments:
+            self._segments[text] = segment
+            self.num_bytes += _size(text, segment)
+        while self.num_bytes > self._limit:
+            self.num_bytes -= _size(*self._segments.popitem(last=False))
+
+
+def _size(text: str, segment: Segment) -> int:
+    return 4 * len(text) + segment.num_bytes
+
+
+def _separator_names(vocabulary: Vocabulary) -> list[str]:
+    if not vocabulary.has_text:
+        return []
+    names = {vocabulary.piece(token).decode("utf-8", "replace") for token in vocabulary.separators}
+    return sorted(filter(None, names), key=lambda name: (-len(name), name))
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern for the longest name that stands at a place, as llama.cpp looks for them.
+
+    Names with the same first letter share a branch. As a plain list of thousands of names, "<" alone would be compared
+    with each of them, and a text of nothing else would keep everybody waiting.
+    """
+    branches = [
+        re.escape(letter) + _any_of(name[1:] for name in group) if letter else ""
+        for letter, group in groupby(sorted(names, reverse=True), key=lambda name: name[:1])
+    ]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _composes(vocabulary: Vocabulary, split: Callable[[str], Iterable[str]], names: list[str]) -> bool:
+    """Whether the tokens of the parts are the tokens of the whole, around each of these control tokens."""
+    tried = names[:_TRIED_SEPARATORS]
+    text = "".join(
+        before + name + after + name + tried[index - 1]
+        for index, name in enumerate(tried)
+        for before, after in zip(_TRIED_TEXTS, reversed(_TRIED_TEXTS), strict=True)
+    )
+    parts = [vocabulary.tokenize(part) for part in split(text)]
+    return not parts or np.array_equal(np.concatenate(parts), vocabulary.tokenize(text))

@@ -1,0 +1,116 @@
+"""`leftoff demo` plays scripted conversations with the cache off and on, and fails if the cache did not help."""
+
+import argparse
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.table import Table
+
+from leftoff.cli.demo.chart import Chart
+from leftoff.cli.demo.play import Measured, Side
+from leftoff.cli.demo.scenes import SCENES, Scene, Step
+from leftoff.cli.demo.verdict import Outcome, failures, praise
+from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.loading import load_service, quiet_logs
+from leftoff.cli.signals import ended_by_signals
+from leftoff.cli.units import printable, show_ms
+from leftoff.config import Settings
+
+_SETTINGS = ("ctx", "ram", "disk", "threads", "gpu_layers", "batch", "ubatch", "kv_type")
+_INTRO = """\
+Two servers that differ in one thing: "off" forgets all before each request.
+A bar is the time to the first token of a reply, measured now, on this machine."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    parser = subparsers.add_parser(
+        "demo",
+        usage="leftoff demo [MODEL] [options]",
+        description="Plays scripted conversations with the cache off and on. Exit code 1 says that it did not help.",
+    )
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="GGUF file, or org/repo[:quant] of the hub (default: the one that comes with leftoff)",
+    )
+    add_settings(parser, _SETTINGS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    began = time.monotonic()
+    console = Console(markup=False, highlight=False, emoji=False)
+    quiet_logs()
+    with ended_by_signals(), TemporaryDirectory(prefix="leftoff-demo-") as folder:
+        outcomes = _play(console, _settings(args, folder))
+    _summarise(console, outcomes, time.monotonic() - began)
+    return _conclude(console, outcomes)
+
+
+def _settings(args: argparse.Namespace, folder: str) -> Settings:
+    """One slot, the hardest case; a disk of its own; and nothing done when idle, which would slow the other server."""
+    return dataclasses.replace(settings_from(args), slots=1, cache_dir=folder, read_ahead=False)
+
+
+def _play(console: Console, settings: Settings) -> list[Outcome]:
+    def leave(code: int) -> None:
+        shutil.rmtree(settings.cache_dir, ignore_errors=True)
+        os._exit(code)
+
+    start_off = partial(load_service, console, dataclasses.replace(settings, disk=0), leave)
+    start_on = partial(load_service, console, settings, leave)
+    with closing(Side(start_off, forgets=True)) as off, closing(Side(start_on, forgets=False)) as on:
+        console.print(f"\nleftoff demo · {printable(on.model_name)}\n", style="bold")
+        console.print(_INTRO)
+        chart = Chart(console)
+        scenes = [scene for scene in SCENES if settings.disk or not scene.restarts]
+        return [_play_scene(chart, number, scene, off, on) for number, scene in enumerate(scenes, 1)]
+
+
+def _play_scene(chart: Chart, number: int, scene: Scene, off: Side, on: Side) -> Outcome:
+    chart.title(number, scene)
+    if scene.restarts:
+        off.restart()
+        on.restart()
+    return Outcome(scene, [_measure(chart, scene, step, off, on) for step in scene.steps])
+
+
+def _measure(chart: Chart, scene: Scene, step: Step, off: Side, on: Side) -> Measured:
+    """Both sides, one right after the other: whatever else the machine does meets both alike."""
+    chart.question(step)
+    without = off.play(scene, step)
+    chart.bar("off", without, "red")
+    with_cache = on.play(scene, step)
+    chart.bar("on", with_cache, "green")
+    measured = Measured(step, without, with_cache)
+    chart.reply(measured)
+    return measured
+
+
+def _summarise(console: Console, outcomes: Sequence[Outcome], seconds: float) -> None:
+    console.print(f"\nTo the first token, all requests of a scene together ({seconds:.0f} s in all)", style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    table.add_column("off", justify="right", style="red")
+    table.add_column("on", justify="right", style="green")
+    for number, outcome in enumerate(outcomes, 1):
+        table.add_row(f"{number} · {outcome.scene.title}", show_ms(outcome.off_ms), show_ms(outcome.on_ms))
+    console.print(table)
+
+
+def _conclude(console: Console, outcomes: Sequence[Outcome]) -> int:
+    problems = failures(outcomes)
+    if not problems:
+        console.print(f"\n{praise(outcomes)}", style="bold green")
+    for problem in problems:
+        print(f"leftoff: FAILED: {problem}", file=sys.stderr)
+    return 1 if problems else 0

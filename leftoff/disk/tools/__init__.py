@@ -1,0 +1,1 @@
+"""Offline work on cache folders: list, verify, prune, export and import."""

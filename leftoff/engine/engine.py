@@ -1,0 +1,142 @@
+"""The engine: a model, one context, and its memory. Decodes any number of sequences at once.
+
+It keeps positions itself, so that a caller says only which tokens come next in which sequence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from blake3 import blake3
+
+from leftoff.engine.context import Context, ContextSettings
+from leftoff.engine.errors import EngineError, InputError, NoRoomError
+from leftoff.engine.memory.llama_memory import LlamaMemory
+from leftoff.engine.memory.probe import probe_memory
+from leftoff.engine.model import Model, Progress
+from leftoff.engine.sampler import Sampler
+from leftoff.types import Logits, Sampling, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The next tokens of one sequence. Logits are wanted of the last one, of all, or of none."""
+
+    seq: int
+    tokens: Tokens
+    logits: bool = True
+    all_logits: bool = False
+
+
+class LlamaEngine:
+    """Belongs to one thread; `cancel` may be called from any."""
+
+    def __init__(self, model: Model, settings: ContextSettings | None = None) -> None:
+        self.model = model
+        self.settings = settings or ContextSettings()
+        self.context = Context(model, self.settings)
+        try:
+            self.memory: LlamaMemory = probe_memory(self.context, self._fingerprint())
+        except EngineError:
+            self.context.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        settings: ContextSettings | None = None,
+        *,
+        gpu_layers: int = -1,
+        progress: Progress | None = None,
+    ) -> "LlamaEngine":
+        """Loads the model and makes an engine that closes it too."""
+        model = Model(path, gpu_layers=gpu_layers, progress=progress)
+        try:
+            return cls(model, settings)
+        except BaseException:
+            model.close()
+            raise
+
+    def close(self) -> None:
+        self.context.close()
+        self.model.close()
+
+    def __enter__(self) -> "LlamaEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def batch_tokens(self) -> int:
+        return min(self.context.batch_tokens, self.memory.most_tokens)
+
+    def decode(self, works: Sequence[Work]) -> list[int]:
+        """Reads the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
+
+        On `CancelledError` and other failures each sequence stands where it stood before, or says that it is not whole.
+        """
+        self._check(works)
+        num_tokens = {work.seq: work.tokens.size for work in works}
+        self.memory.prepare(num_tokens)
+        self.context.begin_batch()
+        rows = [
+            self.context.add(
+                work.seq,
+                work.tokens,
+                self.memory.length(work.seq),
+                logits=work.logits,
+                all_logits=work.all_logits,
+            )
+            for work in works
+        ]
+        try:
+            self.context.decode()
+        except NoRoomError:
+            raise  # nothing was changed
+        except EngineError:
+            for work in works:
+                self.memory.rewind(work.seq)
+            raise
+        self.memory.extend(num_tokens)
+        return rows
+
+    def cancel(self) -> None:
+        self.context.cancel()
+
+    def logits(self, row: int) -> Logits:
+        """Valid, and writable, until the next decode."""
+        return self.context.logits(row)
+
+    def sampler(self, sampling: Sampling) -> Sampler:
+        return Sampler(self.model, sampling)
+
+    def _check(self, works: Sequence[Work]) -> None:
+        if not works:
+            raise InputError("nothing to decode")
+        if len({work.seq for work in works}) < len(works):
+            raise InputError("a sequence occurs twice in one batch: join its tokens")
+        for work in works:
+            if work.tokens.size == 0:
+                raise InputError(f"no tokens for sequence {work.seq}")
+            if not self.memory.is_whole(work.seq):
+                raise InputError(f"sequence {work.seq} was cancelled halfway: restore or drop it first")
+            self.model.vocabulary.check(work.tokens)
+        num_tokens = sum(work.tokens.size for work in works)
+        if num_tokens > self.memory.free_cells:
+            raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.memory.free_cells} free cells")
+
+    def _rope(self) -> str:
+        """Some models turn their keys by other factors once the context is longer than the one they began with."""
+        key = f"{self.model.architecture}.rope.scaling.original_context_length"
+        original = int(self.model.metadata.get(key) or 0)
+        return "long" if 0 < original < self.context.num_cells else ""
+
+    def _fingerprint(self) -> str:
+        """Everything that the meaning of a state byte depends on."""
+        settings = self.settings
+        parts = [self.model.fingerprint, self.model.library.fingerprint, settings.kv_type, self._rope()]
+        if settings.grid is not None:  # the last bit matters, and with it who computed it
+            parts += [f"grid {settings.grid}", f"{settings.threads} threads", f"{settings.micro_batch_tokens} at once"]
+        return blake3("|".join(parts).encode()).hexdigest()

@@ -1,0 +1,175 @@
+"""Reused buffers for saved bytes.
+
+Memory that was touched before takes a copy several times faster than fresh memory, and page-locked memory moves to
+and from a GPU faster still: so buffers are kept when they come back, and handed out again. A buffer comes back by
+itself when nobody refers to it any more: it cannot leak, and cannot be reused while somebody reads it. What had to be
+taken fresh is made ready anew when there is time, before it is asked for.
+"""
+
+import functools
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from leftoff.engine.binding.library import Library
+from leftoff.engine.errors import InputError
+from leftoff.engine.memory.base import Bytes
+
+Raw = npt.NDArray[np.uint8]
+Allocate = Callable[[int], Raw]
+
+_SMALLEST = 4096
+_PAGE = 4096  # of the system's memory
+_READY_BYTES = 64 << 20
+_STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
+
+
+class Buffer:
+    """`nbytes` bytes on loan. Views of it keep it from being reused."""
+
+    __slots__ = ("_arena", "_raw", "nbytes")
+
+    def __init__(self, arena: "Arena", raw: Raw, nbytes: int) -> None:
+        self._arena = arena
+        self._raw = raw
+        self.nbytes = nbytes
+
+    @property
+    def capacity(self) -> int:
+        return self._raw.nbytes
+
+    @property
+    def address(self) -> int:
+        return int(self._raw.ctypes.data)
+
+    @property
+    def view(self) -> Raw:
+        return np.asarray(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        # an array made from this refers to the buffer itself, not to the memory under it
+        return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._arena._take_back(self._raw)
+
+
+def view_of(data: Bytes) -> Raw:
+    """The bytes of something this engine saved."""
+    if not isinstance(data, Buffer):
+        raise InputError(f"{type(data).__name__} was not saved by this engine: only its own pages and snapshots load")
+    return data.view
+
+
+class Arena:
+    """Hands out buffers. Idle ones are kept up to `idle_limit` bytes."""
+
+    def __init__(self, allocate: Allocate | None = None, idle_limit: int = 1 << 30) -> None:
+        self._allocate = allocate or _pageable
+        self._idle: dict[int, list[Raw]] = defaultdict(list)
+        self._taken_fresh: deque[int] = deque(maxlen=1024)  # sizes
+        # The garbage collector may run while the lock is held, and give back a buffer that it finds.
+        self._lock = threading.RLock()
+        self.idle_limit = idle_limit
+        self.idle_bytes = 0
+        self.lent_bytes = 0
+
+    def take(self, nbytes: int) -> Buffer:
+        size = _size_class(nbytes)
+        raw = self._take_idle(size)
+        if raw is None:
+            raw = self._allocate(size)
+            self._taken_fresh.append(size)
+        with self._lock:
+            self.lent_bytes += size
+        return Buffer(self, raw, nbytes)
+
+    def fit(self, buffer: Buffer, nbytes: int) -> Buffer:
+        """The first bytes of a buffer: as it is, or copied where that frees memory."""
+        if _size_class(nbytes) == buffer.capacity:
+            buffer.nbytes = nbytes
+            return buffer
+        smaller = self.take(nbytes)
+        smaller.view[:] = buffer.view[:nbytes]
+        return smaller
+
+    def refill(self) -> bool:
+        """Makes one buffer ready for each that was taken fresh: the next turn is likely to need as much.
+
+        One at a time; False if there is none to do.
+        """
+        if not self._taken_fresh:
+            return False
+        size = self._taken_fresh.popleft()
+        if self.idle_bytes + size <= min(_READY_BYTES, self.idle_limit):
+            raw = self._allocate(size)
+            raw[::_PAGE] = 0
+            with self._lock:
+                self._idle[size].append(raw)
+                self.idle_bytes += size
+        return True
+
+    def trim(self) -> None:
+        """Gives idle memory back to the system."""
+        with self._lock:
+            for idle in self._idle.values():
+                idle.clear()
+            self.idle_bytes = 0
+
+    def _take_idle(self, size: int) -> Raw | None:
+        with self._lock:
+            idle = self._idle[size]  # made here and never removed, so that giving back allocates nothing
+            if not idle:
+                return None
+            self.idle_bytes -= size
+            return idle.pop()
+
+    def _take_back(self, raw: Raw) -> None:
+        with self._lock:
+            self.lent_bytes -= raw.nbytes
+            if self.idle_bytes + raw.nbytes <= self.idle_limit:
+                self._idle[raw.nbytes].append(raw)
+                self.idle_bytes += raw.nbytes
+
+
+def arena_for(library: Library) -> Arena:
+    """An arena of page-locked memory where the library computes on a device that wants it."""
+    dll = library.dll
+    for index in range(dll.ggml_backend_dev_count()):
+        host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))
+        if host_memory:
+            return Arena(functools.partial(_page_locked, library, host_memory))
+    return Arena()
+
+
+def _size_class(nbytes: int) -> int:
+    step = max(_SMALLEST, (1 << max(0, nbytes - 1).bit_length()) // (2 * _STEPS))
+    return -(-max(1, nbytes) // step) * step
+
+
+def _pageable(nbytes: int) -> Raw:
+    return np.empty(nbytes, np.uint8)
+
+
+class _LockedMemory:
+    """One page-locked allocation of the library's, freed with the last array that looks at it."""
+
+    def __init__(self, library: Library, handle: int, nbytes: int) -> None:
+        self._library = library
+        self._handle = handle
+        address = library.dll.ggml_backend_buffer_get_base(handle)
+        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._library.dll.ggml_backend_buffer_free(self._handle)
+
+
+def _page_locked(library: Library, host_memory: int, nbytes: int) -> Raw:
+    handle = library.dll.ggml_backend_buft_alloc_buffer(host_memory, nbytes)
+    if not handle:  # no more memory may be locked: slower memory is better than none
+        return _pageable(nbytes)
+    return np.asarray(_LockedMemory(library, handle, nbytes))

@@ -1,0 +1,161 @@
+"""Where things lie in llama.cpp's bytes of an attention section, so that pages can be joined without llama.cpp.
+
+    magic u32, seq i32 | num_streams u32, num_cells u32 | one entry per cell | v_trans u32, num_layers u32, ...
+    | per tensor (K of every layer, then V): type i32, row_bytes u64, one row per cell | what cannot be cut
+
+The layout is learned by looking at a state of known length and believed only if every byte is accounted for.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from leftoff.engine.memory.arena import Raw, view_of
+from leftoff.engine.memory.base import PagePart
+
+HEADER_BYTES = 8  # magic, seq
+_SECTION = struct.Struct("<II")  # num_streams, num_cells
+_TENSOR = struct.Struct("<iQ")  # type, row_bytes
+_CELL_SIZES = (12, 24)  # pos, num_seqs, seq; and with M-RoPE two more coordinates and a pad
+_SHAPE_SIZES = (8, 16)  # v_trans, num_layers; and in newer builds the rotations of K and V
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The attention section of one context, for any number of cells."""
+
+    header: bytes
+    num_streams: int
+    cell_bytes: int
+    shape: bytes
+    tensors: tuple[bytes, ...]  # what stands before the rows of each tensor
+    row_bytes: tuple[int, ...]
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.cell_bytes + sum(self.row_bytes)
+
+    @cached_property
+    def fixed_bytes(self) -> int:
+        return HEADER_BYTES + _SECTION.size + len(self.shape) + _TENSOR.size * len(self.tensors)
+
+    def section_end(self, num_cells: int) -> int:
+        """Where the attention section ends, and what cannot be cut begins. An empty one has no shape and no tensors."""
+        if num_cells == 0:
+            return HEADER_BYTES + _SECTION.size
+        return self.fixed_bytes + num_cells * self.bytes_per_token
+
+    def count(self, blob: Raw) -> int:
+        """How many cells a section has."""
+        num_cells: int = _SECTION.unpack_from(blob[: HEADER_BYTES + _SECTION.size].tobytes(), HEADER_BYTES)[1]
+        return num_cells
+
+    def positions(self, blob: Raw, num_cells: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """The position of each cell, in the order in which they lie."""
+        start = HEADER_BYTES + _SECTION.size
+        cells = blob[start : start + num_cells * self.cell_bytes].reshape(num_cells, self.cell_bytes)
+        return np.ascontiguousarray(cells[:, :4]).view(np.int32).ravel()
+
+    def rows(self, blob: Raw, num_cells: int) -> list[Raw]:
+        """The parts that have one row per cell, as matrices over `blob`: the cells' entries, then each tensor."""
+        offset = HEADER_BYTES + _SECTION.size
+        matrices = []
+        for width, gap in zip((self.cell_bytes, *self.row_bytes), self._gaps, strict=True):
+            offset += gap
+            matrices.append(blob[offset : offset + num_cells * width].reshape(num_cells, width))
+            offset += num_cells * width
+        return matrices
+
+    def write_frame(self, blob: Raw, num_cells: int) -> None:
+        """Everything that is not a row."""
+        section = self.header + _SECTION.pack(self.num_streams, num_cells)
+        offset = _put(blob, 0, section) + num_cells * self.cell_bytes
+        offset = _put(blob, offset, self.shape)
+        for tensor, width in zip(self.tensors, self.row_bytes, strict=True):
+            offset = _put(blob, offset, tensor) + num_cells * width
+
+    def join(self, parts: Sequence[PagePart], blob: Raw) -> None:
+        """Writes the parts, one after the other, as one attention section."""
+        num_cells = sum(part.num_tokens for part in parts)
+        self.write_frame(blob, num_cells)
+        targets = self.rows(blob, num_cells)
+        row = 0
+        for part in parts:
+            page = part.page
+            first, last = part.start - page.start, part.end - page.start
+            source = self.rows(view_of(page.data), page.end - page.start)
+            for target, rows in zip(targets, source, strict=True):
+                target[row : row + part.num_tokens] = rows[first:last]
+            row += part.num_tokens
+
+    def sort(self, blob: Raw, num_cells: int) -> None:
+        """Puts the cells in the order of their positions: llama.cpp writes them as they lie in its memory."""
+        order = np.argsort(self.positions(blob, num_cells), kind="stable")
+        for matrix in self.rows(blob, num_cells):
+            matrix[:] = matrix[order]
+
+    @cached_property
+    def _gaps(self) -> tuple[int, ...]:
+        """What lies before each matrix of `rows` that is not a row."""
+        gaps = [0, *(_TENSOR.size for _ in self.tensors)]
+        if self.tensors:
+            gaps[1] += len(self.shape)
+        return tuple(gaps)
+
+
+def _put(blob: Raw, offset: int, content: bytes) -> int:
+    end = offset + len(content)
+    blob[offset:end] = np.frombuffer(content, np.uint8)
+    return end
+
+
+def learn_layout(blob: Raw, end: int, section_end: int) -> Layout | None:
+    """Reads the layout off the state of a sequence whose last position is end - 1. None if it is not one we know."""
+    section = bytes(blob[:section_end])
+    found = (
+        layout for layout in _candidates(section, end, None) if layout.section_end(layout.count(blob)) == section_end
+    )
+    return next(found, None)
+
+
+def learn_window_layout(blob: Raw, end: int, bytes_per_token: int) -> Layout | None:
+    """The same for the section of a window, behind which a recurrent state may follow; a token adds so many bytes."""
+    found = (layout for layout in _candidates(bytes(blob), end, 2) if layout.bytes_per_token == bytes_per_token)
+    return next(found, None)
+
+
+def _candidates(blob: bytes, end: int, tensors_per_layer: int | None) -> Iterator[Layout]:
+    for cell_bytes in _CELL_SIZES:
+        for shape_bytes in _SHAPE_SIZES:
+            layout = _parse(blob, end, cell_bytes, shape_bytes, tensors_per_layer)
+            if layout is not None:
+                yield layout
+
+
+def _parse(blob: bytes, end: int, cell_bytes: int, shape_bytes: int, tensors_per_layer: int | None) -> Layout | None:
+    """With None there are as many tensors as the blob has room for."""
+    num_streams, num_cells = _SECTION.unpack_from(blob, HEADER_BYTES)
+    if num_streams != 1 or not 0 < num_cells <= end:
+        return None
+    offset = HEADER_BYTES + _SECTION.size
+    for position in range(end - num_cells, end):
+        if blob[offset : offset + 8] != struct.pack("<iI", position, 1):
+            return None
+        offset += cell_bytes
+    shape = blob[offset : offset + shape_bytes]
+    if len(shape) < shape_bytes or shape[:4] != bytes(4):  # transposed values cannot be joined row by row
+        return None
+    offset += shape_bytes
+    most = tensors_per_layer * int.from_bytes(shape[4:8], "little") if tensors_per_layer else len(blob)
+    tensors: list[bytes] = []
+    row_bytes: list[int] = []
+    while offset + _TENSOR.size <= len(blob) and len(tensors) < most:
+        tensors.append(blob[offset : offset + _TENSOR.size])
+        row_bytes.append(_TENSOR.unpack(tensors[-1])[1])
+        offset += _TENSOR.size + row_bytes[-1] * num_cells
+    if offset > len(blob):
+        return None
+    return Layout(blob[:HEADER_BYTES], num_streams, cell_bytes, shape, tuple(tensors), tuple(row_bytes))

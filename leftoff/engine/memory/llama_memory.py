@@ -1,0 +1,197 @@
+"""The memory of all sequences of a context: saving, loading, cutting, forking. Implements `base.Memory`.
+
+Two ways are enough for the five kinds. *Paged* memory (`paged.py`: attention, hybrid, window) has attention cells that
+are cut and shared by position, and perhaps a rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is one
+lump. Here is what both share.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from leftoff.engine.context import Context
+from leftoff.engine.errors import BlobError, EngineError, InputError
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+
+
+@dataclass(frozen=True)
+class SnapshotSize:
+    """Bytes of a snapshot by position: a fixed part, and one that grows up to a limit (a window's length)."""
+
+    fixed_bytes: int
+    bytes_per_token: float
+    limit: int
+
+    def at(self, position: int) -> int:
+        return round(self.fixed_bytes + self.bytes_per_token * min(position, self.limit))
+
+
+class LlamaMemory(ABC):
+    """What both ways share: the rules that make a wrong state impossible to ask for."""
+
+    def __init__(
+        self, context: Context, kind: MemoryKind, fingerprint: str, size: SnapshotSize, num_sequences: int
+    ) -> None:
+        self.kind = kind
+        self.fingerprint = fingerprint
+        self.num_cells = context.num_cells
+        self.num_sequences = num_sequences
+        self._context = context
+        self._snapshot_size = size
+        self._spoiled: set[int] = set()
+
+    # --- what a sequence holds
+
+    @property
+    @abstractmethod
+    def free_cells(self) -> int: ...
+
+    @abstractmethod
+    def length(self, seq: int) -> int: ...
+
+    def is_whole(self, seq: int) -> bool:
+        self._check_sequence(seq)
+        return seq not in self._spoiled
+
+    @abstractmethod
+    def can_cut(self, seq: int, length: int) -> bool: ...
+
+    def snapshot_bytes(self, position: int) -> int:
+        return self._snapshot_size.at(position) if self.kind.has_snapshots else 0
+
+    @abstractmethod
+    def page_bytes(self, num_tokens: int) -> int: ...
+
+    @property
+    def most_tokens(self) -> int:
+        """That may be decoded in one batch."""
+        return self.num_cells
+
+    # --- what changes it
+
+    def restore(
+        self,
+        seq: int,
+        length: int,
+        *,
+        share: Share | None = None,
+        pages: Sequence[PagePart] = (),
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self._check_restore(seq, length, share, pages, snapshot)
+        try:
+            self._restore(seq, length, share, pages, snapshot)
+        except EngineError:
+            self.drop(seq)
+            raise
+        self._spoiled.discard(seq)
+
+    def cut(self, seq: int, length: int) -> None:
+        if not self.can_cut(seq, length):
+            raise InputError(
+                f"{self.kind.value} memory cannot be cut from {self.length(seq)} back to {length} tokens: "
+                "restore a snapshot"
+            )
+        self.restore(seq, length, share=Share(seq, length))
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        self.restore(target, length, share=Share(source, length))
+
+    def park(self, seq: int, spare: int) -> None:
+        self.fork(seq, spare, self.length(seq))
+
+    def drop(self, seq: int) -> None:
+        self._check_sequence(seq)
+        self._drop(seq)
+        self._spoiled.discard(seq)
+
+    def clear(self) -> None:
+        """Drop every sequence at once. The next one starts at the first cell, as in a new engine."""
+        self._context.clear(data=False)
+        self._spoiled.clear()
+        self._clear()
+
+    def prepare(self, num_tokens: Mapping[int, int]) -> None:  # noqa: B027
+        """Before a decode of so many tokens of each sequence: see to it that each goes on behind its own cells."""
+
+    def extend(self, num_tokens: Mapping[int, int]) -> None:
+        """After a decode: each sequence has grown by so many tokens, in the order of the batch."""
+        for seq, num in num_tokens.items():
+            self._extend(seq, num)
+
+    @abstractmethod
+    def rewind(self, seq: int) -> None:
+        """After a decode that was cancelled halfway: keep what still stands at the old length."""
+
+    # --- what is saved
+
+    @abstractmethod
+    def save_page(self, seq: int, start: int, end: int) -> Page: ...
+
+    @abstractmethod
+    def save_snapshot(self, seq: int) -> Snapshot: ...
+
+    # --- what the two ways do differently
+
+    @abstractmethod
+    def _restore(
+        self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
+    ) -> None: ...
+
+    @abstractmethod
+    def _drop(self, seq: int) -> None: ...
+
+    @abstractmethod
+    def _extend(self, seq: int, num_tokens: int) -> None: ...
+
+    @abstractmethod
+    def _clear(self) -> None: ...
+
+    def _is_on_grid(self, seq: int) -> bool:
+        """Whether others may resume here from a snapshot: then who goes on has to do as if it had just loaded it."""
+        grid = self._context.settings.grid
+        return grid is not None and self.length(seq) % grid == 0
+
+    # --- guards
+
+    def _check_sequence(self, seq: int) -> None:
+        if not 0 <= seq < self.num_sequences:
+            raise InputError(f"sequence {seq} does not exist: this engine has 0 … {self.num_sequences - 1}")
+
+    def _check_whole(self, seq: int) -> None:
+        self._check_sequence(seq)
+        if seq in self._spoiled:
+            raise InputError(f"sequence {seq} was cancelled halfway: restore or drop it first")
+
+    def _check_restore(
+        self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
+    ) -> None:
+        """Every position is covered once, and the rest stands exactly at the end."""
+        self._check_sequence(seq)
+        if length < 0:
+            raise InputError(f"no sequence has {length} tokens")
+        covered = 0
+        if share is not None:
+            if not 0 <= share.length <= self.length(share.seq):
+                raise InputError(f"sequence {share.seq} holds {self.length(share.seq)} tokens, not {share.length}")
+            covered = share.length
+        for part in pages:
+            self._check_part(part, covered)
+            covered = part.end
+        if self.kind.has_pages and covered != length:
+            raise InputError(f"positions [{covered}, {length}) are not covered by what is to be restored")
+        if snapshot is not None and snapshot.position != length:
+            raise InputError(f"the snapshot stands at {snapshot.position}, not at {length}")
+        if snapshot is None and length > 0 and self.kind.has_snapshots and not self._brings_rest(share, length):
+            raise InputError(f"{self.kind.value} memory needs a snapshot at {length}")
+
+    def _check_part(self, part: PagePart, expected_start: int) -> None:
+        page = part.page
+        if part.start != expected_start or not page.start <= part.start < part.end <= page.end:
+            raise InputError(f"page [{part.start}, {part.end}) does not follow on position {expected_start}")
+        if page.nbytes != self.page_bytes(page.end - page.start):
+            raise BlobError(f"a page of {page.end - page.start} tokens cannot have {page.nbytes} bytes here")
+
+    def _brings_rest(self, share: Share | None, length: int) -> bool:
+        """The shared sequence stands, or can be cut to stand, exactly at `length`: no snapshot is needed."""
+        return share is not None and share.length == length and self.can_cut(share.seq, length)

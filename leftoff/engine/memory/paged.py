@@ -1,0 +1,219 @@
+"""Memory with attention cells: attention, hybrid and window."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from leftoff.engine.binding.abi import PARTIAL_ONLY
+from leftoff.engine.context import Context
+from leftoff.engine.errors import EngineError, InputError, NoRoomError
+from leftoff.engine.memory.arena import Raw, view_of
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.cells import CellLedger, equal_rounds
+from leftoff.engine.memory.layout import HEADER_BYTES, Layout
+from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
+from leftoff.engine.memory.windows import Windows
+
+
+class PagedMemory(LlamaMemory):
+    """Attention cells, shared and cut by position; and for hybrid and window a rest that is loaded as one."""
+
+    def __init__(
+        self,
+        context: Context,
+        kind: MemoryKind,
+        fingerprint: str,
+        size: SnapshotSize,
+        num_sequences: int,
+        layout: Layout,
+        empty_rest: Raw,
+        windows: Windows | None,
+    ) -> None:
+        super().__init__(context, kind, fingerprint, size, num_sequences)
+        self._layout = layout
+        self._empty_rest = empty_rest
+        self._window = context.model.window
+        self._windows = windows
+        self._cells = CellLedger(context.num_cells, num_sequences)
+
+    @property
+    def free_cells(self) -> int:
+        return self._cells.num_free
+
+    def length(self, seq: int) -> int:
+        self._check_sequence(seq)
+        return self._cells.lengths[seq]
+
+    def can_cut(self, seq: int, length: int) -> bool:
+        current = self.length(seq)
+        if length == 0:
+            return True
+        if not 0 < length <= current:
+            return False
+        if self.kind is MemoryKind.ATTENTION:
+            return True
+        if seq in self._spoiled:
+            return False
+        if length == current:
+            return True
+        return self.kind is MemoryKind.WINDOW and self._remembers(seq, length)
+
+    def page_bytes(self, num_tokens: int) -> int:
+        return self._layout.section_end(num_tokens)
+
+    def save_page(self, seq: int, start: int, end: int) -> Page:
+        if not 0 <= start < end <= self.length(seq):
+            raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
+        with self._scratch() as scratch:
+            self._context.copy(seq, scratch, start, end)
+            self._forget_rest(scratch)
+            state = self._context.get_state(scratch)
+        num_tokens = end - start
+        positions = self._layout.positions(state.view, num_tokens)
+        if not np.array_equal(positions, np.arange(start, end)):  # a build that places its cells in another way
+            self._layout.sort(state.view, num_tokens)
+        return Page(start, end, self._context.arena.fit(state, self.page_bytes(num_tokens)))
+
+    def save_snapshot(self, seq: int) -> Snapshot:
+        if not self.kind.has_snapshots:
+            raise InputError("attention memory has no snapshots: its pages are all of it")
+        self._check_whole(seq)
+        length = self.length(seq)
+        if self._windows is not None:
+            if self._is_alone(seq):  # whoever goes on after saving goes on like the one who loads what was saved
+                self._windows.disturb()
+            return Snapshot(length, self._windows.save(seq, length))
+        return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
+
+    @property
+    def most_tokens(self) -> int:
+        return self._windows.most_tokens if self._windows is not None else self.num_cells
+
+    def prepare(self, num_tokens: Mapping[int, int]) -> None:
+        if self._cells.has_holes:
+            self._close_up(num_tokens)
+        if self._windows is not None:
+            if any(self._is_on_grid(seq) for seq in num_tokens):
+                self._windows.disturb()
+            self._windows.prepare(self._cells.lengths, sum(num_tokens.values()))
+
+    def extend(self, num_tokens: Mapping[int, int]) -> None:
+        if self.kind is MemoryKind.HYBRID and len(num_tokens) > 1:
+            for seq, num in equal_rounds(num_tokens, self._context.settings.micro_batch_tokens):
+                self._extend(seq, num)
+        else:
+            super().extend(num_tokens)
+
+    def rewind(self, seq: int) -> None:
+        length = self.length(seq)
+        self._forget_rest(seq)
+        self._context.remove(seq, length)
+        self._disturb_windows()
+        is_lost = self.kind is MemoryKind.WINDOW and not self._remembers(seq, length)
+        if length and (self.kind is MemoryKind.HYBRID or is_lost):
+            self._spoiled.add(seq)
+
+    def _restore(
+        self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
+    ) -> None:
+        brings_rest = self._brings_rest(share, length)
+        self._disturb_windows()
+        if share is not None and share.seq == seq:
+            self._go_back(seq, share.length, brings_rest)
+        else:
+            self._drop(seq)
+            if share is not None and share.length:
+                self._take_shared(seq, share)
+        if pages:
+            self._append(seq, pages)
+        if snapshot is not None and not brings_rest:
+            # Always last: copying cells from the scratch sequence wipes the rest.
+            self._context.set_state(seq, view_of(snapshot.data), PARTIAL_ONLY)
+
+    def _go_back(self, seq: int, length: int, keep_rest: bool) -> None:
+        if length == self.length(seq) and keep_rest:
+            return
+        if not keep_rest:
+            self._forget_rest(seq)
+        if not self._context.remove(seq, length):
+            raise EngineError(f"llama.cpp would not cut sequence {seq} back to {length} tokens")
+        self._cells.cut(seq, length)
+
+    def _take_shared(self, seq: int, share: Share) -> None:
+        """A window is shared too until the next decode, before which each sequence gets cells of its own for it."""
+        self._context.copy(share.seq, seq, 0, share.length)
+        self._cells.share(share.seq, seq, share.length)
+
+    def _is_alone(self, seq: int) -> bool:
+        return self.length(seq) == sum(self._cells.lengths)
+
+    def _disturb_windows(self) -> None:
+        if self._windows is not None:
+            self._windows.disturb()
+
+    def _close_up(self, seqs: Iterable[int]) -> None:
+        """Moves the ends of sequences down into the holes before them, lowest first: so none has to move twice."""
+        while True:
+            starts = {seq: start for seq in seqs if (start := self._cells.first_above_hole(seq)) is not None}
+            if not starts:
+                return
+            seq = min(starts, key=lambda seq: self._cells.cell(seq, starts[seq]))
+            self._move_down(seq, starts[seq])
+
+    def _move_down(self, seq: int, start: int) -> None:
+        length = self.length(seq)
+        needed = length - start - self._cells.num_own(seq, start)
+        if needed > self.free_cells:  # others hold the cells too, and keep them
+            raise NoRoomError(f"no room to move sequence {seq}: {needed} cells are needed, {self.free_cells} are free")
+        page = self.save_page(seq, start, length)
+        rest = self.save_snapshot(seq) if self.kind.has_snapshots else None
+        self._restore(seq, length, Share(seq, start), [page.whole()], rest)
+
+    def _append(self, seq: int, parts: Sequence[PagePart]) -> None:
+        num_tokens = sum(part.num_tokens for part in parts)
+        if num_tokens > self.free_cells:
+            raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.free_cells} free cells of {self.num_cells}")
+        section = self._layout.section_end(num_tokens)
+        rest = self._empty_rest[HEADER_BYTES:]
+        blob = self._context.arena.take(section + rest.nbytes)
+        self._layout.join(parts, blob.view)
+        blob.view[section:] = rest
+        if self.length(seq) == 0:
+            self._context.set_state(seq, blob.view)
+        else:
+            with self._scratch() as scratch:
+                self._context.set_state(scratch, blob.view)
+                self._context.copy(scratch, seq)
+        self._cells.extend(seq, num_tokens)
+
+    def _drop(self, seq: int) -> None:
+        self._context.remove(seq)
+        self._cells.cut(seq, 0)
+        self._disturb_windows()
+
+    def _extend(self, seq: int, num_tokens: int) -> None:
+        self._cells.extend(seq, num_tokens)
+        if self._windows is not None:
+            self._windows.extend(num_tokens)
+
+    def _clear(self) -> None:
+        self._cells.clear()
+        if self._windows is not None:
+            self._windows.clear()
+
+    def _remembers(self, seq: int, length: int) -> bool:
+        """Whether the window still holds all that the token at `length` would look at. llama.cpp does not ask: it lets
+        a window be cut back to what it has forgotten, or to nothing (-1)."""
+        return 0 <= self._context.first_position(seq) <= max(0, length - self._window + 1)
+
+    def _forget_rest(self, seq: int) -> None:
+        if self.kind is MemoryKind.HYBRID:
+            self._context.set_state(seq, self._empty_rest, PARTIAL_ONLY)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[int]:
+        try:
+            yield self._context.scratch
+        finally:
+            self._context.remove(self._context.scratch)

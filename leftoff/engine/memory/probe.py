@@ -1,0 +1,134 @@
+"""Tells the memory kind of a model by trying it: a few tokens are decoded, saved, loaded and compared, byte for byte.
+
+What the model says of itself is only a candidate. A kind is believed when a round trip through pages and snapshot
+gives the very bytes back; whatever does not pass is *opaque*, which is always right.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leftoff.engine.binding.abi import PARTIAL_ONLY
+from leftoff.engine.context import Context
+from leftoff.engine.errors import EngineError
+from leftoff.engine.memory.arena import Raw
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.engine.memory.layout import HEADER_BYTES, Layout, learn_layout, learn_window_layout
+from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
+from leftoff.engine.memory.paged import PagedMemory
+from leftoff.engine.memory.whole import WholeMemory
+from leftoff.engine.memory.windows import Windows
+
+_HALF = 8
+_WHOLE = 2 * _HALF
+
+
+@dataclass(frozen=True)
+class _States:
+    """Bytes of one sequence after 8 and after 16 tokens: all of it, and what cannot be cut back."""
+
+    empty_rest: Raw
+    half_whole_bytes: int
+    half_rest_bytes: int
+    whole: Raw
+    rest: Raw
+
+
+def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
+    """The memory of this context, by the first kind that stands the test."""
+    states = _observe(context)
+    memory = _paged(context, fingerprint, states) or _recurrent(context, fingerprint, states)
+    if memory is None or not _round_trip(context, memory, states):
+        memory = _opaque(context, fingerprint, states)
+        if not _round_trip(context, memory, states):
+            raise EngineError(f"{context.model.path}: the state of this model cannot be saved and loaded exactly")
+    context.clear()
+    return memory
+
+
+def _observe(context: Context) -> _States:
+    context.clear()
+    empty_rest = context.get_state(0, PARTIAL_ONLY).view
+    _decode(context, 0, 0, _HALF)
+    half_whole, half_rest = context.state_bytes(0), context.state_bytes(0, PARTIAL_ONLY)
+    _decode(context, 0, _HALF, _WHOLE)
+    return _States(
+        empty_rest, half_whole, half_rest, context.get_state(0).view, context.get_state(0, PARTIAL_ONLY).view
+    )
+
+
+def _decode(context: Context, seq: int, start: int, end: int) -> None:
+    tokens = (np.arange(start, end) % context.model.vocabulary.size).astype(np.int32)
+    context.begin_batch()
+    context.add(seq, tokens, start, logits=True)
+    context.decode()
+
+
+def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
+    """Attention, hybrid or window: the attention section comes first, what cannot be cut after it."""
+    model = context.model
+    if model.is_recurrent:
+        return None
+    if np.array_equal(states.whole, states.rest):
+        kind, section_end = MemoryKind.ATTENTION, states.whole.nbytes
+        empty_rest = states.empty_rest[:HEADER_BYTES]
+    else:
+        kind = MemoryKind.HYBRID if model.is_hybrid else MemoryKind.WINDOW
+        section_end = states.whole.nbytes - (states.rest.nbytes - HEADER_BYTES)
+        empty_rest = states.empty_rest
+    layout: Layout | None = learn_layout(states.whole, _WHOLE, section_end)
+    if layout is None:
+        return None
+    size = _snapshot_size(states.half_rest_bytes, states.rest.nbytes, model.window)
+    num_sequences = context.settings.num_sequences
+    windows = None
+    if model.window:
+        window_layout = learn_window_layout(states.rest, _WHOLE, round(size.bytes_per_token))
+        if window_layout is None:
+            return None
+        windows = Windows(context, window_layout, num_sequences)
+    return PagedMemory(context, kind, fingerprint, size, num_sequences, layout, empty_rest, windows)
+
+
+def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
+    if not context.model.is_recurrent:
+        return None
+    size = SnapshotSize(states.whole.nbytes, 0.0, 0)
+    return WholeMemory(context, MemoryKind.RECURRENT, fingerprint, size, context.settings.num_sequences)
+
+
+def _opaque(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
+    size = _snapshot_size(states.half_whole_bytes, states.whole.nbytes, 0)
+    # One sequence at a time: memories of this kind are known to mix sequences that live beside each other, by clearing
+    # parts of all of them on a load, or by choosing what to look at among the cells of all.
+    return WholeMemory(context, MemoryKind.OPAQUE, fingerprint, size, num_sequences=1)
+
+
+def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSize:
+    per_token = (whole_bytes - half_bytes) / (_WHOLE - _HALF)
+    return SnapshotSize(round(half_bytes - per_token * _HALF), per_token, window - 1 if window else 1 << 31)
+
+
+def _round_trip(context: Context, memory: LlamaMemory, states: _States) -> bool:
+    """Save in two pages and a snapshot, drop, load, compare."""
+    seq, middle = 0, _HALF - 3
+    try:
+        _refill(context, memory, seq)
+        pages = []
+        if memory.kind.has_pages:
+            pages = [memory.save_page(seq, *span).whole() for span in ((0, middle), (middle, _WHOLE))]
+        snapshot = memory.save_snapshot(seq) if memory.kind.has_snapshots else None
+        memory.drop(seq)
+        memory.restore(seq, _WHOLE, pages=pages, snapshot=snapshot)
+        same = np.array_equal(context.get_state(seq).view, states.whole)
+        memory.drop(seq)
+    except EngineError:
+        return False
+    return same
+
+
+def _refill(context: Context, memory: LlamaMemory, seq: int) -> None:
+    context.clear()
+    for start in (0, _HALF):
+        _decode(context, seq, start, start + _HALF)
+        memory.extend({seq: _HALF})

@@ -1,0 +1,97 @@
+"""Memory that is saved and loaded as a whole: recurrent, and whatever else there may be."""
+
+from collections.abc import Mapping, Sequence
+
+from leftoff.engine.context import Context
+from leftoff.engine.errors import InputError, NoRoomError
+from leftoff.engine.memory.arena import Raw, view_of
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
+
+
+class WholeMemory(LlamaMemory):
+    """Memory in one lump: a snapshot is everything. Nothing is shared, nothing is cut."""
+
+    def __init__(
+        self, context: Context, kind: MemoryKind, fingerprint: str, size: SnapshotSize, num_sequences: int
+    ) -> None:
+        super().__init__(context, kind, fingerprint, size, num_sequences)
+        self._lengths = [0] * num_sequences
+
+    @property
+    def free_cells(self) -> int:
+        # a recurrent state has the same size after any number of tokens
+        return self.num_cells if self.kind is MemoryKind.RECURRENT else self.num_cells - sum(self._lengths)
+
+    def length(self, seq: int) -> int:
+        self._check_sequence(seq)
+        return self._lengths[seq]
+
+    def can_cut(self, seq: int, length: int) -> bool:
+        return length in (0, self.length(seq))
+
+    def page_bytes(self, num_tokens: int) -> int:  # noqa: ARG002
+        return 0
+
+    def save_page(self, seq: int, start: int, end: int) -> Page:
+        raise InputError(f"{self.kind.value} memory has no pages: save a snapshot (asked: [{start}, {end}) of {seq})")
+
+    def save_snapshot(self, seq: int) -> Snapshot:
+        self._check_whole(seq)
+        return Snapshot(self.length(seq), self._context.get_state(seq))
+
+    def prepare(self, num_tokens: Mapping[int, int]) -> None:
+        """On the grid others may resume from a snapshot, whose cells lie as they were loaded: do as they do.
+
+        A recurrent state lies the same way everywhere. What else there is (opaque) has one sequence at a time.
+        """
+        if self.kind is MemoryKind.RECURRENT:
+            return
+        for seq in num_tokens:
+            if self._lengths[seq] and self._is_on_grid(seq):
+                state = self._context.get_state(seq).view
+                self._context.clear(data=False)
+                self._context.set_state(seq, state)
+
+    def rewind(self, seq: int) -> None:
+        was_empty = self.length(seq) == 0
+        self.drop(seq)
+        if not was_empty:  # who goes on as if nothing had happened must be told
+            self._spoiled.add(seq)
+
+    def _restore(
+        self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
+    ) -> None:
+        if pages:
+            raise InputError(f"{self.kind.value} memory has no pages")
+        if snapshot is None and share is not None and share.seq != seq and self.kind is MemoryKind.RECURRENT:
+            self._drop(seq)
+            self._context.copy(share.seq, seq)  # shared until one of them goes on
+        elif snapshot is not None or share is None or share.seq != seq or length == 0:
+            state = self._state_to_load(share, snapshot)
+            self._drop(seq)
+            if state is not None:
+                self._make_room(length)
+                self._context.set_state(seq, state)
+        self._lengths[seq] = length
+
+    def _state_to_load(self, share: Share | None, snapshot: Snapshot | None) -> Raw | None:
+        if snapshot is not None:
+            return view_of(snapshot.data)
+        if share is not None and share.length:
+            return self._context.get_state(share.seq).view
+        return None
+
+    def _make_room(self, length: int) -> None:
+        if length > self.free_cells:
+            raise NoRoomError(f"{length} tokens do not fit in the {self.free_cells} free cells of {self.num_cells}")
+
+    def _drop(self, seq: int) -> None:
+        self._context.remove(seq)
+        self._lengths[seq] = 0
+
+    def _extend(self, seq: int, num_tokens: int) -> None:
+        self._lengths[seq] += num_tokens
+
+    def _clear(self) -> None:
+        self._lengths = [0] * self.num_sequences

@@ -1,0 +1,1 @@
+"""Our own routes: cache, prewarm, metrics, reuse reports."""

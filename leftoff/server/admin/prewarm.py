@@ -1,0 +1,136 @@
+"""Reads what many conversations will begin with before the first of them comes, and never gives it up."""
+
+import asyncio
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff.chat.prompts import MessageDict
+from leftoff.chat.template.render import TemplateError
+from leftoff.config import SettingError
+from leftoff.server.http.body import read_body
+from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.errors import ApiError
+from leftoff.server.reply.response import Replies, json_response
+from leftoff.server.request.job import Order
+from leftoff.server.request.messages import ChatFields
+from leftoff.server.service import Service
+from leftoff.server.tenant import namespace_of
+from leftoff.types import Prompt, Sampling
+
+_HEADER_ROLES = ("system", "developer")
+_SOMEBODY = {"role": "user", "content": "."}
+
+
+class Prewarmed(Struct):
+    """What is ready now: so many tokens, of which some had to be computed, in so many bytes."""
+
+    tokens: int
+    computed: int
+    bytes: int
+
+
+class PrewarmFile(Struct):
+    """What a file with JSON in it may hold."""
+
+    messages: list[MessageDict]
+    tools: list[dict[str, Any]] | None = None
+
+
+class PrewarmApi:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        summary = "Reads messages ahead of the first conversation, and pins them"
+        return [Endpoint("POST", "/cache/prewarm", summary, self.prewarm, ChatFields)]
+
+    async def prewarm(self, request: Request) -> Response:
+        body = await read_body(request, ChatFields)
+        namespace = namespace_of(request, body.cache_salt)
+        messages, tools = body.plain_messages(), body.offered_tools
+        num_bytes = len(await request.body())
+        return json_response(await prewarm(self._service, messages, tools, body.template_options, namespace, num_bytes))
+
+
+async def prewarm(
+    service: Service,
+    messages: list[MessageDict],
+    tools: list[dict[str, Any]] | None = None,
+    options: dict[str, Any] | None = None,
+    namespace: str = "",
+    num_bytes: int = 0,
+) -> Prewarmed:
+    def make() -> Prompt:
+        return _prompt(service, messages, tools, options, namespace)
+
+    prompt = await service.aside(make, num_bytes)
+    order = Order(prompt, Sampling(), max_tokens=0, namespace=namespace)
+    with Replies(service, [order], f"prewarm-{uuid.uuid4().hex}") as replies:
+        (read,) = await replies.collect()
+    nbytes = await service.between_steps(lambda: service.cache.pin(prompt.tokens, namespace))
+    if not nbytes:
+        budget = service.settings.ram
+        raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
+    assert read.end.report is not None
+    return Prewarmed(prompt.length, read.end.report.computed, nbytes)
+
+
+def prewarm_files(service: Service) -> list[Prewarmed]:
+    """Those of the settings, before the server listens."""
+
+    async def read_all() -> list[Prewarmed]:
+        files = [(name, _read_file(Path(name))) for name in service.settings.prewarm]
+        return [await read(name, file) for name, file in files]
+
+    async def read(name: str, file: PrewarmFile) -> Prewarmed:
+        try:
+            return await prewarm(service, file.messages, file.tools)
+        except (ApiError, TemplateError) as error:
+            raise SettingError(f"--prewarm {name}: {error}") from error
+
+    return asyncio.run(read_all())
+
+
+def _prompt(
+    service: Service,
+    messages: list[MessageDict],
+    tools: list[dict[str, Any]] | None,
+    options: dict[str, Any] | None,
+    namespace: str,
+) -> Prompt:
+    """Without an invitation to reply. Few templates take a header alone: somebody speaks, and is cut off again."""
+    is_header = all(message["role"] in _HEADER_ROLES for message in messages)
+    whole = service.chat(
+        [*messages, _SOMEBODY] if is_header else messages,
+        tools=tools,
+        add_generation_prompt=False,
+        options=options,
+        namespace=namespace,
+    ).prompt
+    if not is_header or not whole.header_end:
+        return whole
+    return replace(whole, tokens=whole.tokens[: whole.header_end], messages=whole.messages[: len(messages)], breaks=())
+
+
+def _read_file(path: Path) -> PrewarmFile:
+    """JSON with messages, or a text: then it is a system prompt."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"--prewarm {path}: it cannot be read ({error})") from error
+    if path.suffix != ".json":
+        return PrewarmFile([{"role": "system", "content": text}])
+    try:
+        file = msgspec.json.decode(text, type=PrewarmFile)
+    except msgspec.MsgspecError as error:
+        raise SettingError(f'--prewarm {path}: {error}; it must look like {{"messages": [...]}}') from error
+    if not all(isinstance(message.get("role"), str) for message in file.messages):
+        raise SettingError(f'--prewarm {path}: a message has no role: write {{"role": "system", "content": "..."}}')
+    return file

@@ -1,0 +1,152 @@
+"""Anthropic's requests as chats: blocks become messages, and say where a client wants the prompt to be kept."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Tool, ToolChoice
+from leftoff.server.http.errors import bad_field
+from leftoff.server.openai.types import ChatRequest
+from leftoff.server.request.chat_body import chat_body, function_tool, response_format
+from leftoff.server.request.fields import ResponseFormat
+from leftoff.server.request.messages import FunctionCall, Message, ToolCall
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+# Thoughts that only Anthropic's servers can read, and what these did by themselves.
+_SKIPPED = ("redacted_thinking", "server_tool_use", "mcp_tool_use")
+
+
+class Conversation:
+    """The messages of a request. `marked` has the places of those after which a client wants the prompt to be kept."""
+
+    def __init__(self, body: MessagesRequest) -> None:
+        self.messages: list[Message] = []
+        self.marked: set[int] = set()
+        if body.system:
+            self._add_words("system", _blocks(body.system), "system")
+        for index, message in enumerate(body.messages):
+            self._add(message, f"messages[{index}].content")
+
+    def _add(self, message: InputMessage, place: str) -> None:
+        blocks = _blocks(message.content)
+        match message.role:
+            case "system":
+                self._add_words("system", blocks, place)
+            case "user":
+                self._add_turn(blocks, place)
+            case "assistant":
+                self._add_reply(blocks, place)
+
+    def _add_turn(self, blocks: list[InputBlock], place: str) -> None:
+        """Results of tools, each a message of its own, and the user's words."""
+        words: list[InputBlock] = []
+        for at, block in enumerate(blocks):
+            if block.type != "tool_result":
+                words.append(block)
+                continue
+            if words:
+                self._add_words("user", words, place)
+                words = []
+            text = _text(_result(block, f"{place}[{at}].content"), f"{place}[{at}].content")
+            self._push(Message("tool", text, tool_call_id=block.tool_use_id), [block])
+        if words or not blocks:
+            self._add_words("user", words, place)
+
+    def _add_reply(self, blocks: list[InputBlock], place: str) -> None:
+        words = [block for block in blocks if block.type not in ("thinking", "tool_use")]
+        thoughts = "".join(block.thinking or "" for block in blocks if block.type == "thinking")
+        calls = [_call(block, f"{place}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
+        text = "".join(_texts(words, place))
+        self._push(Message("assistant", text, tool_calls=calls or None, reasoning_content=thoughts or None), blocks)
+
+    def _add_words(self, role: Literal["system", "user"], blocks: list[InputBlock], place: str) -> None:
+        self._push(Message(role, _text(blocks, place)), blocks)
+
+    def _push(self, message: Message, blocks: list[InputBlock]) -> None:
+        if any(block.cache_control for block in blocks):
+            self.marked.add(len(self.messages))
+        self.messages.append(message)
+
+
+def as_chat(body: MessagesRequest, conversation: Conversation) -> ChatRequest:
+    choice, config = body.tool_choice, body.output_config
+    return chat_body(
+        body,
+        places={tool.name: f"tools[{index}].input_schema" for index, tool in enumerate(body.tools or ())},
+        messages=conversation.messages,
+        tools=[_function(tool, index) for index, tool in enumerate(body.tools or ()) if _is_ours(tool)] or None,
+        tool_choice=_choice(choice) if choice else None,
+        parallel_tool_calls=not choice.disable_parallel_tool_use if choice else None,
+        stop=body.stop_sequences or body.stop,
+        # Who does not ask for thoughts gets none, as from Anthropic: such clients take the first block for the answer.
+        enable_thinking=body.thinking is not None and body.thinking.type != "disabled",
+        reasoning_effort=config.effort if config else None,
+        response_format=_format(config.format) if config and config.format else body.response_format,
+        chat_template_kwargs=body.chat_template_kwargs,
+    )
+
+
+def foreign_tools(body: MessagesRequest) -> list[str]:
+    """The names of those without a schema: Anthropic's servers run them, or describe them to their own models."""
+    return [tool.name or tool.type or "?" for tool in body.tools or () if not _is_ours(tool)]
+
+
+def _blocks(content: str | list[InputBlock]) -> list[InputBlock]:
+    return [InputBlock("text", content)] if isinstance(content, str) else content
+
+
+def _text(blocks: list[InputBlock], place: str) -> str:
+    return "\n".join(_texts(blocks, place))
+
+
+def _texts(blocks: list[InputBlock], place: str) -> Iterator[str]:
+    for at, block in enumerate(blocks):
+        if block.type in _SKIPPED or block.type.endswith("_tool_result"):
+            continue
+        if block.type != "text":
+            problem = f"a block of type {block.type!r} cannot be read here: this server takes text only"
+            raise bad_field(f"{place}[{at}]", problem)
+        if block.text is None:
+            raise bad_field(f"{place}[{at}].text", "this field is required")
+        yield block.text
+
+
+def _result(block: InputBlock, place: str) -> list[InputBlock]:
+    try:
+        return _blocks(msgspec.convert(block.content or "", str | list[InputBlock]))
+    except msgspec.ValidationError as error:
+        raise bad_field(place, str(error)) from error
+
+
+def _call(block: InputBlock, place: str) -> ToolCall:
+    if not block.name:
+        raise bad_field(f"{place}.name", "this field is required")
+    if not isinstance(block.input, dict):
+        raise bad_field(f"{place}.input", "must be an object")
+    return ToolCall(FunctionCall(block.name, block.input), block.id, "function")
+
+
+def _is_ours(tool: Tool) -> bool:
+    return tool.input_schema is not None
+
+
+def _function(tool: Tool, index: int) -> dict[str, Any]:
+    if not tool.name:
+        raise bad_field(f"tools[{index}].name", "this field is required")
+    return function_tool(tool.name, tool.description, tool.input_schema)
+
+
+def _choice(choice: ToolChoice) -> str | dict[str, Any]:
+    if choice.type != "tool":
+        return _CHOICES[choice.type]
+    if not choice.name:
+        raise bad_field("tool_choice.name", "this field is required")
+    return {"type": "function", "function": {"name": choice.name}}
+
+
+def _format(wanted: dict[str, Any]) -> ResponseFormat:
+    place = "output_config.format"
+    if wanted.get("type") != "json_schema":
+        raise bad_field(f"{place}.type", f"is {wanted.get('type')!r}: must be 'json_schema'")
+    return response_format(place, {"type": "json_schema", "json_schema": {"schema": wanted.get("schema")}})

@@ -1,0 +1,60 @@
+"""Anthropic's dialect: messages, and how many tokens they have."""
+
+import uuid
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff.server.anthropic.convert import Conversation, as_chat, foreign_tools
+from leftoff.server.anthropic.types import MessagesRequest, TokenCount
+from leftoff.server.anthropic.writer import MessageWriter
+from leftoff.server.http.body import read_body
+from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.errors import PromptTooLongError
+from leftoff.server.reply.response import answer, json_response
+from leftoff.server.request.build import chat_orders, read_chat
+from leftoff.server.request.chat_body import skipped_tools
+from leftoff.server.service import Service
+from leftoff.types import Prompt
+
+_MOST_MARKS = 4  # no more are taken by Anthropic either; each costs a snapshot
+
+
+class Anthropic:
+    """The handlers, and where they are reached."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint("POST", "/v1/messages", "Goes on from a chat", self.messages, MessagesRequest),
+            Endpoint("POST", "/v1/messages/count_tokens", "How long a chat is", self.count_tokens, MessagesRequest),
+        ]
+
+    async def messages(self, request: Request) -> Response:
+        body = await read_body(request, MessagesRequest)
+        conversation = Conversation(body)
+        notes = skipped_tools(foreign_tools(body))
+        (order,) = await chat_orders(self._service, request, as_chat(body, conversation), notes)
+        marks = _marks(order.prompt, conversation)
+        order = replace(order, prompt=replace(order.prompt, breaks=tuple(sorted({*order.prompt.breaks, *marks}))))
+        writer = MessageWriter(f"msg_{uuid.uuid4().hex}", self._service.model_name, max(marks, default=0))
+        return await answer(request, self._service, [order], writer.id, writer, stream=bool(body.stream))
+
+    async def count_tokens(self, request: Request) -> Response:
+        body = await read_body(request, MessagesRequest)
+        try:
+            chat = await read_chat(self._service, request, as_chat(body, Conversation(body)))
+        except PromptTooLongError as error:
+            if not error.is_exact:
+                raise
+            return json_response(TokenCount(error.num_tokens))
+        return json_response(TokenCount(chat.prompt.length))
+
+
+def _marks(prompt: Prompt, conversation: Conversation) -> set[int]:
+    """The ends of marked messages. Counted from the last one: rules and the window take away at the beginning."""
+    from_end = sorted(len(conversation.messages) - index for index in conversation.marked)
+    return {prompt.messages[-place].end for place in from_end[:_MOST_MARKS] if place <= len(prompt.messages)}

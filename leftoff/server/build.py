@@ -1,0 +1,84 @@
+"""From settings to what runs: engine, cache with its tiers, scheduler. Called on the engine's thread."""
+
+import logging
+from pathlib import Path
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.placement import Placement
+from leftoff.cache.tiers import Disk
+from leftoff.config import MIB, Settings
+from leftoff.disk.errors import FolderError
+from leftoff.disk.secret import folder_secret, new_secret
+from leftoff.disk.store import FileShelf
+from leftoff.disk.tools.models import make_room_among_models
+from leftoff.engine.context import ContextSettings, default_threads
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.fingerprint import cache_folder
+from leftoff.engine.model import Model
+from leftoff.scheduler.batcher import Limits
+from leftoff.scheduler.scheduler import Scheduler
+
+logger = logging.getLogger("leftoff.disk")
+
+# The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
+# down: llama.cpp's kernels work on tiles of 64 tokens.
+_GRID = 64
+_MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
+
+
+def make_scheduler(model: Model, settings: Settings) -> Scheduler:
+    engine = LlamaEngine(model, _context_settings(model, settings))
+    disk = _open_disk(engine, settings)
+    cache = Cache(
+        engine.memory,
+        num_slots=settings.slots,
+        budget_bytes=settings.ram * MIB,
+        disk=disk,
+        placement=Placement(grid=engine.settings.grid),
+    )
+    limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
+    return Scheduler(engine, cache, limits)
+
+
+def namespace_secret(settings: Settings, cache: Cache) -> bytes:
+    """Of the cache folder, so that tenants find what is theirs after a restart; without a disk, of this process."""
+    if cache.disk is None:
+        return new_secret()
+    root = _cache_root(settings)
+    try:
+        return folder_secret(root)
+    except OSError as error:
+        reason = error.strerror or error
+        logger.warning("no secret in %s (%s): what is kept there for API keys will not be found again", root, reason)
+        return new_secret()
+
+
+def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
+    if not settings.disk:
+        return None
+    root = _cache_root(settings)
+    try:
+        shelf = FileShelf.open(root, engine.memory.fingerprint, engine.context.arena, label=engine.model.path.stem)
+    except FolderError as error:
+        logger.warning("%s; until then nothing is kept on disk", error)
+        return None
+    budget_bytes = settings.disk * MIB
+    # What other models have left is kept as long as this one has half of the budget for itself.
+    others_bytes = make_room_among_models(root, shelf.path, budget_bytes // 2)
+    return Disk(shelf, max(0, budget_bytes - others_bytes))
+
+
+def _cache_root(settings: Settings) -> Path:
+    return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
+
+
+def _context_settings(model: Model, settings: Settings) -> ContextSettings:
+    return ContextSettings(
+        num_cells=settings.ctx or min(model.trained_context, _MAX_CONTEXT),
+        num_sequences=settings.slots + settings.parked,
+        batch_tokens=settings.batch,
+        micro_batch_tokens=settings.ubatch,
+        threads=settings.threads or default_threads(),
+        kv_type=settings.kv_type,
+        grid=_GRID if settings.deterministic else None,
+    )

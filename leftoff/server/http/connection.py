@@ -1,0 +1,184 @@
+"""One client's connection, with limits on what it may keep waiting and on what it may leave unread.
+
+uvicorn reads the requests and writes the responses. This adds what it lacks: a time for the head of a request, a
+pace for bodies and for what is left to be read of a response, and a limit on the bytes of both. It knows nothing of
+what is asked for; `EventStream` asks it how much of a stream is unread.
+"""
+
+import asyncio
+from enum import Enum, auto
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+
+from leftoff.config import MIB
+from leftoff.server.http.target import TargetProtocol
+
+# Between two requests. Clients open a new connection without much ado, and SDKs keep none for longer.
+IDLE_SECONDS = 5
+
+NUM_UNREAD = "num_unread"  # in the state of the ASGI scope: asks how many bytes wait for the client
+
+# A stream that is not read is buffered up to this, some four thousand tokens of a chat, and then cancelled.
+_UNREAD_BYTES = MIB
+_UNREAD_WHILE_OTHERS_WAIT = 64 << 10  # for a slot; the kernels on both sides buffer more than this again
+_HEAD_SECONDS = 10  # clients send a head at once
+_HEAD_BYTES = 64 << 10  # as h11 has it; llhttp has no limit
+# Bytes that a client must send or read per window: 500 a second, as Apache's mod_reqtimeout wants it. A limit on the
+# whole time would break honest uploads over slow lines.
+_WINDOW_SECONDS, _WINDOW_BYTES = 30, 15_000
+
+
+def most_unread_bytes(*, others_wait: bool) -> int:
+    """Of a stream whose reply is still running."""
+    return _UNREAD_WHILE_OTHERS_WAIT if others_wait else _UNREAD_BYTES
+
+
+class Phase(Enum):
+    HEAD = auto()  # of a new connection, or of the next request once its first byte is there
+    BODY = auto()
+    ANSWER = auto()  # the request is complete, the response is not
+    IDLE = auto()
+
+
+class Pace:
+    """Tells from a count of bytes, looked at from time to time, whether they move fast enough."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._moved_before = 0
+
+    def is_too_slow(self, num_moved: int | None) -> bool:
+        """None: nothing has to move."""
+        now = monotonic()
+        if num_moved is None:
+            self._began = None
+            return False
+        if self._began is not None and now - self._began < _WINDOW_SECONDS:
+            return False
+        is_too_slow = self._began is not None and num_moved - self._moved_before < _WINDOW_BYTES
+        self._began, self._moved_before = now, num_moved
+        return is_too_slow
+
+
+class Connection(TargetProtocol):
+    """`check` is called about once a second and closes what takes too long."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **more)
+        self._phase, self._since = Phase.HEAD, monotonic()
+        self._num_received = self._head_bytes = 0
+        self._sending, self._reading = Pace(), Pace()
+        self._is_last = False  # nothing that the client sends after this request is read
+
+    @property
+    def spare_rank(self) -> tuple[bool, float] | None:
+        """How soon it makes way for a new connection, lowest first; None while a request is being answered.
+
+        Those that have sent nothing of a request, or half a head, come before half-sent bodies and unread responses.
+        """
+        if self._phase is Phase.ANSWER:
+            return None
+        return self._phase is Phase.BODY or self.transport.get_write_buffer_size() > 0, self._since
+
+    def check(self) -> None:
+        seconds = monotonic() - self._since
+        if self._reading.is_too_slow(self._left_to_read()):
+            self.transport.abort()
+        elif self.transport.is_closing():
+            return
+        elif self._phase is Phase.IDLE and seconds > IDLE_SECONDS:
+            self.transport.close()
+        elif self._phase is Phase.HEAD and seconds > _HEAD_SECONDS:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The head of a request must come within {_HEAD_SECONDS} s.")
+        elif self._sending.is_too_slow(self._received_of_body()):
+            rate = _WINDOW_BYTES // _WINDOW_SECONDS
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The body of a request must come with {rate} bytes/s.")
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        # Beyond the limit nothing more is written, and from just below it on again.
+        transport.set_write_buffer_limits(high=_UNREAD_BYTES, low=_UNREAD_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_last:
+            return
+        self._num_received += len(data)
+        if self._phase is Phase.IDLE:
+            self._enter(Phase.HEAD)
+        super().data_received(data)
+        if self._phase is Phase.HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
+                limit = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                self._refuse(limit, f"The head of a request may have {_HEAD_BYTES >> 10} KiB.")
+
+    def eof_received(self) -> None:
+        """The client has left. To close would first wait for it to read what is buffered, while its reply goes on."""
+        if self._phase is Phase.ANSWER:
+            self.transport.abort()
+
+    # --- the parser's callbacks
+
+    def on_message_begin(self) -> None:
+        if self._phase is Phase.ANSWER or self.transport.get_write_buffer_size():
+            self._ignore_what_follows()
+        elif self._phase is not Phase.HEAD:
+            self._enter(Phase.HEAD)
+        super().on_message_begin()  # with a scope of its own
+
+    def on_headers_complete(self) -> None:
+        if not self._is_last:
+            self._enter(Phase.BODY)
+            self.scope["state"][NUM_UNREAD] = self.transport.get_write_buffer_size
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_last:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_last:
+            self._enter(Phase.IDLE if self.cycle.response_complete else Phase.ANSWER)
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._phase is Phase.ANSWER:  # else it was refused before its body was there
+            self._enter(Phase.IDLE)
+        super().on_response_complete()
+
+    def _ignore_what_follows(self) -> None:
+        """Pipelined: asked before the last response was read.
+
+        Hardly any client does that, and it would hide from us whether the client is still there. So the connection is
+        closed after the response, as HTTP allows; the client asks again on a new one.
+        """
+        self._is_last = True
+        if self._phase is Phase.ANSWER:
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase, self._since = phase, monotonic()
+        self._head_bytes = 0
+
+    def _received_of_body(self) -> int | None:
+        """None also where it is we who do not read."""
+        return self._num_received if self._phase is Phase.BODY and not self.flow.read_paused else None
+
+    def _left_to_read(self) -> int | None:
+        """Less than nothing, so that it grows. None while more is written to it: `EventStream` sees to that."""
+        num_bytes = self.transport.get_write_buffer_size()
+        is_final = self._phase is not Phase.ANSWER or self.flow.write_paused or self.transport.is_closing()
+        return -num_bytes if num_bytes and is_final else None
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        """A new connection on which nothing was ever sent is closed without a word, and so is a begun response."""
+        has_begun = self._phase is Phase.BODY and self.cycle.response_started
+        if self._num_received and not has_begun:
+            head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-type: text/plain\r\n"
+            self.transport.write(f"{head}content-length: {len(message)}\r\n\r\n{message}".encode())
+        self.transport.close()

@@ -1,0 +1,107 @@
+"""The names and addresses this server is known by: a request for any other host is refused.
+
+This keeps out DNS rebinding. A page of evil.com can let its name point to 127.0.0.1 once it is loaded; its browser then
+takes this server for evil.com and lets the page read every answer. The Host header still says evil.com.
+"""
+
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from leftoff.config import ANY, host_name
+from leftoff.server.http.errors import ApiError, error_response
+
+# What containers call the machine they run on. These names are reserved: nobody can register them.
+_CONTAINER_NAMES = ("host.docker.internal", "host.containers.internal")
+_SHOWN_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class KnownHosts:
+    """`any_address` lets every IP address pass: no name was looked up for it, so none can have been rebound."""
+
+    names: frozenset[str]
+    any_address: bool = False
+    any_host: bool = False
+
+    @classmethod
+    def of(cls, host: str, address: str, allowed: Collection[str] = ()) -> "KnownHosts":
+        """For a server that was told to listen on `host` and is bound to `address`.
+
+        One that listens beyond loopback may stand behind addresses it cannot know, such as those of the machine that
+        runs its container. Whoever controls the names of a local network reaches it directly, without rebinding.
+        """
+        is_remote = not ip_address(address).is_loopback
+        own = ("localhost", host.lower(), address, *(_own_names() if is_remote else ()))
+        given = filter(None, map(host_name, allowed))
+        return cls(frozenset(map(_normal, (*own, *given))), is_remote, ANY in allowed)
+
+    def knows(self, host: str) -> bool:
+        """`host` is the value of a Host header, with a port or without."""
+        if self.any_host:
+            return True
+        name = host_name(host)
+        if name is None:
+            return False
+        address = _address(name)
+        is_open = address is not None and (address.is_loopback or self.any_address)
+        return is_open or _normal(name) in self.names
+
+
+class HostCheck:
+    """Stands before every route, health included: what is told there under a wrong name would mislead a monitor."""
+
+    def __init__(self, app: ASGIApp, hosts: KnownHosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = self._problem(scope) if scope["type"] == "http" else None
+        if error is not None:
+            await error_response(error, scope["path"])(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> ApiError | None:
+        """HTTP/1.0 has no Host, and some monitors speak it. Browsers always send one, so nothing is rebound without."""
+        hosts = Headers(scope=scope).getlist("host")
+        if not hosts and scope["http_version"] == "1.0":
+            return None
+        if len(hosts) != 1:
+            return ApiError(400, f"there are {len(hosts)} Host headers: send exactly one", code="bad_host")
+        return None if self._hosts.knows(hosts[0]) else _unknown(hosts[0])
+
+
+def _unknown(host: str) -> ApiError:
+    name = host_name(host) or "NAME"
+    shown = f"[{name}]" if ":" in name else name
+    return ApiError(
+        403,
+        f"this server is not known as {host[:_SHOWN_CHARACTERS]!r} (Host header): reach it by localhost or by the "
+        f"address it listens on, or start it with --allowed-host {shown[:_SHOWN_CHARACTERS]}",
+        code="unknown_host",
+        kind="permission_error",
+    )
+
+
+def _own_names() -> list[str]:
+    """Of this machine: as it is called here and, with `.local`, by its neighbours."""
+    name = socket.gethostname().lower()
+    short = name.partition(".")[0]
+    return [*filter(None, (name, short, f"{short}.local" if short else "")), *_CONTAINER_NAMES]
+
+
+def _normal(name: str) -> str:
+    """One spelling for each address."""
+    return str(_address(name) or name)
+
+
+def _address(name: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(name)
+    except ValueError:
+        return None

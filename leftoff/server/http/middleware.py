@@ -1,0 +1,141 @@
+"""What stands before every route: API keys, and a limit on bodies that holds while they are read."""
+
+import hmac
+from collections.abc import Sequence
+
+from blake3 import blake3
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from leftoff.config import MIB
+from leftoff.server.http.errors import ApiError, error_response, too_much_at_once
+from leftoff.server.tenant import Tenant
+
+HEALTH = frozenset({"/health", "/v1/health"})
+_PUBLIC = HEALTH | {"/"}
+# A client that is cut off while it still sends may never see the answer: so much more is read and thrown away first.
+_DRAINED_BYTES = 256 * MIB
+# What the bodies of all requests may take together, whatever their number; room for two of the largest in any case.
+_BYTES_OF_ALL = 512 * MIB
+
+
+class Keys:
+    """Lets requests with a known key pass, and tells the routes who asks."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str], secret: bytes) -> None:
+        self._app = app
+        self._secret = secret
+        self._known = {_digest(key) for key in keys}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            keys = _keys_of(Headers(scope=scope))
+            key = self._known_of(keys)
+            if scope["path"] not in _PUBLIC and key is None:
+                await error_response(_refusal(keys), scope["path"])(scope, receive, send)
+                return
+            scope.setdefault("state", {})["tenant"] = self._tenant(key or "")
+        await self._app(scope, receive, send)
+
+    def _tenant(self, key: str) -> Tenant:
+        return Tenant.of(key, self._secret, is_alone=len(self._known) <= 1)
+
+    def _known_of(self, keys: Sequence[str]) -> str | None:
+        """The one that is known. Where the settings name none, clients send what they like, and all are one tenant."""
+        if not self._known:
+            return ""
+        known = [key for key in keys if self._is_known(key)]
+        return known[0] if known else None
+
+    def _is_known(self, key: str) -> bool:
+        """In constant time: all keys are compared, whichever fits, and digests have one length."""
+        digest = _digest(key)
+        matches = [hmac.compare_digest(digest, known) for known in self._known]
+        return any(matches)
+
+
+class BodyLimit:
+    """Ends a request whose body grows beyond the limit, declared or not, or beyond what all may hold together."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+        self._limit_of_all = max(_BYTES_OF_ALL, 2 * limit_bytes)
+        self._held_bytes = 0  # by all requests that are being read or answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if _declared_bytes(headers) > self._limit_bytes:
+            if "expect" not in headers:  # else the client waits for leave to send
+                await _drain(receive)
+            await error_response(self._too_large(), scope["path"])(scope, receive, send)
+            return
+        await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        num_bytes = 0
+
+        async def counted() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            self._held_bytes += len(message.get("body", b""))
+            if problem := self._problem(num_bytes):
+                if message.get("more_body"):
+                    await _drain(receive)
+                raise problem
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._held_bytes -= num_bytes
+
+    def _problem(self, num_bytes: int) -> ApiError | None:
+        if num_bytes > self._limit_bytes:
+            return self._too_large()
+        return too_much_at_once(self._limit_of_all) if self._held_bytes > self._limit_of_all else None
+
+    def _too_large(self) -> ApiError:
+        limit = self._limit_bytes / MIB
+        message = f"the body is larger than {limit:g} MiB: send less, or start the server with a larger --max-body"
+        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
+
+
+async def _drain(receive: Receive) -> None:
+    num_bytes = 0
+    while num_bytes < _DRAINED_BYTES:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if not message.get("more_body"):
+            return
+
+
+def _declared_bytes(headers: Headers) -> int:
+    declared = headers.get("content-length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() else 0
+
+
+def _keys_of(headers: Headers) -> list[str]:
+    """Clients may send both, one of which is left over from another server."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    given = (key.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
+    return [*filter(None, given)]
+
+
+def _digest(key: str) -> bytes:
+    return blake3(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def _refusal(keys: Sequence[str]) -> ApiError:
+    problem = "this API key is not known" if keys else "an API key is needed"
+    return ApiError(
+        401,
+        f"{problem}: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
+        code="invalid_api_key",
+        kind="authentication_error",
+        headers={"WWW-Authenticate": "Bearer"},
+    )

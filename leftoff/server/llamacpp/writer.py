@@ -1,0 +1,161 @@
+"""Replies in llama-server's words."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import UNSET, Struct, UnsetType
+
+from leftoff.engine.vocabulary import Vocabulary
+from leftoff.scheduler.request import Finish
+from leftoff.server.http.errors import error_body
+from leftoff.server.http.framing import EVENTS
+from leftoff.server.llamacpp.types import GenerationSettings, NativeChunk, NativeCompletion
+from leftoff.server.openai.types import TokenLogprob
+from leftoff.server.openai.writer import progress_of, token_logprobs
+from leftoff.server.reply.response import Whole
+from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
+from leftoff.server.reply.usage import timings_of, timings_so_far
+from leftoff.server.service import Order
+from leftoff.types import Sampling
+
+_RANDOM_SEED = 0xFFFFFFFF  # llama-server's name for a seed drawn anew
+_STOP_TYPES = {Finish.END: "eos", Finish.LENGTH: "limit", Finish.STOPPED: "word"}
+
+
+@dataclass
+class NativeWriter:
+    """`is_list` tells that several prompts were given: they are answered as a list, even if it holds one."""
+
+    model: str
+    vocabulary: Vocabulary
+    context_tokens: int
+    orders: Sequence[Order]
+    is_list: bool
+    is_stream: bool
+    returns_tokens: bool
+    shows_progress: bool
+    times_tokens: bool
+    framing = EVENTS
+    last = b""
+    failure = staticmethod(error_body)
+    _has_new_line: set[int] = field(default_factory=set)
+    _num_told: Counter[int] = field(default_factory=Counter)  # tokens: the engine may be ahead of what is handed out
+
+    def whole(self, replies: Sequence[Whole]) -> NativeCompletion | list[NativeCompletion]:
+        answers = [self._whole(index, reply) for index, reply in enumerate(replies)]
+        return answers if self.is_list else answers[0]
+
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:
+        match event:
+            case Progress() if self.shows_progress:
+                chunk = self._chunk(stream, index, "", [])
+                chunk.prompt_progress = progress_of(event)
+                yield chunk
+            case Piece():
+                yield self._piece(stream, index, event)
+            case End():
+                yield self._final(index, event.text, [], event)
+
+    def _piece(self, stream: ReplyStream, index: int, piece: Piece) -> NativeChunk:
+        if "\n" in piece.text:
+            self._has_new_line.add(index)
+        self._num_told[index] += 1
+        chunk = self._chunk(stream, index, piece.text, [piece.token])
+        chunk.completion_probabilities = self._chances([piece])
+        if self.times_tokens:
+            chunk.timings = timings_so_far(stream)
+        return chunk
+
+    def _chunk(self, stream: ReplyStream, index: int, text: str, tokens: list[int]) -> NativeChunk:
+        return NativeChunk(index, text, tokens, self._num_told[index], stream.order.prompt.length)
+
+    def _whole(self, index: int, reply: Whole) -> NativeCompletion:
+        if "\n" in reply.text:
+            self._has_new_line.add(index)
+        tokens = [piece.token for piece in reply.pieces] if self.returns_tokens else []
+        answer = self._final(index, reply.text, tokens, reply.end)
+        answer.completion_probabilities = self._chances(reply.pieces)
+        return answer
+
+    def _final(self, index: int, text: str, tokens: list[int], end: End) -> NativeCompletion:
+        order, num_generated = self.orders[index], end.timings.num_generated
+        is_full = order.prompt.length + num_generated >= self.context_tokens
+        return NativeCompletion(
+            index=index,
+            content=text,
+            tokens=tokens,
+            model=self.model,
+            prompt=self.vocabulary.detokenize(order.prompt.tokens).decode("utf-8", "replace"),
+            tokens_predicted=num_generated,
+            tokens_evaluated=order.prompt.length,
+            tokens_cached=end.report.reused if end.report else 0,
+            truncated=end.finish is Finish.LENGTH and is_full,
+            stop_type=_STOP_TYPES.get(end.finish, "none"),
+            stopping_word=end.stop or "",
+            has_new_line=index in self._has_new_line,
+            generation_settings=settings_of(order, is_stream=self.is_stream),
+            timings=timings_of([end]),
+        )
+
+    def _chances(self, pieces: Sequence[Piece]) -> list[TokenLogprob] | UnsetType:
+        return token_logprobs(pieces, self.vocabulary) or UNSET
+
+
+def settings_of(order: Order, *, is_stream: bool) -> GenerationSettings:
+    return wire_settings(
+        order.sampling,
+        max_tokens=order.max_tokens,
+        stops=order.stops,
+        ignores_end=order.ignore_end,
+        num_probs=order.num_logprobs or 0,
+        is_stream=is_stream,
+    )
+
+
+def wire_settings(
+    sampling: Sampling,
+    *,
+    max_tokens: int | None = None,
+    stops: Sequence[str] = (),
+    ignores_end: bool = False,
+    num_probs: int = 0,
+    is_stream: bool = True,
+) -> GenerationSettings:
+    limit = -1 if max_tokens is None else max_tokens
+    return GenerationSettings(
+        n_predict=limit,
+        max_tokens=limit,
+        seed=_RANDOM_SEED if sampling.seed is None else sampling.seed,
+        temperature=sampling.temperature,
+        dynatemp_range=sampling.dynatemp_range,
+        dynatemp_exponent=sampling.dynatemp_exponent,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        typical_p=sampling.typical_p,
+        top_n_sigma=sampling.top_n_sigma,
+        xtc_probability=sampling.xtc_probability,
+        xtc_threshold=sampling.xtc_threshold,
+        repeat_last_n=sampling.repeat_last_n,
+        repeat_penalty=sampling.repeat_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        dry_multiplier=sampling.dry_multiplier,
+        dry_base=sampling.dry_base,
+        dry_allowed_length=sampling.dry_allowed_length,
+        dry_penalty_last_n=sampling.dry_penalty_last_n,
+        dry_sequence_breakers=list(sampling.dry_sequence_breakers),
+        mirostat=sampling.mirostat,
+        mirostat_tau=sampling.mirostat_tau,
+        mirostat_eta=sampling.mirostat_eta,
+        adaptive_target=sampling.adaptive_target,
+        adaptive_decay=sampling.adaptive_decay,
+        min_keep=sampling.min_keep,
+        stop=list(stops),
+        ignore_eos=ignores_end,
+        stream=is_stream,
+        n_probs=num_probs,
+        logit_bias=list(sampling.logit_bias),
+        samplers=list(sampling.samplers),
+    )

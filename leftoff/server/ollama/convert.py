@@ -1,0 +1,83 @@
+"""Ollama's requests as chats."""
+
+from collections import deque
+from itertools import count
+from typing import Any
+
+from leftoff.server.http.errors import bad_field, not_yet
+from leftoff.server.ollama.types import Call, OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, Options
+from leftoff.server.openai.types import ChatRequest
+from leftoff.server.request.chat_body import chat_body, response_format
+from leftoff.server.request.fields import ResponseFormat
+from leftoff.server.request.messages import FunctionCall, Message, ToolCall
+
+
+def messages_as_chat(body: OllamaChatRequest) -> ChatRequest:
+    messages = [_message(message, f"messages[{index}]") for index, message in enumerate(body.messages or ())]
+    _name_calls(messages)
+    return _common(body, messages, body.tools)
+
+
+def prompt_as_chat(body: OllamaGenerateRequest) -> ChatRequest:
+    _refuse_images(body.images, "images")
+    for name in ("suffix", "template"):
+        if value := getattr(body, name):
+            raise not_yet(name, value[:40], "leave it out")
+    header = [Message("system", body.system)] if body.system else []
+    return _common(body, [*header, Message("user", body.prompt)])
+
+
+def _common(
+    body: OllamaChatRequest | OllamaGenerateRequest, messages: list[Message], tools: list[dict[str, Any]] | None = None
+) -> ChatRequest:
+    options = body.options or Options()
+    limit = options.num_predict
+    return chat_body(
+        options,
+        messages=messages,
+        tools=tools,
+        n_predict=options.n_predict if limit is None else max(limit, -1),
+        enable_thinking=bool(body.think) if body.think is not None else None,
+        reasoning_effort=body.think if isinstance(body.think, str) and body.think else None,
+        response_format=_format(body.format) if body.format else options.response_format,
+    )
+
+
+def _message(message: OllamaMessage, place: str) -> Message:
+    _refuse_images(message.images, f"{place}.images")
+    return Message(
+        message.role,
+        message.content or "",
+        name=message.tool_name,
+        tool_calls=[_call(call) for call in message.tool_calls or ()] or None,
+        tool_call_id=message.tool_call_id,
+        reasoning_content=message.thinking,
+    )
+
+
+def _name_calls(messages: list[Message]) -> None:
+    """Ollama's clients need no ids: results come in the order of the calls. Some templates do."""
+    numbers, waiting = count(), deque[str]()
+    for message in messages:
+        for call in message.tool_calls or ():
+            call.id = call.id or f"call{next(numbers):05}"
+            waiting.append(call.id)
+        if message.role == "tool" and message.tool_call_id is None and waiting:
+            message.tool_call_id = waiting.popleft()
+
+
+def _call(call: Call) -> ToolCall:
+    return ToolCall(FunctionCall(call.function.name, call.function.arguments), call.id, "function")
+
+
+def _format(wanted: str | dict[str, Any]) -> ResponseFormat:
+    if isinstance(wanted, dict):
+        return response_format("format", {"type": "json_schema", "json_schema": {"name": "", "schema": wanted}})
+    if wanted != "json":
+        raise bad_field("format", f"is {wanted!r}: must be 'json' or a JSON schema")
+    return response_format("format", {"type": "json_object"})
+
+
+def _refuse_images(images: list[Any] | None, place: str) -> None:
+    if images:
+        raise bad_field(place, "images cannot be read: this server takes text only")

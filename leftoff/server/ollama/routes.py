@@ -1,0 +1,85 @@
+"""The part of Ollama's dialect that chat clients use: chat, generate, and a look at the one model there is."""
+
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff.chat.formats.output import Output
+from leftoff.server.aside import aside
+from leftoff.server.http.body import read_body
+from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.errors import ApiError
+from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
+from leftoff.server.ollama.models import described, full_name, listed, running
+from leftoff.server.ollama.types import ModelList, OllamaChatRequest, OllamaGenerateRequest, ShowRequest, Version
+from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, generate_chunk, loaded
+from leftoff.server.reply.response import answer, json_response
+from leftoff.server.request.build import chat_orders, make_orders
+from leftoff.server.request.job import Order
+from leftoff.server.service import Service
+
+_SPOKEN = "0.12.6"  # clients refuse what is older than the features they use
+
+
+class Ollama:
+    """The handlers, and where they are reached."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint("POST", "/api/chat", "Goes on from a chat", self.chat, OllamaChatRequest),
+            Endpoint("POST", "/api/generate", "Answers a prompt", self.generate, OllamaGenerateRequest),
+            Endpoint("POST", "/api/show", "The model in full", self.show, ShowRequest),
+            Endpoint("GET", "/api/tags", "The model that is loaded", self.tags),
+            Endpoint("GET", "/api/ps", "The model that runs", self.ps),
+            Endpoint("GET", "/api/version", "The version of Ollama whose dialect this is", self.version),
+        ]
+
+    async def chat(self, request: Request) -> Response:
+        body = await read_body(request, OllamaChatRequest)
+        if not body.messages:
+            return self._loaded(chat_chunk, unloads=body.unloads)
+        orders = await chat_orders(self._service, request, messages_as_chat(body))
+        return await self._answer(request, orders, chat_chunk, stream=body.stream is not False)
+
+    async def generate(self, request: Request) -> Response:
+        body = await read_body(request, OllamaGenerateRequest)
+        if not body.prompt:
+            return self._loaded(generate_chunk, unloads=body.unloads)
+        orders = await (self._raw_orders if body.raw else self._chat_orders)(request, body)
+        return await self._answer(request, orders, generate_chunk, stream=body.stream is not False)
+
+    async def show(self, request: Request) -> Response:
+        body = await read_body(request, ShowRequest)
+        wanted, name = body.model or body.name, self._service.model_name
+        if full_name(wanted) != full_name(name):
+            raise ApiError(404, f"there is no model {wanted!r} here: this server runs {name!r}")
+        return json_response(described(self._service))
+
+    async def tags(self, _: Request) -> Response:
+        return json_response(ModelList([listed(self._service)]))
+
+    async def ps(self, _: Request) -> Response:
+        return json_response(ModelList([running(self._service)]))
+
+    async def version(self, _: Request) -> Response:
+        return json_response(Version(_SPOKEN))
+
+    async def _chat_orders(self, request: Request, body: OllamaGenerateRequest) -> list[Order]:
+        return await chat_orders(self._service, request, prompt_as_chat(body))
+
+    async def _raw_orders(self, request: Request, body: OllamaGenerateRequest) -> list[Order]:
+        prompt = await aside(self._service, request, lambda: self._service.prompts.from_text(body.prompt))
+        output = Output(self._service.prompts.format, splits_reasoning=False)
+        return await make_orders(self._service, request, prompt_as_chat(body), [prompt], output=output)
+
+    async def _answer(self, request: Request, orders: list[Order], shape: Shape, *, stream: bool) -> Response:
+        writer = OllamaWriter(full_name(self._service.model_name), shape)
+        return await answer(request, self._service, orders, uuid.uuid4().hex, writer, stream=stream)
+
+    def _loaded(self, shape: Shape, *, unloads: bool) -> Response:
+        """Clients ask for nothing to have a model loaded or unloaded, and wait for that word; here it always is."""
+        return json_response(shape(full_name(self._service.model_name), Words(), loaded(unloads=unloads)))

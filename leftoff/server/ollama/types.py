@@ -1,0 +1,144 @@
+"""Ollama's wire types. What only loads models (`num_ctx`, …) is not named, and so ignored."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from leftoff.server.request.fields import GenerationFields
+from leftoff.server.request.messages import MOST_MESSAGES, MOST_TOOLS, Role
+
+# --- asked
+
+
+class Options(GenerationFields, kw_only=True):
+    num_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None  # -1: no limit; -2: as many as fit
+
+
+class Function(Struct):
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class Call(Struct, omit_defaults=True):
+    function: Function
+    id: str | None = None
+
+
+class OllamaMessage(Struct):
+    role: Role
+    content: str | None = None
+    thinking: str | None = None
+    images: list[Any] | None = None
+    tool_calls: Annotated[list[Call], Meta(max_length=MOST_TOOLS)] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class _Request(Struct, kw_only=True):
+    model: str = ""
+    format: str | dict[str, Any] | None = None
+    options: Options | None = None
+    stream: bool | None = None  # unlike elsewhere, a stream unless it is false
+    think: bool | str | None = None
+    keep_alive: Any = None  # a duration, or seconds
+
+    @property
+    def unloads(self) -> bool:
+        return self.keep_alive in (0, "0", "0s", "0m", "0h")
+
+
+class OllamaChatRequest(_Request, kw_only=True):
+    messages: Annotated[list[OllamaMessage], Meta(max_length=MOST_MESSAGES)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
+
+
+class OllamaGenerateRequest(_Request, kw_only=True):
+    prompt: str = ""
+    system: str | None = None
+    raw: bool | None = None
+    suffix: str | None = None
+    template: str | None = None
+    images: list[Any] | None = None
+
+
+class ShowRequest(Struct):
+    model: str = ""
+    name: str = ""  # what it was called before
+
+
+# --- answered
+
+
+class Tally(Struct, kw_only=True, omit_defaults=True):
+    """Times are nanoseconds."""
+
+    done_reason: str | UnsetType = UNSET
+    total_duration: int | UnsetType = UNSET
+    load_duration: int | UnsetType = UNSET
+    prompt_eval_count: int | UnsetType = UNSET
+    prompt_eval_duration: int | UnsetType = UNSET
+    eval_count: int | UnsetType = UNSET
+    eval_duration: int | UnsetType = UNSET
+
+
+class OutputMessage(Struct):
+    content: str
+    role: str = "assistant"
+    thinking: str | UnsetType = UNSET
+    tool_calls: list[Call] | UnsetType = UNSET
+
+
+class ChatChunk(Tally, kw_only=True):
+    model: str
+    created_at: datetime
+    message: OutputMessage
+    done: bool
+
+
+class GenerateChunk(Tally, kw_only=True, omit_defaults=True):
+    model: str
+    created_at: datetime
+    response: str
+    done: bool
+    thinking: str | UnsetType = UNSET
+
+
+class Version(Struct):
+    version: str
+
+
+class Details(Struct):
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+    format: str = "gguf"
+    parent_model: str = ""
+
+
+class ModelCard(Struct, omit_defaults=True):
+    name: str
+    model: str
+    modified_at: datetime
+    size: int
+    digest: str
+    details: Details
+    expires_at: datetime | UnsetType = UNSET
+    size_vram: int | UnsetType = UNSET
+    context_length: int | UnsetType = UNSET
+
+
+class ModelList(Struct):
+    models: list[ModelCard]
+
+
+class ModelDescription(Struct):
+    template: str
+    details: Details
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: datetime
+    modelfile: str = ""
+    parameters: str = ""
+    license: str = ""

@@ -1,0 +1,113 @@
+"""OpenAI's dialect: chat completions, completions and models, with llama-server's additions.
+
+Where a request is silent on sampling, llama-server's defaults hold (see `generation.py`), not OpenAI's.
+"""
+
+import time
+import uuid
+from datetime import UTC, datetime
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff.server.aside import aside
+from leftoff.server.http.body import read_body
+from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.errors import ApiError, bad_field, not_yet
+from leftoff.server.openai.types import (
+    ChatRequest,
+    CompletionRequest,
+    ModelCard,
+    ModelList,
+    ModelMeta,
+    StreamOptions,
+)
+from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
+from leftoff.server.reply.response import answer, json_response
+from leftoff.server.request.build import chat_orders, make_orders
+from leftoff.server.request.fields import GenerationFields
+from leftoff.server.request.raw_prompts import RawPrompts
+from leftoff.server.service import Service
+
+
+class OpenAI:
+    """The handlers, and where they are reached."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._raw_prompts = RawPrompts(service.prompts, service.model.vocabulary)
+
+    def endpoints(self) -> list[Endpoint]:
+        chat = Endpoint("POST", "/v1/chat/completions", "Goes on from a chat", self.chat, ChatRequest)
+        text = Endpoint("POST", "/v1/completions", "Goes on from a text", self.completions, CompletionRequest)
+        models = Endpoint("GET", "/v1/models", "The model that is loaded", self.models)
+        model = Endpoint("GET", "/v1/models/{id:path}", "The model, if that is its name", self.model)
+        # /completions without the version is llama-server's own
+        return [chat, chat.at("/chat/completions"), text, models, models.at("/models"), model]
+
+    async def chat(self, request: Request) -> Response:
+        body = await read_body(request, ChatRequest)
+        orders = await chat_orders(self._service, request, body)
+        head = self._head("chatcmpl", body, body.stream_options, body.n or 1, len(orders))
+        return await answer(request, self._service, orders, head.id, ChatWriter(head), stream=bool(body.stream))
+
+    async def completions(self, request: Request) -> Response:
+        body = await read_body(request, CompletionRequest)
+        _refuse_in_completions(body)
+        prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
+        orders = await make_orders(
+            self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs
+        )
+        head = self._head("cmpl", body, body.stream_options, body.n or 1, len(orders))
+        vocabulary = self._service.model.vocabulary
+        echoes = [vocabulary.detokenize(order.prompt.tokens).decode("utf-8", "replace") for order in orders]
+        writer = TextWriter(head, echoes if body.echo else [""] * len(orders))
+        return await answer(request, self._service, orders, head.id, writer, stream=bool(body.stream))
+
+    async def models(self, _: Request) -> Response:
+        return json_response(ModelList([self._card()]))
+
+    async def model(self, request: Request) -> Response:
+        name, card = request.path_params["id"], self._card()
+        if name != card.id:
+            raise ApiError(
+                404, f"there is no model {name!r} here: this server runs {card.id!r}", code="model_not_found"
+            )
+        return json_response(card)
+
+    def _head(
+        self, prefix: str, body: GenerationFields, options: StreamOptions | None, num_each: int, num_replies: int
+    ) -> Head:
+        return Head(
+            id=f"{prefix}-{uuid.uuid4().hex}",
+            created=int(time.time()),
+            model=self._service.model_name,
+            fingerprint=f"leftoff-{self._service.engine.memory.fingerprint[:12]}",
+            vocabulary=self._service.model.vocabulary,
+            num_each=num_each,
+            num_replies=num_replies,
+            includes_usage=bool(options and options.include_usage),
+            shows_progress=bool(body.return_progress),
+            times_tokens=bool(body.timings_per_token),
+        )
+
+    def _card(self) -> ModelCard:
+        service, model = self._service, self._service.model
+        meta = ModelMeta(
+            n_vocab=model.vocabulary.size,
+            n_ctx=service.context_tokens,
+            n_ctx_train=model.trained_context,
+            n_params=model.num_parameters,
+            size=model.size_bytes,
+        )
+        started, name = int(service.started_at), service.model_name
+        return ModelCard(name, started, meta, name, datetime.fromtimestamp(started, UTC))
+
+
+def _refuse_in_completions(body: CompletionRequest) -> None:
+    if body.suffix:
+        raise not_yet("suffix", body.suffix[:40], "leave it out")
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise not_yet("best_of", body.best_of, "leave it out, or give it the value of n")
+    if body.echo and body.logprobs is not None:
+        raise bad_field("echo", "the log-probabilities of a prompt are not kept: ask for echo or logprobs, not both")

@@ -1,0 +1,119 @@
+"""A reply as a list of blocks, for the dialects that open, fill and close one after the other.
+
+A block is text, reasoning or one call. White space alone opens no text: models put some around their calls.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning, object_of
+from leftoff.server.reply.response import Whole
+from leftoff.server.reply.stream import End, Piece
+
+Kind = Literal["text", "reasoning", "call"]
+_NOTHING = Content("")
+
+
+@dataclass(eq=False)
+class Block:
+    """`text` is all it has said so far: words, or a call's arguments. Only a call has a number and a name."""
+
+    index: int
+    kind: Kind
+    call: int = -1
+    name: str = ""
+    text: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Empty where the model wrote no object, or was cut off within it."""
+        return object_of(self.text) or {}
+
+    @property
+    def is_whole_call(self) -> bool:
+        return self.kind == "call" and object_of(self.text) is not None
+
+
+@dataclass(frozen=True)
+class Opened:
+    block: Block
+
+
+@dataclass(frozen=True)
+class Grown:
+    block: Block
+    text: str
+
+
+@dataclass(frozen=True)
+class Closed:
+    block: Block
+
+
+Step = Opened | Grown | Closed
+
+
+@dataclass
+class Blocks:
+    """Takes the events of a reply as they come; says what happens to which block."""
+
+    all: list[Block] = field(default_factory=list)
+    num_reasoning_tokens: int = 0
+    _is_open: bool = False
+    _waiting: Content | Reasoning = _NOTHING  # white space that may yet become the beginning of a block
+
+    @classmethod
+    def of(cls, reply: Whole) -> "Blocks":
+        blocks = cls()
+        events: list[Piece | End] = [*reply.pieces, reply.end]
+        for event in events:
+            deque(blocks.take(event), maxlen=0)
+        return blocks
+
+    def take(self, event: Piece | End) -> Iterator[Step]:
+        for part in event.parts:
+            yield from self._take(part)
+        if isinstance(event, End):
+            yield from self._close()
+        elif self._is_open and self.all[-1].kind == "reasoning":
+            self.num_reasoning_tokens += 1
+
+    def _take(self, part: Part) -> Iterator[Step]:
+        match part:
+            case Content() | Reasoning():
+                yield from self._words(part)
+            case CallStart(index, name):
+                yield from self._open(Block(len(self.all), "call", index, name))
+            case CallArguments(_, text):
+                yield from self._grow(text)
+
+    def _words(self, part: Content | Reasoning) -> Iterator[Step]:
+        kind: Kind = "text" if isinstance(part, Content) else "reasoning"
+        text = part.text
+        if not (self._is_open and self.all[-1].kind == kind):
+            if type(self._waiting) is type(part):
+                text = self._waiting.text + text
+            if not text.strip():
+                self._waiting = type(part)(text)
+                return
+            yield from self._open(Block(len(self.all), kind))
+        yield from self._grow(text)
+
+    def _open(self, block: Block) -> Iterator[Step]:
+        yield from self._close()
+        self.all.append(block)
+        self._is_open = True
+        yield Opened(block)
+
+    def _grow(self, text: str) -> Iterator[Step]:
+        if text:
+            self.all[-1].text += text
+            yield Grown(self.all[-1], text)
+
+    def _close(self) -> Iterator[Step]:
+        self._waiting = _NOTHING
+        if self._is_open:
+            self._is_open = False
+            yield Closed(self.all[-1])

@@ -1,0 +1,219 @@
+"""All replies to one HTTP request, and the connection they go out on.
+
+A client that vanishes, while it waits or while it is being streamed to, ends its replies at once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol, Self, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from leftoff.chat.formats.parts import Said, join
+from leftoff.scheduler.request import Finish
+from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
+from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
+from leftoff.server.http.framing import Framing
+from leftoff.server.reply.stream import End, Event, Piece, ReplyStream
+from leftoff.server.service import Order, Service
+
+Result = TypeVar("Result")
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A reply that has ended: its text as it was written, and what it says."""
+
+    text: str
+    said: Said
+    pieces: list[Piece]
+    end: End
+    stream: ReplyStream
+
+
+class Writer(Protocol):
+    """Puts replies into the words of one dialect."""
+
+    framing: Framing
+    last: bytes  # what ends a stream
+
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
+        """What a stream says of an event."""
+        ...
+
+    def failure(self, error: Exception) -> msgspec.Struct:
+        """What a stream that has begun says of an error: its status is sent."""
+        ...
+
+    def whole(self, replies: Sequence[Whole]) -> Any:  # noqa: ANN401
+        """What is answered at once."""
+        ...
+
+
+class Replies:
+    """One or more replies as one stream of events. Leaving the block cancels what is left of them."""
+
+    def __init__(self, service: Service, orders: Sequence[Order], request_id: str) -> None:
+        self._service = service
+        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self.streams: list[ReplyStream] = []
+        try:
+            for index, order in enumerate(orders):
+                name = request_id if len(orders) == 1 else f"{request_id}-{index}"
+                self.streams.append(service.start(order, name, partial(self._deliver, index)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _deliver(self, index: int, event: Event) -> None:
+        self._events.put_nowait((index, event))
+
+    def close(self) -> None:
+        for stream in self.streams:
+            stream.close()
+
+    def are_behind(self, num_unread: int) -> bool:
+        """Whether a client that leaves so much unread would hold a slot: not if all of them are complete."""
+        limit = most_unread_bytes(others_wait=self._service.scheduler.num_waiting > 0)
+        return num_unread > limit and not all(stream.is_complete for stream in self.streams)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
+        """All that has happened since the last time: one when the client keeps up, more when it does not."""
+        num_left = len(self.streams)
+        while num_left:
+            batch = [await self._events.get()]
+            while not self._events.empty():
+                batch.append(self._events.get_nowait())
+            num_left -= sum(isinstance(event, End) for _, event in batch)
+            yield batch
+
+    async def collect(self) -> list[Whole]:
+        """All of them, in order, when the last has ended. Raises what any of them failed with."""
+        pieces: list[list[Piece]] = [[] for _ in self.streams]
+        ends: dict[int, End] = {}
+        async for batch in self.batches():
+            for index, event in batch:
+                if isinstance(event, Piece):
+                    pieces[index].append(event)
+                elif isinstance(event, End):
+                    _raise_failure(event)
+                    ends[index] = event
+        return [_whole(stream, pieces[index], ends[index]) for index, stream in enumerate(self.streams)]
+
+
+def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
+    while end.stop is not None and pieces and not pieces[-1].text:  # what made up the stop string was not said
+        pieces.pop()
+    text = "".join(piece.text for piece in pieces) + end.text
+    said = join(chain(*(piece.parts for piece in pieces), end.parts))
+    return Whole(text, said, pieces, end, stream)
+
+
+async def answer(
+    request: Request, service: Service, orders: Sequence[Order], request_id: str, writer: Writer, *, stream: bool
+) -> Response:
+    """Starts the replies and answers with them, at once or as a stream."""
+    replies = Replies(service, orders, request_id)
+    if stream:
+        return EventStream(replies, writer)
+    with replies:
+        return json_response(writer.whole(await attended(request.receive, replies.collect())))
+
+
+def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
+    return Response(_encode(content), status, media_type="application/json")
+
+
+class EventStream(Response):
+    """Chunk after chunk. Written straight to the connection: it is on the path of every token."""
+
+    def __init__(self, replies: Replies, writer: Writer) -> None:
+        super().__init__()
+        self._replies = replies
+        self._writer = writer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        num_unread: Callable[[], int] = scope.get("state", {}).get(NUM_UNREAD, lambda: 0)
+        with self._replies, suppress(ClientGoneError):
+            await send({"type": "http.response.start", "status": 200, "headers": self._writer.framing.headers})
+            try:
+                await attended(receive, self._write(send, num_unread))
+            except asyncio.CancelledError:  # the server does not wait any longer: a last word
+                await send(self._failure(stopping()))
+
+    async def _write(self, send: Send, num_unread: Callable[[], int]) -> None:
+        """`send` waits for the client only beyond the limit, where no reply is running any more that holds a slot."""
+        async for batch in self._replies.batches():
+            if self._replies.are_behind(num_unread()):
+                self._replies.close()
+                await send(self._failure(too_slow(num_unread())))
+                return
+            data = b"".join(self._events(batch))
+            if data:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
+
+    def _failure(self, error: Exception) -> Message:
+        body = self._writer.framing.frame(self._writer.failure(error)) + self._writer.last
+        return {"type": "http.response.body", "body": body, "more_body": False}
+
+    def _events(self, batch: list[tuple[int, Event]]) -> Iterator[bytes]:
+        for index, event in batch:
+            for chunk in self._chunks(index, event):
+                yield self._writer.framing.frame(chunk)
+
+    def _chunks(self, index: int, event: Event) -> Iterator[msgspec.Struct]:
+        if isinstance(event, End):
+            try:
+                _raise_failure(event)
+            except Exception as error:
+                yield self._writer.failure(error)
+                return
+        yield from self._writer.chunks(self._replies.streams[index], index, event)
+
+
+async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Does the work as long as the client is there, and gives it up when it is not."""
+    task = asyncio.create_task(work)
+    gone = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return await task
+    finally:
+        await _cancelled(task, gone)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    waiting: Awaitable[Any] = asyncio.gather(*tasks, return_exceptions=True)
+    await waiting
+
+
+def _raise_failure(end: End) -> None:
+    if end.error is not None:
+        raise end.error
+    if end.finish is Finish.CANCELLED:  # not by us: who cancels does not listen any more
+        raise stopping()

@@ -1,0 +1,197 @@
+"""A reply on its way from the engine's thread to a client: text, token by token, then how it ended."""
+
+import asyncio
+import base64
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from leftoff.cache.report import ReuseReport
+from leftoff.chat.formats.parts import Part, join, object_of
+from leftoff.chat.remembered import Written
+from leftoff.chat.text_stream import TextStream
+from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.server.request.job import Order
+from leftoff.types import Logits
+
+if TYPE_CHECKING:
+    from leftoff.server.service import Service
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Part of the prompt has been read; `reused` of it before."""
+
+    reused: int
+    num_read: int
+    total: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChance:
+    """A token and its log-probability."""
+
+    token: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token of the reply: its text as it is, and what that says.
+
+    Both may be empty, or hold what earlier tokens had held back. There are parts only if the order says how to read.
+    """
+
+    token: int
+    text: str
+    parts: tuple[Part, ...] = ()
+    chosen: TokenChance | None = None
+    top: tuple[TokenChance, ...] = ()
+
+
+@dataclass(frozen=True)
+class End:
+    """How it ended. `text` and `parts` are what was held back until then."""
+
+    finish: Finish
+    text: str
+    parts: tuple[Part, ...]
+    num_calls: int
+    stop: str | None
+    timings: Timings
+    report: ReuseReport | None
+    error: Exception | None = None
+    has_half_call: bool = False  # the last one was cut off
+
+
+_MOST_OPENING_TOKENS = 16  # of what a template may write of the reply itself
+
+Event = Progress | Piece | End
+Deliver = Callable[[Event], None]
+
+
+class ReplyStream:
+    """A sink of the scheduler and an async iterator of events, the last of which is `End`."""
+
+    request: Request
+
+    def __init__(self, service: "Service", order: Order, request_id: str, deliver: Deliver | None = None) -> None:
+        """`deliver` gets the events on the event loop, instead of who iterates."""
+        self.id = request_id
+        self.order = order
+        self.report: ReuseReport | None = None
+        self._service = service
+        self._text = TextStream(
+            service.model.vocabulary,
+            order.stops,
+            show_control=order.show_control,
+            shown=service.prompts.shown_tokens if order.output else frozenset(),
+        )
+        self._parser = order.output.parser(self._prompt_end()) if order.output else None
+        self._texts: list[str] = []
+        self._parts: list[Part] = []
+        self._mailbox = service.mailbox()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._deliver = deliver or self._events.put_nowait
+        self.is_complete = False  # the slot is free; events may still be on their way
+        self._has_begun = False
+
+    # --- scheduler.Sink, on the engine's thread
+
+    def started(self, report: ReuseReport) -> None:
+        self.report = report
+        self._send_progress(report, report.reused)
+
+    def progress(self, num_read: int) -> None:
+        assert self.report is not None
+        self._send_progress(self.report, num_read)
+
+    def token(self, token: int, logits: Logits | None) -> bool:
+        num_top = self.order.num_logprobs
+        chosen, top = _chances(token, logits, num_top) if logits is not None and num_top is not None else (None, ())
+        text = self._text.push(token)
+        if self._parser is None:
+            self._send(Piece(token, text, (), chosen, top))
+            return not self._text.is_stopped
+        parts = self._parser.push(text)
+        self._texts.append(text)
+        self._parts += parts
+        self._send(Piece(token, text, parts, chosen, top))
+        return not (self._text.is_stopped or self._parser.is_over)
+
+    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        self.is_complete = True
+        try:
+            end = self._end(finish, timings, error)
+        except Exception as unforeseen:  # the client must be told in any case: it would wait for ever
+            logger.exception("the end of a reply could not be read")
+            end = End(Finish.FAILED, "", (), 0, None, timings, self.report, unforeseen)
+        self._send(end)
+
+    def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
+        if self.report is not None:
+            self._service.record(self.id, self.order, self.report, finish, timings)
+        text = self._text.close()
+        parts = self._parser.push(text) + self._parser.close() if self._parser else ()
+        num_calls = self._parser.num_calls if self._parser else 0
+        said = join((*self._parts, *parts))
+        has_half_call = bool(said.calls) and object_of(said.calls[-1].arguments) is None
+        if self.order.conversation is not None and finish in (Finish.END, Finish.STOPPED):
+            written = Written("".join((*self._texts, text)), said)
+            self._service.afterwards.replied(self, written, is_whole=finish is Finish.END)
+        return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
+
+    # --- for the dialects, on the event loop
+
+    def call_id(self, index: int) -> str:
+        """Of the reply's calls: some templates take only nine letters or digits."""
+        digest = hashlib.sha256(f"{self.id}/{index}".encode()).digest()
+        return base64.b32encode(digest)[:9].decode().lower()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            event = await self._events.get()
+            yield event
+            if isinstance(event, End):
+                return
+
+    def close(self) -> None:
+        """Cancels what is left: the client went away, or has enough."""
+        if not self.is_complete:
+            self._service.scheduler.cancel(self.request)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _prompt_end(self) -> str:
+        last = self.order.prompt.tokens[-_MOST_OPENING_TOKENS:]
+        return self._service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
+
+    def _send_progress(self, report: ReuseReport, num_read: int) -> None:
+        elapsed = 1000 * (time.perf_counter() - self.request.timings.started)
+        self._send(Progress(report.reused, num_read, self.order.prompt.length, elapsed))
+
+    def _send(self, event: Event) -> None:
+        is_urgent = isinstance(event, End) or (isinstance(event, Piece) and not self._has_begun)
+        self._has_begun |= is_urgent
+        self._mailbox.put(partial(self._deliver, event), is_urgent=is_urgent)
+
+
+def _chances(token: int, logits: Logits, num_top: int) -> tuple[TokenChance, tuple[TokenChance, ...]]:
+    shifted = logits.astype(np.float64) - float(logits.max())
+    logprobs = shifted - np.log(np.exp(shifted).sum())
+    top = np.argpartition(-logprobs, min(num_top, logprobs.size - 1))[:num_top]
+    ordered = top[np.argsort(-logprobs[top])]
+    return TokenChance(token, float(logprobs[token])), tuple(TokenChance(int(t), float(logprobs[t])) for t in ordered)

@@ -1,0 +1,100 @@
+"""What a reply cost, on the wire: OpenAI's `usage` and llama-server's `timings`."""
+
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from leftoff.scheduler.request import Timings
+from leftoff.server.reply.stream import End, ReplyStream
+
+
+class PromptDetails(Struct):
+    cached_tokens: int
+
+
+class Usage(Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class WireTimings(Struct):
+    """llama-server's names: `cache_n` reused, `prompt_n` computed."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class PromptProgress(Struct):
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
+def usage_of(ends: Sequence[End], num_per_prompt: int = 1) -> Usage:
+    """Replies to one prompt stand together; a prompt counts once, as its first reply found it."""
+    reports = [end.report for end in ends[::num_per_prompt] if end.report]
+    prompt_tokens = sum(report.prompt_tokens for report in reports)
+    generated = sum(end.timings.num_generated for end in ends)
+    cached = sum(report.reused for report in reports)
+    return Usage(prompt_tokens, generated, prompt_tokens + generated, PromptDetails(cached))
+
+
+def timings_of(ends: Sequence[End], num_per_prompt: int = 1) -> WireTimings:
+    """Of several replies: tokens add up as in `usage`, and the times are those of the slowest."""
+    reports = [end.report for end in ends[::num_per_prompt] if end.report]
+    return _wire_timings(
+        reused=sum(report.reused for report in reports),
+        computed=sum(report.computed for report in reports),
+        prompt_ms=max(_prompt_ms(end.timings) for end in ends),
+        generated=sum(end.timings.num_generated for end in ends),
+        generation_ms=max(_generation_ms(end.timings) for end in ends),
+    )
+
+
+def timings_so_far(stream: ReplyStream) -> WireTimings:
+    timings, report = stream.request.timings, stream.report
+    return _wire_timings(
+        reused=report.reused if report else 0,
+        computed=report.computed if report else 0,
+        prompt_ms=_prompt_ms(timings),
+        generated=timings.num_generated,
+        generation_ms=_generation_ms(timings),
+    )
+
+
+def _prompt_ms(timings: Timings) -> float:
+    return max(0.0, timings.prompt_ms) if timings.first_token else 0.0
+
+
+def _generation_ms(timings: Timings) -> float:
+    end = timings.finished or time.perf_counter()
+    return 1000 * (end - timings.first_token) if timings.first_token else 0.0
+
+
+def _wire_timings(*, reused: int, computed: int, prompt_ms: float, generated: int, generation_ms: float) -> WireTimings:
+    return WireTimings(
+        cache_n=reused,
+        prompt_n=computed,
+        prompt_ms=prompt_ms,
+        prompt_per_token_ms=_ratio(prompt_ms, computed),
+        prompt_per_second=_ratio(1000 * computed, prompt_ms),
+        predicted_n=generated,
+        predicted_ms=generation_ms,
+        predicted_per_token_ms=_ratio(generation_ms, generated),
+        predicted_per_second=_ratio(1000 * generated, generation_ms),
+    )
+
+
+def _ratio(value: float, by: float) -> float:
+    return value / by if by > 0 else 0.0

@@ -1,0 +1,103 @@
+"""From a parsed request to the orders that the service takes: the same for every dialect."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+
+from leftoff.chat.chat import ChatPrompt
+from leftoff.chat.formats.output import Output
+from leftoff.chat.notes import Note
+from leftoff.chat.prefill import BegunReply
+from leftoff.server.aside import aside
+from leftoff.server.http.errors import bad_field
+from leftoff.server.openai.types import ChatRequest
+from leftoff.server.request.constraints import make_guides
+from leftoff.server.request.fields import GenerationFields
+from leftoff.server.request.job import Conversation
+from leftoff.server.request.messages import ChatFields
+from leftoff.server.service import Order, Service
+from leftoff.server.tenant import namespace_of
+from leftoff.types import MOST_BIAS, Prompt
+
+_MOST_REPLIES = 1024  # to one request
+
+
+def shown_tools(service: Service, body: ChatFields) -> list[dict[str, Any]] | None:
+    """Also those that must not be called, if the model can be kept from it: so the prompt stays what it was."""
+    can_keep = service.prompts.call_token is not None
+    return body.offered_tools if body.may_call or can_keep else None
+
+
+async def read_chat(service: Service, request: Request, body: ChatFields) -> ChatPrompt:
+    return await aside(
+        service,
+        request,
+        lambda: service.chat(
+            body.plain_messages(),
+            tools=shown_tools(service, body),
+            add_generation_prompt=body.add_generation_prompt is not False,
+            options=body.template_options,
+            namespace=namespace_of(request, body.cache_salt),
+        ),
+    )
+
+
+async def chat_orders(service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()) -> list[Order]:
+    """`notes` is what was done to the request on its way here, for the journal."""
+    chat = await read_chat(service, request, body)
+    messages = body.plain_messages()
+    conversation = Conversation(chat.conversation, messages, shown_tools(service, body), body.template_options)
+    wants_logprobs = body.logprobs or body.top_logprobs
+    return await make_orders(
+        service,
+        request,
+        body,
+        [chat.prompt],
+        num_each=body.n or 1,
+        num_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
+        notes=(*notes, *chat.notes),
+        output=body.output(service.prompts.format),
+        conversation=conversation if not BegunReply.of(messages).words else None,  # half a reply is no reply
+    )
+
+
+async def make_orders(
+    service: Service,
+    request: Request,
+    body: GenerationFields,
+    prompts: Sequence[Prompt],
+    *,
+    num_each: int = 1,
+    num_logprobs: int | None = None,
+    notes: Sequence[Note] = (),
+    output: Output | None = None,
+    conversation: Conversation | None = None,
+) -> list[Order]:
+    """The replies to one prompt stand together, each with a seed of its own."""
+    if len(prompts) * num_each > _MOST_REPLIES:
+        problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MOST_REPLIES} are made"
+        raise bad_field("n", problem)
+    sampling = body.sampling(service.model.vocabulary, service.context_tokens, service.default_sampling)
+    if isinstance(body, ChatFields) and not body.may_call and (token := service.prompts.call_token) is not None:
+        sampling = replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MOST_BIAS)))
+    seeds = [None if sampling.seed is None else sampling.seed + index for index in range(num_each)]
+    guides = await make_guides(service, body, output, prompts, num_each, len(await request.body()))
+    replies = [(prompt, seed) for prompt in prompts for seed in seeds]
+    return [
+        Order(
+            prompt,
+            replace(sampling, seed=seed),
+            max_tokens=body.length_limit,
+            stops=body.stops,
+            namespace=namespace_of(request, body.cache_salt),
+            num_logprobs=num_logprobs,
+            ignore_end=bool(body.ignore_eos),
+            notes=tuple(map(str, notes)),
+            output=output,
+            constraint=guide,
+            conversation=conversation if num_each == 1 else None,
+        )
+        for (prompt, seed), guide in zip(replies, guides, strict=True)
+    ]

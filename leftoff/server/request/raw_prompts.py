@@ -1,0 +1,106 @@
+"""Prompts that are not chats: text, token ids, several of either, or (as llama-server allows) text and ids mixed."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.work import checkpoint
+from leftoff.engine.vocabulary import Vocabulary
+from leftoff.server.http.errors import PromptTooLongError, bad_field
+from leftoff.types import Prompt, Tokens
+
+_MOST_PROMPTS = 1024
+_MOST_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
+
+
+class RawPrompts:
+    """Turns the `prompt` field of a request into prompts."""
+
+    def __init__(self, maker: PromptMaker, vocabulary: Vocabulary) -> None:
+        self._maker = maker
+        self._vocabulary = vocabulary
+
+    def read(self, value: Any) -> list[Prompt]:  # noqa: ANN401
+        """One prompt for a text or a list of token ids, else one for each item of the list."""
+        if not _is_many(value):
+            return [self._one(value, "prompt")]
+        if len(value) > _MOST_PROMPTS:
+            raise bad_field("prompt", f"{len(value)} prompts in one request; at most {_MOST_PROMPTS} are taken")
+        prompts: list[Prompt] = []
+        num_tokens = 0
+        for index, item in enumerate(value):
+            checkpoint()
+            prompts.append(self._one(item, f"prompt[{index}]"))
+            num_tokens += prompts[-1].length
+            if num_tokens > _MOST_TOKENS and index:
+                raise bad_field(
+                    "prompt", f"the first {index + 1} have {num_tokens} tokens; at most {_MOST_TOKENS} are taken"
+                )
+        return prompts
+
+    def _one(self, value: Any, place: str) -> Prompt:  # noqa: ANN401
+        if isinstance(value, dict):
+            return self._from_object(value, place)
+        if isinstance(value, str):
+            prompt = self._maker.from_text(value)
+        elif isinstance(value, list):
+            prompt = Prompt(self._from_list(value, place))
+        else:
+            raise bad_field(place, f"must be a text or a list of token ids, not {_name(value)}")
+        if prompt.length == 0:
+            raise bad_field(place, "is empty: there is nothing to go on from")
+        return prompt
+
+    def _from_object(self, value: dict[str, Any], place: str) -> Prompt:
+        if value.get("multimodal_data"):
+            raise bad_field(f"{place}.multimodal_data", "cannot be read: this server takes text only")
+        if not isinstance(value.get("prompt_string"), str):
+            raise bad_field(f"{place}.prompt_string", "must be a text")
+        return self._one(value["prompt_string"], f"{place}.prompt_string")
+
+    def _from_list(self, items: list[Any], place: str) -> Tokens:
+        if any(isinstance(item, str) for item in items):
+            return np.concatenate([*self._mixed_parts(items, place)])
+        self._check_length(len(items))
+        return token_ids(items, self._vocabulary, place)
+
+    def _mixed_parts(self, items: list[Any], place: str) -> Iterator[Tokens]:
+        num_tokens = 0
+        for index, item in enumerate(items):
+            checkpoint()
+            part = self._mixed_part(item, f"{place}[{index}]", index)
+            num_tokens += part.size
+            self._check_length(num_tokens)
+            yield part
+
+    def _check_length(self, num_tokens: int) -> None:
+        meter = self._maker.meter
+        if meter is not None and num_tokens >= meter.context_tokens:
+            raise PromptTooLongError(num_tokens, meter.context_tokens)
+
+    def _mixed_part(self, item: Any, place: str, index: int) -> Tokens:  # noqa: ANN401
+        if not isinstance(item, str):
+            return token_ids([item], self._vocabulary, place)
+        # Only text at the beginning gets what the model wants at the beginning.
+        return self._maker.from_text(item).tokens if index == 0 else self._maker.tokens(item)
+
+
+def token_ids(items: Sequence[Any], vocabulary: Vocabulary, place: str) -> Tokens:
+    """Checked here: an unknown id in a batch would fail all that are in it."""
+    for index, item in enumerate(items):
+        if type(item) is not int:
+            raise bad_field(f"{place}[{index}]", f"must be a token id, not {_name(item)}")
+        if not 0 <= item < vocabulary.size:
+            raise bad_field(f"{place}[{index}]", f"token {item} is not in the vocabulary of {vocabulary.size} tokens")
+    return np.asarray(items, np.int32)
+
+
+def _is_many(value: Any) -> bool:  # noqa: ANN401
+    """A list of prompts. One with an id in it is a single prompt, and so is an empty one."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str | list | dict) for item in value)
+
+
+def _name(value: object) -> str:
+    return {type(None): "null", bool: "true or false", float: "a fraction", dict: "an object"}.get(type(value), "this")

@@ -1,0 +1,108 @@
+"""Calls of tools as a grammar, in the words of the model's own template."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
+from leftoff.chat.formats.tools import Tools
+from leftoff.chat.template.render import ToolDict
+from leftoff.engine.vocabulary import Vocabulary
+from leftoff.grammar.grammar import NOTHING, Grammar, any_of, from_schema
+from leftoff.grammar.literal import literal, text_until
+
+_SHARED = ("$defs", "definitions")
+_SAYS_WHAT_IT_TAKES = frozenset(
+    {"properties", "additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref"}
+)
+
+
+class CallGrammar:
+    """What calls of some tools look like. A call follows its tool's schema, parameter by parameter."""
+
+    def __init__(self, syntax: CallSyntax, tools: Sequence[ToolDict], vocabulary: Vocabulary) -> None:
+        self._syntax = syntax
+        self._tools = tools
+        self._kinds = Tools(tools)
+        self._vocabulary = vocabulary
+
+    def calls(self, most: int) -> Grammar:
+        """At least one call, and nothing else."""
+        return self._calls("", most)
+
+    def calls_after(self, trigger: str, most: int) -> Grammar:
+        """The same, where the model has written the trigger already, which is what the first call begins with."""
+        return self._calls(trigger, most)
+
+    def _calls(self, written: str, most: int) -> Grammar:
+        syntax = self._syntax
+        any_call = self._call()
+        call = Grammar("call", (f"call: {any_call.expression}", *any_call.rules), any_call.num_fixed)
+        if syntax.begin.startswith(written):
+            first = self._text(syntax.begin.removeprefix(written)) + call
+        else:
+            first = self._call(written.removeprefix(syntax.begin))
+        others = (self._text(syntax.between) + call).repeated(most - 1) if most > 1 else NOTHING
+        return first + others + self._text(syntax.end)
+
+    def _call(self, written: str = "") -> Grammar:
+        return any_of([self._call_of(function_of(tool), written) for tool in self._tools])
+
+    def _call_of(self, function: Mapping[str, Any], written: str) -> Grammar:
+        syntax = self._syntax
+        head = f"{syntax.before_name}{function['name']}{syntax.after_name}".removeprefix(written)
+        return self._text(head) + self._arguments(function) + self._text(syntax.after_arguments)
+
+    def _arguments(self, function: Mapping[str, Any]) -> Grammar:
+        schema = _parameters_of(function)
+        if self._syntax.parameter is None:
+            return from_schema(schema, lenient=function.get("strict") is not True)
+        return self._parameters(self._syntax.parameter, function["name"], schema)
+
+    def _parameters(self, syntax: ParameterSyntax, name: str, schema: Mapping[str, Any]) -> Grammar:
+        """In the schema's order. Those that are not required may be left out, and so may what stands between."""
+        required = schema.get("required", ())
+        shared = {key: schema[key] for key in _SHARED if key in schema}
+        between = self._text(syntax.between)
+        later, firsts = NOTHING, [NOTHING]  # the rest, after another parameter; with what the whole may begin
+        for key, value in reversed(schema.get("properties", {}).items()):
+            inner = {**shared, **value} if isinstance(value, Mapping) else {}
+            parameter = self._parameter(syntax, name, key, inner)
+            following = between + parameter
+            if key in required:
+                later, firsts = (following + later).named(), [parameter + later]
+            elif syntax.between:
+                later, firsts = (following.optional() + later).named(), [parameter + later, *firsts]
+            else:
+                firsts = [parameter.optional() + any_of(firsts)]
+                (later,) = firsts
+        return any_of(firsts)
+
+    def _parameter(self, syntax: ParameterSyntax, name: str, key: str, schema: Mapping[str, Any]) -> Grammar:
+        if syntax.plain_strings and "string" in self._kinds.kinds(name, key):
+            quote = syntax.text_quote
+            head = self._text(f"{syntax.before_key}{key}{syntax.after_text_key or syntax.after_key}{quote}")
+            return head + self._plain_string(schema, quote + syntax.after_value)
+        head = self._text(f"{syntax.before_key}{key}{syntax.after_key}")
+        return head + from_schema(schema, lenient=True) + self._text(syntax.after_value)
+
+    def _plain_string(self, schema: Mapping[str, Any], end: str) -> Grammar:
+        choices = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
+        texts = [self._text(f"{choice}{end}") for choice in choices if isinstance(choice, str)]
+        return any_of(texts) if texts else text_until(end, self._vocabulary)
+
+    def _text(self, text: str) -> Grammar:
+        return literal(text, self._vocabulary)
+
+
+def function_of(tool: ToolDict) -> Mapping[str, Any]:
+    function = tool.get("function")
+    return function if isinstance(function, Mapping) else tool
+
+
+def _parameters_of(function: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool that names no parameters takes none. What makes no sense is left out."""
+    given = function.get("parameters")
+    schema = {"type": "object", **given} if isinstance(given, Mapping) else {"type": "object"}
+    if not isinstance(schema.get("properties", {}), Mapping) or not isinstance(schema.get("required", []), list):
+        schema = {key: value for key, value in schema.items() if key not in ("properties", "required")}
+    return schema if schema.keys() & _SAYS_WHAT_IT_TAKES else {**schema, "additionalProperties": False}

@@ -1,0 +1,105 @@
+"""OpenAI's newer dialect: responses, which may go on from each other by their ids."""
+
+import time
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+
+from leftoff.server.http.body import read_body
+from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
+from leftoff.server.reply.response import answer, json_response
+from leftoff.server.request.build import chat_orders
+from leftoff.server.request.chat_body import skipped_tools
+from leftoff.server.request.job import Order
+from leftoff.server.request.messages import Message
+from leftoff.server.responses.convert import Items, as_chat, foreign_tools
+from leftoff.server.responses.store import ResponseStore, Stored
+from leftoff.server.responses.types import Deleted, Effort, Response, ResponsesRequest, Text, TextFormat
+from leftoff.server.responses.writer import Keep, ResponseWriter
+from leftoff.server.service import Service
+from leftoff.server.tenant import tenant_of
+
+
+class Responses:
+    """The handlers, and where they are reached."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._store = ResponseStore()
+
+    def endpoints(self) -> list[Endpoint]:
+        create = Endpoint("POST", "/v1/responses", "Goes on from a conversation", self.create, ResponsesRequest)
+        return [
+            create,
+            create.at("/responses"),
+            Endpoint("GET", "/v1/responses/{id}", "A response that was given before", self.retrieve),
+            Endpoint("DELETE", "/v1/responses/{id}", "Forgets a response", self.delete),
+        ]
+
+    async def create(self, request: Request) -> HttpResponse:
+        body = await read_body(request, ResponsesRequest)
+        before = self._stored(request, body.previous_response_id) if body.previous_response_id else None
+        new = Items(body.input).messages
+        messages = [*(before.messages if before else ()), *new]
+        if not messages:
+            raise bad_field("input", "is empty: there is nothing to go on from")
+        orders = await self._orders(request, body, messages)
+        writer = ResponseWriter(self._begun(body), self._keep(request, body, before, new))
+        return await answer(request, self._service, orders, writer.begun.id, writer, stream=bool(body.stream))
+
+    async def retrieve(self, request: Request) -> HttpResponse:
+        return json_response(self._stored(request, request.path_params["id"]).response)
+
+    async def delete(self, request: Request) -> HttpResponse:
+        stored = self._stored(request, request.path_params["id"])
+        self._store.delete(tenant_of(request).name, stored.response.id)
+        return json_response(Deleted(stored.response.id))
+
+    async def _orders(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> list[Order]:
+        try:
+            notes = skipped_tools(foreign_tools(body))
+            return await chat_orders(self._service, request, as_chat(body, messages), notes)
+        except PromptTooLongError as error:  # which names what chats are called elsewhere
+            raise PromptTooLongError(
+                error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact
+            ) from error
+
+    def _stored(self, request: Request, response_id: str) -> Stored:
+        stored = self._store.get(tenant_of(request).name, response_id)
+        if stored is None:
+            raise ApiError(
+                404,
+                f"there is no response {response_id!r} here: it was not stored, or is forgotten. Send the whole input",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return stored
+
+    def _keep(self, request: Request, body: ResponsesRequest, before: Stored | None, new: list[Message]) -> Keep:
+        def keep(response: Response, reply: Message) -> None:
+            if body.store is not False:
+                self._store.add(tenant_of(request).name, response, before, [*new, reply])
+
+        return keep
+
+    def _begun(self, body: ResponsesRequest) -> Response:
+        return Response(
+            id=f"resp_{uuid.uuid4().hex}",
+            created_at=int(time.time()),
+            model=self._service.model_name,
+            instructions=body.instructions,
+            max_output_tokens=body.max_output_tokens,
+            metadata=body.metadata or {},
+            parallel_tool_calls=body.parallel_tool_calls is not False,
+            previous_response_id=body.previous_response_id,
+            reasoning=body.reasoning or Effort(),
+            store=body.store is not False,
+            temperature=body.temperature,
+            text=body.text or Text(TextFormat("text")),
+            tool_choice=body.tool_choice or "auto",
+            tools=body.tools or [],
+            top_p=body.top_p,
+            user=body.user,
+        )

@@ -1,0 +1,137 @@
+"""Runs the application on a socket: in the foreground for the command line, in a thread for tests and programs."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import uvicorn
+
+from leftoff.config import Settings
+from leftoff.server.app import build_app
+from leftoff.server.http.acceptor import Acceptor, connection_limit, raise_handle_limit
+from leftoff.server.http.connection import IDLE_SECONDS, Connection
+from leftoff.server.http.hosts import KnownHosts
+from leftoff.server.service import Service
+
+_BACKLOG = 2048
+_STOP_SECONDS = 3
+_TICKS_PER_SECOND = 10  # of uvicorn
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn's, with connections that are limited in number and time."""
+
+    def __init__(self, config: uvicorn.Config, max_connections: int) -> None:
+        super().__init__(config)
+        self._max_connections = max_connections
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])  # it would accept by itself
+        connections, limit = self.server_state.connections, self._max_connections
+        self._acceptors = [Acceptor(listener, self._connection, connections, limit) for listener in sockets or []]
+
+    async def on_tick(self, counter: int) -> bool:
+        for acceptor in self._acceptors:
+            acceptor.resume()
+        if counter % _TICKS_PER_SECOND == 0:
+            for connection in [*self.server_state.connections]:
+                assert isinstance(connection, Connection)
+                connection.check()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.pause()
+        await super().shutdown(sockets)
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
+
+
+class Server:
+    """Listens from the moment it is made: its port is known, and nothing that comes early is lost."""
+
+    def __init__(self, service: Service, settings: Settings, listener: socket.socket | None = None) -> None:
+        self._host = settings.host
+        self._socket = listener or listen(settings.host, settings.port)
+        config = uvicorn.Config(
+            build_app(service, self._known_hosts(settings)),
+            http=Connection,
+            timeout_keep_alive=IDLE_SECONDS,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        self._server = _HttpServer(config, connection_limit(settings))
+
+    def _known_hosts(self, settings: Settings) -> KnownHosts:
+        return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine reaches it."""
+        host = _ANYWHERE.get(self._host) or (f"[{self._host}]" if ":" in self._host else self._host)
+        return f"http://{host}:{self.port}"
+
+    def run(self) -> None:
+        """Returns after `stop`, or a signal; what is running then gets a few seconds to end."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def run(
+    service: Service,
+    settings: Settings,
+    on_ready: Callable[[str], None] | None = None,
+    listener: socket.socket | None = None,
+) -> None:
+    """Serves until a signal comes. `on_ready` is told the URL as soon as the server listens."""
+    raise_handle_limit(settings)
+    with closing(Server(service, settings, listener)) as server:
+        if on_ready:
+            on_ready(server.url)
+        server.run()
+
+
+@contextmanager
+def serving(service: Service) -> Iterator[str]:
+    """A server in a thread, on a free port of this machine, for the length of a block. Gives its URL."""
+    with closing(Server(service, replace(service.settings, host="127.0.0.1", port=0))) as server:
+        thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.stop()
+            thread.join()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # By its protocol asyncio tells that this is TCP and sends without delay; left out, every reply waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {host}:{port} ({error.strerror}): choose another --host or --port") from error
+    return listener

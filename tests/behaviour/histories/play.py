@@ -1,0 +1,122 @@
+"""Plays random histories to a server that is restarted in between: every answer is held against one that never left."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+
+from tests.behaviour.histories.answers import Gap, ask, gap
+from tests.behaviour.histories.lives import Lives, never_left, with_neighbours
+from tests.behaviour.histories.tree import Sizes, Tree
+
+_STEPS_PER_LIFE = 25
+_NUM_NOISY = 3
+_NOISY_TOKENS = 560  # from 512 cells on, threads part the cells among them
+
+
+@dataclass
+class Tally:
+    steps: Counter[str] = field(default_factory=Counter)
+    num_lives: int = 0
+    num_left: int = 0
+    num_prompt: int = 0
+    num_cached: int = 0
+    num_tokens: int = 0
+    num_differing: int = 0
+    largest: float = 0.0
+    noise: float | None = None
+
+    @property
+    def is_within_noise(self) -> bool:
+        """Twice of it, since it was measured on a few prompts only. Where there is none, nothing may differ."""
+        return self.largest <= 2 * (self.noise or 0.0) and (bool(self.noise) or self.num_differing == 0)
+
+    def add(self, found: Gap) -> None:
+        self.num_differing += found.num_differing
+        self.largest = max(self.largest, found.largest)
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{count} {name}" for name, count in self.steps.most_common())
+        noise = "" if self.noise is None else f"; what cannot be helped makes {self.noise:.7f}"
+        return (
+            f"{self.steps.total()} histories ({steps}) in {self.num_lives} lives, {self.num_left} left in the middle\n"
+            f"{self.num_cached} of {self.num_prompt} prompt tokens reused, {self.num_tokens} tokens written\n"
+            f"{self.num_differing} replies differ, largest difference of a log-probability {self.largest:.7f}{noise}"
+        )
+
+
+def play(
+    model: Path,
+    folder: Path,
+    num_steps: int,
+    seed: int,
+    flags: Sequence[str],
+    *,
+    is_slow: bool = False,
+    measures_noise: bool = False,
+    progress: Callable[[Tally], None] = lambda _: None,
+) -> Tally:
+    """Of a slow model the prompts are shorter."""
+    tally = Tally()
+    with never_left(model, flags) as cold, Lives(model, folder, seed, flags) as lives:
+        sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
+        tree = Tree(seed, sizes, with_chat=with_chat)
+        while tally.steps.total() < num_steps:
+            if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
+                progress(tally)
+                lives.begin()
+            step = tree.next()
+            answer = ask(lives.http, step)
+            if answer is None:
+                tally.num_left += 1
+                continue
+            tree.answered(answer.tokens, answer.text)
+            expected = ask(cold, step, salt=f"{seed}-{tally.steps.total()}")
+            assert expected is not None
+            assert expected.num_cached == 0, "the measure must not know anything"
+            tally.add(gap(answer, expected))
+            tally.steps[step.name] += 1
+            tally.num_prompt += answer.num_prompt
+            tally.num_cached += answer.num_cached
+            tally.num_tokens += len(answer.tokens)
+        tally.num_lives = lives.num_lives
+        if measures_noise:
+            tally.noise = _noise(model, cold, sizes, seed, flags)
+    return tally
+
+
+def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, flags: Sequence[str]) -> float:
+    """The largest difference made by what cannot be helped, to prompts that nobody has resumed.
+
+    One is that tokens were written instead of read: the same by one call of llama.cpp each, instead of by one for all.
+    The other is that idle neighbours lie in the engine.
+    """
+    tree, largest = Tree(seed + 1, sizes, with_chat=False), 0.0
+    with with_neighbours(model, flags) as crowded:
+        for number in range(_NUM_NOISY):
+            step = tree.next()
+            step = replace(step, body=step.body | {"prompt": (_NOISY_TOKENS * step.body["prompt"])[:_NOISY_TOKENS]})
+            written = ask(cold, step, salt=f"written {number}")
+            assert written is not None
+            tree.answered(written.tokens, written.text)
+            grown = replace(step, body=step.body | {"prompt": [*step.body["prompt"], *written.tokens, 1, 2, 3]})
+            alone = ask(cold, grown, salt=f"alone {number}")
+            others = ask(cold, grown, salt=f"written {number}"), ask(crowded, grown, salt=f"beside {number}")
+            assert alone is not None
+            largest = max(largest, *(gap(alone, other).largest for other in others if other is not None))
+    return largest
+
+
+def sizes_for(http: httpx.Client, *, is_slow: bool) -> Sizes:
+    (model,) = http.get("/v1/models").json()["data"]
+    num_vocabulary = min(int(model["meta"]["n_vocab"]), 8000)
+    if is_slow:
+        return Sizes(num_vocabulary, longest_turn=12, longest_header=70, longest_prompt=200)
+    return Sizes(num_vocabulary)
+
+
+def has_chat(http: httpx.Client) -> bool:
+    body = {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "max_tokens": 1}
+    return http.post("/v1/chat/completions", json=body).status_code == 200

@@ -1,0 +1,59 @@
+"""A resume cannot be seen: a short version of the proof in `python -m tests.behaviour.histories`."""
+
+from pathlib import Path
+
+import pytest
+
+from leftoff.hub import default_model
+from tests.behaviour.histories.byte_vocabulary import with_byte_vocabulary
+from tests.behaviour.histories.play import play
+from tests.behaviour.histories.together import play_together
+from tests.chat.shared import SHARED, needs
+from tests.factory import model_path
+
+RWKV = SHARED / "models" / "rwkv7-tiny.gguf"
+# Pieces so small that the CPU adds them up cell by cell: where they end makes no difference.
+SMALL_PIECES = ("--batch", "32", "--ubatch", "32")
+
+
+def assert_nothing_is_seen(model: Path, folder: Path, num_steps: int, *flags: str) -> None:
+    is_deterministic = "--deterministic" in flags
+    tally = play(model, folder, num_steps, 0, flags, measures_noise=not is_deterministic)
+    assert tally.is_within_noise, tally
+    assert tally.num_cached > 0.2 * tally.num_prompt, f"hardly anything was resumed: {tally}"
+
+
+def test_deterministic_answers_are_those_of_a_server_that_never_left(tmp_path: Path) -> None:
+    assert_nothing_is_seen(default_model(), tmp_path, 10, "--deterministic")
+
+
+def test_by_default_small_pieces_are_added_up_the_same_way_wherever_they_end(tmp_path: Path) -> None:
+    assert_nothing_is_seen(default_model(), tmp_path, 8, *SMALL_PIECES)
+
+
+def test_deterministic_answers_with_a_small_kv_type(tmp_path: Path) -> None:
+    assert_nothing_is_seen(default_model(), tmp_path, 6, "--deterministic", "--kv-type", "q8_0")
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "mamba2"])
+def test_deterministic_answers_of_other_memories(architecture: str, tmp_path: Path) -> None:
+    assert_nothing_is_seen(model_path(architecture), tmp_path, 25, "--deterministic", "--threads", "2")
+
+
+@needs(RWKV)
+@pytest.mark.parametrize("flags", [("--deterministic",), SMALL_PIECES])
+def test_a_recurrent_model(flags: tuple[str, ...], tmp_path: Path) -> None:
+    model = with_byte_vocabulary(RWKV, tmp_path / "rwkv7.gguf")
+    assert_nothing_is_seen(model, tmp_path, 40, *flags)
+
+
+def test_in_company_the_cache_makes_no_more_noise_than_the_batches(tmp_path: Path) -> None:  # noqa: ARG001
+    crowd = play_together(model_path("qwen35"), 12, 0, ())
+    assert crowd.num_cached > 0
+    assert crowd.largest <= max(0.02, 2 * crowd.noise), crowd
+
+
+def test_in_company_deterministic_answers_are_those_of_a_client_alone(tmp_path: Path) -> None:  # noqa: ARG001
+    crowd = play_together(model_path("qwen35"), 8, 0, ("--deterministic",))
+    assert crowd.num_cached > 0
+    assert crowd.largest == crowd.noise == 0, crowd

@@ -1,0 +1,115 @@
+"""Many at once: none lost, mixed up or starved, and a queue that is full says so."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import httpx
+import openai
+import pytest
+
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from tests.patience import PATIENCE_S
+from tests.server.alike import NUM_TOP, Said, difference
+from tests.server.conftest import settings
+
+NUM_CLIENTS = 200
+NUM_TOKENS = 12
+ROUNDING = 0.1  # what requests in one batch may move; another prompt moves the chances by whole units
+WORDS = ("river", "hill", "town", "sea", "boat", "bridge", "rain", "water", "baker", "shop", "bread", "street")
+
+
+def prompt(index: int) -> str:
+    return f"{WORDS[index % 12]} {WORDS[index // 12 % 12]} the story of number {index} " * 3
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings(ctx=8192, slots=8)) as service:
+        yield service
+
+
+def alone(http: httpx.Client, index: int) -> Said:
+    """The reply when nobody else asks, and nothing of the prompt is known."""
+    body = {"prompt": prompt(index), "max_tokens": NUM_TOKENS, "temperature": 0, "logprobs": NUM_TOP}
+    reply = http.post("/v1/completions", json=body | {"cache_salt": f"alone {index}"}).json()
+    assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    logprobs = reply["choices"][0]["logprobs"]
+    return Said(logprobs["tokens"], logprobs["top_logprobs"])
+
+
+async def streamed(client: openai.AsyncOpenAI, index: int) -> Said:
+    chunks = await client.completions.create(
+        model="tiny", prompt=prompt(index), max_tokens=NUM_TOKENS, temperature=0, logprobs=NUM_TOP, stream=True
+    )
+    pieces = [logprobs async for chunk in chunks if (logprobs := chunk.choices[0].logprobs)]
+    tokens = [token for piece in pieces for token in piece.tokens or ()]
+    return Said(tokens, [top for piece in pieces for top in piece.top_logprobs or ()])
+
+
+async def all_at_once(url: str) -> list[Said]:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
+        return await asyncio.gather(*(streamed(client, index) for index in range(NUM_CLIENTS)))
+
+
+def test_two_hundred_streams(service: Service, http: httpx.Client, url: str) -> None:
+    expected = [alone(http, index) for index in range(NUM_CLIENTS)]
+    apart = [difference(one, other) > 10 * ROUNDING for one, other in pairwise(expected)]
+    assert sum(apart) > NUM_CLIENTS // 2, "replies that can be told apart"
+    service.journal.clear()
+    came = asyncio.run(all_at_once(url))
+    assert [len(reply.tokens) for reply in came] == [NUM_TOKENS] * NUM_CLIENTS
+    assert max(map(difference, came, expected)) < ROUNDING
+    assert [record.finish for record in service.journal.records] == ["length"] * NUM_CLIENTS
+    service.worker.call(service.cache.check_integrity).result()
+    assert service.cache.ram.store.used_bytes <= service.cache.ram.store.budget_bytes
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    held = settings(ctx=1 << 16, slots=1, queue=1)
+    with Service(held) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+        body = {"prompt": "the sea", "max_tokens": 60_000, "stream": True, "temperature": 0}
+        with http.stream("POST", "/completion", json=body) as running:
+            lines = running.iter_lines()  # kept: a stream whose iterator goes is closed
+            next(lines)
+            reply = httpx.post(f"{url}/v1/completions", json={"prompt": ["a", "b", "c"], "max_tokens": 1})
+            assert reply.status_code == 503
+            assert int(reply.headers["retry-after"]) > 0
+            assert reply.json()["error"]["code"] == "queue_full"
+            streamed = httpx.post(f"{url}/completion", json={"prompt": ["a", "b", "c"], "stream": True})
+            assert streamed.status_code == 503, "also before a stream begins"
+        assert httpx.post(f"{url}/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_ends_does_not_wait_for_ever(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leftoff.server.server._STOP_SECONDS", 0)
+    body = {"prompt": "the sea", "max_tokens": 60_000, "stream": stream, "temperature": 0}
+    with Service(settings(ctx=1 << 16)) as service, ThreadPoolExecutor(1) as other:
+        with serving(service) as url:
+            reply = other.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=PATIENCE_S)
+            while not service.scheduler.runs:
+                assert not reply.done()
+        assert '"code":"stopping"' in reply.result().text
+        assert reply.result().status_code == (200 if stream else 503)
+
+
+def test_streams_that_run_when_the_engine_stops_are_told() -> None:
+    body = {"prompt": "the sea", "max_tokens": 1_000_000, "stream": True, "temperature": 0}
+    with (
+        Service(settings(ctx=1 << 16)) as service,
+        serving(service) as url,
+        httpx.stream("POST", f"{url}/v1/completions", json=body) as running,
+    ):
+        lines = running.iter_lines()
+        next(lines)
+        service.worker.stop()
+        events = [line.removeprefix("data: ") for line in lines if line]
+        assert events[-1] == "[DONE]"
+        assert json.loads(events[-2])["error"]["code"] == "stopping"
+        assert httpx.get(f"{url}/health").status_code == 503
+        assert httpx.post(f"{url}/v1/completions", json={"prompt": "a"}).status_code == 503
+        assert httpx.get(f"{url}/cache").status_code == 503

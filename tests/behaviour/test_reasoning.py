@@ -1,0 +1,83 @@
+"""A model that thinks, and a client that does not send its thoughts back."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import openai
+import pytest
+
+from leftoff.cache.tree import common_prefix
+from leftoff.config import Settings
+from leftoff.hub import default_model
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from leftoff.types import Prompt
+from tests.patience import PATIENCE_S
+
+QUESTIONS = (
+    "Tom has 3 apples and buys 4 more. How many apples does he have?",
+    "My name is Anna. What is 5 plus 2?",
+    "I live in Rome. What is 9 minus 4?",
+    "Sara has 6 pens and loses 2. How many pens are left?",
+    "What is 8 plus 1?",
+    "What is my name?",
+    "Ben has 2 books and gets 5 more. How many books does he have?",
+    "What is 7 minus 3?",
+)
+
+
+@contextmanager
+def thinking(**changes: object) -> Iterator[tuple[Service, openai.OpenAI]]:
+    values: dict[str, Any] = {"model": str(default_model()), "threads": 1, "slots": 2, "ram": 512, "disk": 0} | changes
+    with (
+        Service(Settings(**values)) as service,
+        serving(service) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client,
+    ):
+        yield service, client
+
+
+def wait_until_idle(service: Service) -> None:
+    """Nothing runs, and what was to be read ahead has been read."""
+    for _ in range(2):
+        while (
+            service.lanes.num_running
+            or service.worker.call(lambda: service.scheduler.runs or service.scheduler._ahead).result()
+        ):
+            time.sleep(0.01)
+
+
+def read_as(service: Service, messages: list[dict[str, Any]]) -> Prompt:
+    return service.chat(messages, options={"enable_thinking": True}).prompt
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_eight_turns_without_their_thoughts(is_idle: bool) -> None:
+    with thinking(read_ahead=is_idle) as (service, client):
+        messages: list[dict[str, Any]] = []
+        computed = own = unavoidable = thoughts = 0
+        before: Prompt | None = None
+        for question in QUESTIONS:
+            messages.append({"role": "user", "content": question})
+            prompt = read_as(service, messages)
+            values: dict[str, Any] = {"model": "any", "messages": messages, "temperature": 0, "max_tokens": 200}
+            reply = client.chat.completions.create(**values, extra_body={"enable_thinking": True})
+            message, usage = reply.choices[0].message, reply.usage
+            assert usage is not None
+            assert usage.prompt_tokens_details is not None
+            assert usage.prompt_tokens == prompt.length
+            if before is not None:
+                computed += usage.prompt_tokens - (usage.prompt_tokens_details.cached_tokens or 0)
+                own += prompt.length - prompt.messages[-1].start
+                unavoidable += prompt.length - common_prefix(before.tokens.tobytes(), prompt.tokens.tobytes())
+            before = prompt
+            thoughts += bool(getattr(message, "reasoning_content", ""))
+            messages.append({"role": "assistant", "content": message.content})
+            wait_until_idle(service)
+        assert thoughts >= 6, "a test of thinking needs thoughts"
+        assert computed <= 1.05 * (own if is_idle else unavoidable)
+        assert (service.counts[""].read_ahead_tokens > 0) is is_idle
+        notes = [note for record in service.journal.records for note in record.notes]
+        assert any(note.startswith("reasoning dropped") for note in notes)

@@ -1,0 +1,40 @@
+"""What clients do, over HTTP: hardly more is read than is new, however many slots there are."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from lab.bench.client import Client
+from lab.bench.play import play
+from lab.bench.side import Station
+from lab.bench.workload import WORKLOADS, Workload
+from leftoff.config import Settings
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from tests.factory import Scale, model_path
+from tests.lab.bench.texts import small_texts
+
+# A model of each memory kind that has a way of its own to resume, and slots.
+SERVERS = [("qwen35", 1), ("qwen35", 4), ("llama", 4), ("mamba2", 4), ("gemma3", 4)]
+ALLOWED = 1.03
+CONTEXT_TOKENS = 1 << 14
+PLAYED = [workload for workload in WORKLOADS.values() if not workload.needs_own_server and workload.name != "resumed"]
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=lambda server: f"{server[0]}, slots {server[1]}")
+def station(request: pytest.FixtureRequest) -> Iterator[Station]:
+    architecture, slots = request.param
+    model = model_path(architecture, Scale(context_length=CONTEXT_TOKENS))
+    settings = Settings(model=str(model), ctx=CONTEXT_TOKENS, threads=1, ram=1024, disk=0, slots=slots)
+    with Service(settings) as service, serving(service) as url, closing(Client(url)) as client:
+        yield Station(client)
+
+
+@pytest.mark.parametrize("workload", PLAYED, ids=lambda workload: workload.name)
+def test_hardly_more_is_read_than_is_new(station: Station, workload: Workload) -> None:
+    station.client.forget()
+    run = play(workload.script(small_texts(1, 0.3)), station, workload.setup)
+    assert run.num_miscounted == 0
+    assert run.unavoidable
+    assert run.computed <= ALLOWED * run.unavoidable, f"{run}: {run.computed / run.unavoidable:.3f} of the unavoidable"

@@ -1,0 +1,136 @@
+"""The tier on disk: what a restart finds, what a small RAM budget leans on, and what is lost without harm."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.placement import Placement
+from leftoff.cache.tiers import Disk
+from leftoff.engine.memory.base import MemoryKind, Page
+from leftoff.types import Message, Prompt, Tokens
+from tests.cache.board import Board
+from tests.cache.chain import ChainMemory
+from tests.cache.driver import Driver
+from tests.cache.trees import UNLIMITED, Clock
+
+PAGE_TOKENS = 32
+
+
+def opened(kind: MemoryKind, board: Board, *, ram: int = UNLIMITED, disk: int = UNLIMITED, slots: int = 1) -> Driver:
+    memory = ChainMemory(kind, 1 if kind is MemoryKind.OPAQUE else slots)
+    cache = Cache(
+        memory,
+        num_slots=slots,
+        budget_bytes=ram,
+        disk=Disk(board, disk),
+        placement=Placement(smallest_gap=40, slack=4),
+        clock=Clock(),
+        page_tokens=PAGE_TOKENS,
+        seen_tokens=3000,
+    )
+    return Driver(cache, memory, chunk=20)
+
+
+def words(start: int, end: int) -> Tokens:
+    return np.arange(start, end, dtype=np.int32)
+
+
+def chat(tokens: Tokens, header: int) -> Prompt:
+    return Prompt(tokens, (Message("system", 0, header), Message("user", header, int(tokens.size))))
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_a_restart_goes_on_where_the_conversation_stood(kind: MemoryKind) -> None:
+    board = Board()
+    first = opened(kind, board)
+    prompt, reply = chat(words(0, 150), 40), words(1000, 1030)
+    first.request(prompt, reply)
+    first.cache.close(1.0)
+    second = opened(kind, board)
+    told = np.concatenate([prompt.tokens, reply])
+    turn = second.request(chat(np.concatenate([told, words(2000, 2010)]), 40))
+    assert turn.report.reused == told.size
+    assert turn.report.source == "disk"
+    second.cache.check_integrity()
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
+    board = Board()
+    driver = opened(kind, board, ram=4_000)
+    talks = [chat(words(1000 * index, 1000 * index + 100), 40) for index in range(6)]
+    for talk in talks:
+        driver.request(talk, words(1, 9))
+    for talk in talks[:-1]:
+        longer = chat(np.concatenate([talk.tokens, words(1, 9), words(50, 60)]), 40)
+        assert driver.request(longer).report.reused == talk.length + 8
+    assert driver.cache.ram.store.used_bytes <= 4_000
+
+
+def test_a_page_is_written_once() -> None:
+    board = Board()
+    driver = opened(MemoryKind.HYBRID, board)
+    header = words(0, 96)
+    for index in range(5):
+        driver.request(chat(np.concatenate([header, words(1000 * index + 1000, 1000 * index + 1020)]), 96))
+        driver.cache.save_idle()
+    pages = [plank.item for plank in board.planks.values() if isinstance(plank.item, Page)]
+    assert sum(page.end <= 96 for page in pages) == 96 // PAGE_TOKENS
+
+
+def test_a_smaller_budget_after_a_restart_holds_at_once() -> None:
+    board = Board()
+    first = opened(MemoryKind.HYBRID, board)
+    for index in range(4):
+        first.request(chat(words(1000 * index, 1000 * index + 100), 40))
+    first.cache.close(1.0)
+    assert board.used_bytes > 5_000
+    opened(MemoryKind.HYBRID, board, disk=5_000).cache.check_integrity()
+    assert board.used_bytes <= 5_000
+
+
+def test_a_full_disk_costs_nothing_but_itself() -> None:
+    board = Board(is_full=True)
+    driver = opened(MemoryKind.HYBRID, board)
+    driver.request(chat(words(0, 100), 40), words(200, 210))
+    driver.cache.save_idle()
+    assert board.used_bytes == 0
+    assert driver.cache.disk is not None
+    assert driver.cache.disk.store.used_bytes == 0
+    assert driver.request(chat(words(0, 100), 40)).report.computed == 0
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+@pytest.mark.parametrize("seed", range(3))
+def test_random_traffic_with_restarts_and_losses(kind: MemoryKind, seed: int) -> None:
+    """Every state is exact, both budgets hold to the byte, and the disk is of use."""
+    rng = np.random.default_rng(seed)
+    board, sources = Board(), Counter[str]()
+    ram, disk = [(0, 30_000), (900, 9_000), (6_000, 4_000)][seed]
+    driver = opened(kind, board, ram=ram, disk=disk)
+    known = [words(0, 60)]
+    for _ in range(150):
+        known_tokens = known[rng.integers(max(0, len(known) - 6), len(known))]
+        cut = known_tokens.size - int(rng.choice([0, 0, 0, 7, 40]))
+        tokens = np.concatenate([known_tokens[:cut], rng.integers(0, 5, rng.integers(1, 40), np.int32)])[:220]
+        turn = driver.request(chat(tokens.astype(np.int32), 30), rng.integers(0, 5, 8, np.int32))
+        sources[turn.report.source] += 1
+        known.append(np.array(turn.live.tokens) if tokens.size < 200 else words(0, 40))
+        driver.cache.save_idle()
+        match rng.integers(0, 12):
+            case 0:
+                board.lose(int(rng.integers(99)))
+            case 1:
+                board.break_down(int(rng.integers(99)))
+            case 2 | 3 | 4:
+                driver.cache.close(1.0)
+                driver = opened(kind, board, ram=ram, disk=disk)
+            case 5:
+                board.is_full = not board.is_full
+        driver.cache.check_integrity()
+        assert driver.cache.disk is not None
+        assert board.used_bytes <= driver.cache.disk.store.used_bytes <= disk
+        assert board.most_bytes <= disk
+    assert sources["disk"] > 5, sources

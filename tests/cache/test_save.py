@@ -1,0 +1,181 @@
+"""Pages are made for gaps only, cut at whole pages; and when the budget is small, an earlier resume point is kept."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from leftoff.cache.budget import Store
+from leftoff.cache.costs import Costs
+from leftoff.cache.policy import LeastRecentlyUsed
+from leftoff.cache.save import Keeper
+from leftoff.cache.sequences import Live
+from leftoff.cache.source import EngineSource
+from leftoff.cache.tree import Trie
+from leftoff.engine.memory.base import MemoryKind, Page
+from leftoff.types import Tokens
+from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
+from tests.cache.trees import UNLIMITED, Clock, run
+
+PAGE_TOKENS = 32
+PAGED = [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW]
+WITH_SNAPSHOTS = [kind for kind in MemoryKind if kind.has_snapshots]
+
+
+class WatchedMemory(ChainMemory):
+    """Tells which pages were saved."""
+
+    def __init__(self, kind: MemoryKind) -> None:
+        super().__init__(kind)
+        self.saved: list[tuple[int, int]] = []
+
+    def save_page(self, seq: int, start: int, end: int) -> Page:
+        self.saved.append((start, end))
+        return super().save_page(seq, start, end)
+
+
+@dataclass
+class Bench:
+    kind: MemoryKind
+    budget_bytes: int = UNLIMITED
+
+    def __post_init__(self) -> None:
+        self.memory = WatchedMemory(self.kind)
+        self.clock = Clock()
+        self.store = Store("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
+        self.keeper = Keeper(self.memory, self.store, EngineSource(self.memory, Costs()), PAGE_TOKENS)
+        self.tree = Trie()
+
+    def read(self, tokens: Tokens, seq: int = 0, snapshots: tuple[int, ...] = ()) -> Live:
+        """A live sequence that has read `tokens`, with snapshots kept on the way."""
+        self.memory.drop(seq)
+        live = Live(seq, is_slot=True)
+        ends = (*snapshots, int(tokens.size))
+        for start, end in zip((0, *snapshots), ends, strict=True):
+            self.memory.decode(seq, tokens[start:end])
+            live.append(tokens[start:end])
+            if end in snapshots:
+                self.keeper.keep_point(self.tree, self.tree.insert(live.tokens, self.clock()), live, end)
+        return live
+
+    def keep(self, live: Live) -> None:
+        self.keeper.keep_all(self.tree, self.tree.insert(live.tokens, self.clock()), live)
+        self.tree.check_integrity()
+        self.store.check_integrity([self.tree])
+
+    def covered(self, tokens: Tokens) -> int:
+        """How far the path is covered without a gap."""
+        end = 0
+        for stretch in self.tree.match(tokens).stretches():
+            if stretch.start > end:
+                break
+            end = stretch.end
+        return end
+
+    def resume_points(self, tokens: Tokens) -> list[int]:
+        return [entry.position for entry in self.tree.match(tokens).entries()]
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_pages_end_at_multiples_of_the_page_size(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    bench.keep(bench.read(run((1, 70))))
+    assert bench.memory.saved == [(0, 32), (32, 64), (64, 70)]
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_only_what_no_page_covers_is_saved(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    bench.keep(bench.read(run((1, 70))))
+    bench.memory.saved.clear()
+    bench.keep(bench.read(run((1, 40), (2, 60))))
+    assert bench.memory.saved == [(40, 64), (64, 96), (96, 100)]
+    bench.memory.saved.clear()
+    bench.keep(bench.read(run((1, 70))))
+    assert bench.memory.saved == []
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.RECURRENT, MemoryKind.OPAQUE])
+def test_memory_in_one_lump_has_no_pages(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    bench.keep(bench.read(run((1, 70))))
+    assert bench.memory.saved == []
+    assert bench.resume_points(run((1, 70))) == [70]
+
+
+@pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
+def test_a_small_budget_keeps_an_earlier_resume_point_whole(kind: MemoryKind) -> None:
+    tokens = run((1, 100))
+    until_40 = ChainMemory(kind).page_bytes(40) + ChainMemory(kind).snapshot_bytes(40)
+    bench = Bench(kind, until_40)
+    bench.keep(bench.read(tokens, snapshots=(40,)))
+    if kind is MemoryKind.RECURRENT:  # whose states all have one size: the latest is the best
+        assert bench.resume_points(tokens) == [100]
+    else:
+        assert bench.resume_points(tokens) == [40]
+        assert bench.store.used_bytes == until_40
+
+
+def test_attention_alone_is_kept_in_part() -> None:
+    tokens = run((1, 100))
+    bench = Bench(MemoryKind.ATTENTION, BYTES_PER_TOKEN * 60)
+    bench.keep(bench.read(tokens))
+    assert bench.covered(tokens) == 50
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_without_a_budget_nothing_is_kept_and_nothing_breaks(kind: MemoryKind) -> None:
+    bench = Bench(kind, 0)
+    bench.keep(bench.read(run((1, 100)), snapshots=(40,) if kind.has_snapshots else ()))
+    assert bench.store.used_bytes == 0
+    assert bench.memory.saved == []
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.HYBRID, MemoryKind.WINDOW])
+def test_a_cancelled_sequence_is_kept_up_to_its_last_snapshot(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    live = bench.read(run((1, 100)), snapshots=(40,))
+    bench.memory.spoil(0)
+    bench.keep(live)
+    assert bench.resume_points(run((1, 100))) == [40]
+    assert bench.covered(run((1, 100))) == 40
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_what_is_evicted_to_make_room_may_have_covered_the_path_and_is_saved_again(kind: MemoryKind) -> None:
+    """The only pages of a shared header may belong to the conversation that goes."""
+    first, second = run((1, 60), (2, 40)), run((1, 60), (3, 40))
+    whole = ChainMemory(kind).page_bytes(100) + ChainMemory(kind).snapshot_bytes(100)
+    bench = Bench(kind, whole + 10 * BYTES_PER_TOKEN)
+    bench.keep(bench.read(first))
+    bench.keep(bench.read(second))
+    assert bench.covered(second) == 100, "nothing before a resume point is missing"
+    assert bench.resume_points(second)[-1] == 100
+
+
+def test_a_snapshot_that_is_there_is_not_taken_again_but_gains_logits() -> None:
+    bench = Bench(MemoryKind.HYBRID)
+    live = bench.read(run((1, 40)), snapshots=())
+    match = bench.tree.insert(live.tokens, 1.0)
+    entry = bench.keeper.keep_point(bench.tree, match, live, live.length)
+    assert entry is not None
+    taken = entry.snapshot
+    assert bench.keeper.keep_point(bench.tree, match, live, live.length, np.ones(5, np.float32)) is entry
+    assert entry.snapshot is taken
+    assert bench.store.used_bytes == SNAPSHOT_BYTES + 20
+    assert bench.keeper.keep_point(bench.tree, match, live, live.length) is entry
+
+
+@pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
+def test_a_resume_point_does_not_make_room_for_its_own_logits(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    tokens = run((1, 41))
+    live = bench.read(tokens, snapshots=(40,))
+    bench.read(run((2, 41)), seq=1, snapshots=(40,))
+    bench.store.budget_bytes = bench.store.used_bytes
+    logits = np.zeros(4, np.float32)
+    entry = bench.keeper.keep_point(bench.tree, bench.tree.match(tokens), live, 40, logits)
+    assert entry is not None
+    assert entry.logits is logits
+    assert entry.snapshot is not None
+    assert bench.store.num_entries == 1

@@ -1,0 +1,92 @@
+"""Several models share a folder: the one that was not used for longest goes as a whole."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from leftoff.disk import clock
+from leftoff.disk.folder import model_folder
+from leftoff.disk.store import FileShelf
+from leftoff.disk.tools.models import make_room_among_models, models, remove_model
+from tests.disk.shelves import ARENA, WAIT_S, blob_files, page, path_of, written
+
+FINGERPRINTS = ["aa" * 32, "bb" * 32, "cc" * 32]
+NBYTES = 50_000
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With three models, each used an hour after the one before."""
+    real = clock.now
+    for number, fingerprint in enumerate(FINGERPRINTS):
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "now", lambda number=number: real() - 3600 * (3 - number))
+            shelf = FileShelf.open(tmp_path, fingerprint, ARENA, label=f"model {number}")
+            written(shelf, [page(0, 100, NBYTES), page(100, 200, NBYTES)], path_of(200))
+            shelf.close(WAIT_S)
+    return tmp_path
+
+
+def file_bytes(root: Path) -> int:
+    return sum(file.stat().st_size for file in blob_files(root))
+
+
+def test_models_are_listed_with_their_bytes_the_latest_first(root: Path) -> None:
+    listed = models(root)
+    assert [usage.label for usage in listed] == ["model 2", "model 1", "model 0"]
+    assert [usage.fingerprint for usage in listed] == FINGERPRINTS[::-1]
+    assert sum(usage.nbytes for usage in listed) == file_bytes(root)
+    assert [(usage.num_blobs, usage.is_in_use, usage.problem) for usage in listed] == [(2, False, "")] * 3
+    assert time.time() - listed[0].last_used == pytest.approx(3600, abs=60)
+
+
+def test_no_models_are_no_problem(tmp_path: Path) -> None:
+    assert models(tmp_path / "none") == []
+    assert make_room_among_models(tmp_path / "none", tmp_path / "none" / "own", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "left"), [(10**9, [0, 1, 2]), (3.5, [0, 1, 2]), (2.5, [1, 2]), (1.5, [2]), (0, [2])]
+)
+def test_the_least_recently_used_go_until_all_fit(root: Path, budget: float, left: list[int]) -> None:
+    own = model_folder(root, FINGERPRINTS[2])
+    each = file_bytes(root) // 3
+    remaining = make_room_among_models(root, own, int(budget * each))
+    assert {usage.label for usage in models(root)} == {f"model {number}" for number in left}
+    assert remaining == file_bytes(root) - each
+
+
+def test_what_is_in_use_stays(root: Path) -> None:
+    shelf = FileShelf.open(root, FINGERPRINTS[0], ARENA)
+    (usage,) = (usage for usage in models(root) if usage.is_in_use)
+    assert (usage.label, usage.num_blobs) == ("model 0", 2)
+    make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0)
+    assert {usage.label for usage in models(root)} == {"model 0", "model 2"}
+    assert not remove_model(shelf.path)
+    shelf.close(WAIT_S)
+    assert remove_model(shelf.path)
+    assert not shelf.path.exists()
+
+
+def test_what_a_newer_leftoff_wrote_stays_and_is_counted(root: Path) -> None:
+    newer = model_folder(root, FINGERPRINTS[0])
+    with sqlite3.connect(newer / "index.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    each = file_bytes(root) // 3
+    assert make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0) == each
+    (usage,) = (usage for usage in models(root) if usage.path == newer)
+    assert usage.nbytes == each
+    assert "newer leftoff" in usage.problem
+
+
+def test_a_folder_without_a_sound_index_is_measured_and_may_go(root: Path) -> None:
+    broken = model_folder(root, FINGERPRINTS[1])
+    (broken / "index.sqlite").write_bytes(b"nonsense" * 999)
+    (usage,) = (usage for usage in models(root) if usage.path == broken)
+    assert usage.nbytes == file_bytes(root) // 3
+    assert usage.problem
+    make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0)
+    assert not broken.exists()

@@ -1,0 +1,164 @@
+"""Which library is taken, and what is said of one that cannot be. Each case runs in a process of its own: it lives."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from numpy.linalg import _umath_linalg
+
+import leftoff
+from leftoff.engine.binding import abi
+from leftoff.engine.binding.library import ENVIRONMENT, FIX, load_library
+
+REFUSED = 3
+PROGRAM = """
+import logging, sys
+from leftoff.engine.errors import LibraryError
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+for package in sys.argv[1:]:
+    sys.modules[package] = None  # as if it were not installed
+from leftoff.engine.binding.library import load_library
+try:
+    print("opened", load_library().path)
+except LibraryError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+def load_in_a_process(
+    library: str | Path | None = None, *, folder: Path | None = None, hidden: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    """Exit code and output of a process that loads the library; `folder` comes first on its path and is its own."""
+    environment = {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
+    if library is not None:
+        environment[ENVIRONMENT] = str(library)
+    paths = [*([str(folder)] if folder else []), str(Path(leftoff.__file__).parents[1])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, *hidden]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def installed_package(folder: Path) -> Path:
+    """Where a library would lie if llama-cpp-python were installed in `folder`."""
+    place = folder / "llama_cpp" / "lib" / "libllama.so"
+    place.parent.mkdir(parents=True)
+    (folder / "llama_cpp" / "__init__.py").touch()
+    return place
+
+
+@pytest.fixture
+def relabelled(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The real library, but for the version that it tells."""
+    library = load_library()
+    told, content = library.build.version.encode() + b"\0", library.path.read_bytes()
+    assert content.count(b"\0" + told) == 1
+    path = tmp_path / "relabelled.so"
+    path.write_bytes(content.replace(b"\0" + told, b"\0" + str(request.param).encode() + b"\0"))
+    yield path
+    path.unlink()  # a hundred megabytes
+
+
+def test_an_installed_library_is_found_without_being_named() -> None:
+    assert load_in_a_process(hidden=("llama_cpp",)) == (0, f"opened {wheel()}\n")
+
+
+def test_the_library_named_by_the_environment_comes_first(tmp_path: Path) -> None:
+    named = tmp_path / "named.so"
+    named.symlink_to(wheel())
+    installed_package(tmp_path).symlink_to(wheel())
+    assert load_in_a_process(named, folder=tmp_path) == (0, f"opened {named}\n")
+
+
+def test_a_bare_file_name_means_a_file_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "named.so").symlink_to(wheel())
+    assert load_in_a_process("named.so", folder=tmp_path) == (0, "opened named.so\n")
+
+
+def test_an_own_build_comes_before_the_prebuilt_one(tmp_path: Path) -> None:
+    own = installed_package(tmp_path)
+    own.symlink_to(wheel())
+    assert load_in_a_process(folder=tmp_path) == (0, f"opened {own}\n")
+
+
+def test_an_unusable_installed_library_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+    own = installed_package(tmp_path)
+    own.write_text("not a library")
+    code, output = load_in_a_process(folder=tmp_path)
+    assert (code, output.splitlines()[-1]) == (0, f"opened {wheel()}")
+    assert output.startswith(f"WARNING {own} cannot be loaded")
+
+
+def test_without_any_library_the_command_that_installs_one_is_told() -> None:
+    code, output = load_in_a_process(hidden=("llama_cpp", "xllamacpp"))
+    assert code == REFUSED
+    assert "neither llama-cpp-python nor xllamacpp is installed" in output
+    assert FIX in output
+
+
+def test_a_named_library_that_is_not_there_is_not_replaced_by_another(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.so", tmp_path):
+        code, output = load_in_a_process(path)
+        assert code == REFUSED
+        assert f"there is no llama.cpp library at {path}" in output
+        assert ENVIRONMENT in output
+        assert FIX in output
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF and no more"])
+def test_a_file_that_is_no_library_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.so"
+    path.write_bytes(content)
+    code, output = load_in_a_process(path)
+    assert code == REFUSED
+    assert f"{path} cannot be loaded" in output
+    assert FIX in output
+
+
+def test_a_library_of_something_else_is_refused() -> None:
+    other = _umath_linalg.__file__
+    code, output = load_in_a_process(other)
+    needed = len(abi.FUNCTIONS) + 2
+    assert code == REFUSED
+    assert f"{other} lacks {needed} of the {needed} functions" in output
+    assert "llama_version" in output
+    assert all(build.version in output for build in abi.BUILDS)
+    assert FIX in output
+
+
+@pytest.mark.parametrize("relabelled", ["9.9.9-dev"], indirect=True)
+def test_a_build_of_unknown_version_is_refused(relabelled: Path) -> None:
+    code, output = load_in_a_process(relabelled)
+    assert code == REFUSED
+    assert f"{relabelled} is llama.cpp 9.9.9-dev, which leftoff does not know" in output
+    assert all(build.version in output for build in abi.BUILDS)
+    assert FIX in output
+
+
+@pytest.mark.parametrize(
+    "relabelled", [next(b.version for b in abi.BUILDS if b != load_library().build)], indirect=True
+)
+def test_a_build_whose_structs_lie_differently_is_refused(relabelled: Path) -> None:
+    """It tells the version of the other known build, whose context parameters have another size."""
+    code, output = load_in_a_process(relabelled)
+    assert code == REFUSED
+    assert "its structs are laid out differently (" in output
+    assert " is " in output
+    assert ", not " in output
+    assert FIX in output
+
+
+def test_a_loaded_library_tells_what_it_computes_on() -> None:
+    library = load_library()
+    assert any("CPU" in device for device in library.devices)
+    assert "CPU" in library.system_info
+    assert len(library.fingerprint) == 64
+
+
+def wheel() -> Path:
+    return load_library().path

@@ -1,0 +1,113 @@
+"""The cache and the metrics, seen from outside."""
+
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from leftoff.server.service import Service
+
+SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " * 10}
+
+
+def chat(http: httpx.Client, content: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    messages = [SYSTEM, {"role": "user", "content": content}]
+    body = {"messages": messages, "max_tokens": 4, "temperature": 0} | fields
+    reply: dict[str, Any] = http.post("/v1/chat/completions", json=body).json()
+    return reply
+
+
+def test_the_tree_shows_what_is_kept(http: httpx.Client, service: Service) -> None:
+    chat(http, "where does the road end")
+    chat(http, "only a map")
+    chat(http, "only a map")
+    chat(http, "only a map", cache_salt="other")
+    view = http.get("/cache").json()
+    (tier,) = view["tiers"]
+    assert 0 < tier["used_bytes"] <= tier["budget_bytes"] == 64 << 20
+    assert view["memory"] == "hybrid"
+    assert len(view["slots"]) == 4
+    tree, other = view["trees"]
+    assert tree["namespace"] != other["namespace"]
+    assert tree["bytes"] + other["bytes"] == tier["used_bytes"]
+    assert tree["entries"] + other["entries"] == tier["entries"]
+    root = next(node for node in tree["nodes"] if node["parent"] is None)
+    assert root["text"].startswith("<|im_start|>system\nan old man")
+    branches = [node for node in tree["nodes"] if node["parent"] == root["id"]]
+    assert sorted(node["text"].split()[0] for node in branches) == ["only", "where"]
+    assert all(node["start"] == root["end"] for node in branches)
+    entries = [entry for node in tree["nodes"] for entry in node["entries"]]
+    assert all(entry["bytes"] > 0 and entry["age_s"] >= 0 for entry in entries)
+    assert sum(entry["hits"] for entry in entries) >= 1
+    service.worker.call(service.cache.check_integrity).result()
+
+
+def test_the_cache_is_emptied(http: httpx.Client) -> None:
+    chat(http, "where does the road end")
+    used_bytes = http.get("/cache").json()["tiers"][0]["used_bytes"]
+    assert http.delete("/cache").json()["freed_bytes"] >= used_bytes > 0  # more is saved while nobody asks
+    view = http.get("/cache").json()
+    assert (view["tiers"][0]["used_bytes"], view["trees"]) == (0, [])
+    assert chat(http, "where does the road end")["timings"]["cache_n"] == 0
+
+
+def test_reports_tell_the_first_difference(http: httpx.Client) -> None:
+    first = chat(http, "where does the road end")
+    second = chat(http, "where does the river end")
+    newest, oldest = http.get("/cache/requests").json()["requests"]
+    assert (oldest["id"], newest["id"]) == (first["id"], second["id"])
+    assert (oldest["reused"], oldest["reasons"]) == (0, {"new": oldest["prompt_tokens"]})
+    assert newest["reused"] == second["timings"]["cache_n"]
+    assert sum(newest["reasons"].values()) == newest["computed"] == second["timings"]["prompt_n"]
+    assert newest["before"].startswith(" road")
+    assert newest["after"].startswith(" river")
+    assert newest["line"].startswith(f"reused {newest['reused']} of {newest['prompt_tokens']}")
+    assert len(http.get("/cache/requests?n=1").json()["requests"]) == 1
+    assert http.get("/cache/requests?n=many").json()["error"]["param"] == "n"
+
+
+def samples(http: httpx.Client) -> dict[str, float]:
+    """By name and labels."""
+    reply = http.get("/metrics")
+    assert reply.headers["content-type"].startswith("text/plain")
+    families = text_string_to_metric_families(reply.text)
+    return {
+        sample.name + "".join(f"[{value}]" for value in sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_the_metrics_count_what_was_done(http: httpx.Client) -> None:
+    before = samples(http)
+    replies = [chat(http, "where does the road end"), chat(http, "where does the road end")]
+    after = samples(http)
+
+    def rise(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert rise("llamacpp:prompt_tokens_total") == sum(reply["timings"]["prompt_n"] for reply in replies)
+    assert rise("llamacpp:tokens_predicted_total") == 8
+    reused = sum(reply["timings"]["cache_n"] for reply in replies)
+    assert rise("leftoff_reused_tokens_total") == rise("llamacpp:prompt_tokens_cached_total") == reused
+    assert rise("leftoff_computed_tokens_total[new]") == replies[0]["timings"]["prompt_n"]
+    assert rise("leftoff_requests_total[length]") == 2
+    assert rise("leftoff_time_to_first_token_seconds_count") == 2
+    assert rise("leftoff_time_to_first_token_seconds_bucket[+Inf]") == 2
+    view = http.get("/cache").json()
+    assert after["leftoff_cache_bytes[RAM]"] == view["tiers"][0]["used_bytes"]
+    assert after["leftoff_cache_budget_bytes[RAM]"] == view["tiers"][0]["budget_bytes"]
+    assert after["leftoff_cache_entries[RAM]"] == view["tiers"][0]["entries"]
+    assert after["llamacpp:requests_processing"] == after["llamacpp:requests_deferred"] == 0
+    assert after["llamacpp:prompt_tokens_seconds"] > 0
+    assert after["llamacpp:predicted_tokens_seconds"] > 0
+
+
+def test_the_description_knows_every_route(http: httpx.Client) -> None:
+    description = http.get("/openapi.json").json()
+    assert {"/v1/chat/completions", "/completion", "/cache", "/metrics", "/v1/models/{id}"} <= description[
+        "paths"
+    ].keys()
+    schema = description["components"]["schemas"]["ChatRequest"]
+    assert {"messages", "temperature", "cache_salt"} <= schema["properties"].keys()
+    assert schema["required"] == ["messages"]

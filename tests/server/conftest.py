@@ -1,0 +1,63 @@
+"""A real server on a free port, and OpenAI's own client in front of it."""
+
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+from leftoff.config import Settings
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from tests.factory import model_path
+from tests.patience import PATIENCE_S
+from tests.server.clock import Clock, stopped_clock
+
+CONTEXT_TOKENS = 4096
+
+
+def settings(architecture: str = "qwen35", **changes: object) -> Settings:
+    """One thread: the tests themselves run in parallel."""
+    values = {"alias": "tiny", "ctx": CONTEXT_TOKENS, "threads": 1, "slots": 4, "ram": 64, "disk": 0} | changes
+    return Settings(**({"model": str(model_path(architecture))} | values))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings()) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def url(service: Service) -> Iterator[str]:
+    with serving(service) as url:
+        yield url
+
+
+@pytest.fixture
+def http(service: Service, url: str) -> Iterator[httpx.Client]:
+    """A plain client, and a cache that holds nothing."""
+    service.worker.call(service.cache.clear).result()
+    service.journal.clear()
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+        yield http
+
+
+@pytest.fixture
+def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
+    assert http.get("/health").json() == {"status": "ok"}
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
+        yield client
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return stopped_clock(monkeypatch)
+
+
+@pytest.fixture
+def own_url(service: Service, clock: Clock) -> Iterator[str]:
+    """Of a server that lives by the test's clock."""
+    assert clock.now == 0
+    with serving(service) as url:
+        yield url

@@ -1,0 +1,17 @@
+"""A server that runs the model which comes with leftoff: small, but it calls tools and thinks before it speaks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from leftoff.config import Settings
+from leftoff.hub import default_model
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+
+
+@contextmanager
+def embedded_server() -> Iterator[str]:
+    """Gives its URL."""
+    settings = Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=2, ram=128)
+    with Service(settings) as service, serving(service) as url:
+        yield url

@@ -1,0 +1,156 @@
+"""Ollama's dialect, as its own client sees it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import ollama
+import pytest
+
+from leftoff.server.ollama.convert import messages_as_chat
+from leftoff.server.ollama.types import Call, Function, OllamaChatRequest, OllamaMessage
+from leftoff.server.service import Service
+from tests.server.conftest import CONTEXT_TOKENS
+
+MESSAGES = [
+    {"role": "system", "content": "you keep a lamp in the window"},
+    {"role": "user", "content": "tell me the best story " * 20},
+]
+COLD = {"temperature": 0, "num_predict": 12}
+
+
+@pytest.fixture
+def llama(http: httpx.Client, url: str) -> Iterator[ollama.Client]:
+    assert http.get("/api/version").json()["version"]
+    client = ollama.Client(host=url)
+    yield client
+    client.close()  # type: ignore[no-untyped-call]
+
+
+def test_a_chat_is_answered(llama: ollama.Client, http: httpx.Client) -> None:
+    reply = llama.chat("tiny", MESSAGES, options=COLD)
+    assert (reply.model, reply.done, reply.done_reason) == ("tiny:latest", True, "length")
+    assert reply.message.role == "assistant"
+    assert len((reply.message.content or "").split()) == reply.eval_count == 12
+    body = {"messages": MESSAGES, "temperature": 0, "max_tokens": 12}
+    same = http.post("/v1/chat/completions", json=body).json()
+    assert same["choices"][0]["message"]["content"] == reply.message.content
+    assert same["usage"]["prompt_tokens"] == reply.prompt_eval_count
+
+
+def test_a_stream_says_the_same(llama: ollama.Client) -> None:
+    reply = llama.chat("tiny", MESSAGES, options=COLD)
+    chunks = [*llama.chat("tiny", MESSAGES, options=COLD, stream=True)]
+    assert "".join(chunk.message.content or "" for chunk in chunks) == reply.message.content
+    assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert len(chunks) == 13, "one for each token, and how it ended"
+    assert (chunks[-1].done_reason, chunks[-1].eval_count) == ("length", 12)
+
+
+def test_times_are_nanoseconds(llama: ollama.Client) -> None:
+    reply = llama.chat("tiny", MESSAGES, options=COLD)
+    assert reply.total_duration is not None
+    assert reply.prompt_eval_duration is not None
+    assert reply.eval_duration is not None
+    assert 1_000 < reply.prompt_eval_duration + reply.eval_duration <= reply.total_duration < 60 * 10**9
+
+
+def test_it_streams_unless_told_not_to(http: httpx.Client) -> None:
+    reply = http.post("/api/chat", json={"model": "tiny", "messages": MESSAGES, "options": COLD})
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line)["done"] for line in reply.text.splitlines()] == [False] * 12 + [True]
+
+
+def test_a_prompt_is_a_chat_of_one_message(llama: ollama.Client) -> None:
+    chat = llama.chat("tiny", MESSAGES, options=COLD)
+    system, prompt = (message["content"] for message in MESSAGES)
+    reply = llama.generate("tiny", prompt, system=system, options=COLD)
+    assert reply.response == chat.message.content
+    chunks = [*llama.generate("tiny", prompt, system=system, options=COLD, stream=True)]
+    assert "".join(chunk.response or "" for chunk in chunks) == reply.response
+
+
+def test_a_raw_prompt_has_no_template(llama: ollama.Client, http: httpx.Client) -> None:
+    reply = llama.generate("tiny", "the river runs", raw=True, options=COLD)
+    same = http.post("/completion", json={"prompt": "the river runs", "n_predict": 12, "temperature": 0}).json()
+    assert (reply.response, reply.prompt_eval_count) == (same["content"], same["tokens_evaluated"])
+
+
+def test_options_reach_the_sampler(llama: ollama.Client) -> None:
+    def say(**options: Any) -> str:  # noqa: ANN401
+        return llama.chat("tiny", MESSAGES, options={"num_predict": 8, **options}).message.content or ""
+
+    assert say(seed=1, temperature=2.0) == say(seed=1, temperature=2.0) != say(seed=2, temperature=2.0)
+    text = say(temperature=0)
+    stop = text.split()[3]
+    assert say(temperature=0, stop=[stop], num_ctx=2048) == text[: text.index(stop)]
+
+
+def test_calls_without_ids_are_named_in_order() -> None:
+    calls = [Call(Function("find_ship", {"sea": sea})) for sea in (1, 2)]
+    replied = [OllamaMessage("assistant", tool_calls=calls), *(OllamaMessage("tool", text) for text in ("far", "near"))]
+    reply, *results = messages_as_chat(OllamaChatRequest(messages=replied)).messages
+    ids = [call.id for call in reply.tool_calls or ()]
+    assert [result.tool_call_id for result in results] == ids
+    assert len({*ids}) == 2
+
+
+def test_who_asks_for_nothing_has_the_model_loaded(llama: ollama.Client) -> None:
+    assert llama.chat("tiny", []).done_reason == "load"
+    assert llama.generate("tiny", "", keep_alive=-1).done_reason == "load"
+
+
+@pytest.mark.parametrize("keep_alive", [0, "0", "0s"])
+def test_who_wants_to_be_rid_of_the_model_is_told_so(llama: ollama.Client, keep_alive: float | str) -> None:
+    assert llama.chat("tiny", [], keep_alive=keep_alive).done_reason == "unload"
+    assert llama.generate("tiny", "", keep_alive=keep_alive).done_reason == "unload"
+    assert llama.generate("tiny", "the river", options=COLD, keep_alive=keep_alive).done_reason == "length"
+
+
+def test_a_call_without_arguments_has_none(http: httpx.Client) -> None:
+    calls = [{"function": {"name": "find_ship"}}]
+    messages = [*MESSAGES, {"role": "assistant", "tool_calls": calls}, {"role": "tool", "content": "far"}]
+    assert http.post("/api/chat", json={"messages": messages, "options": COLD}).status_code == 200
+
+
+def test_the_model_is_described(llama: ollama.Client, service: Service) -> None:
+    (model,) = llama.list().models
+    assert model.model == "tiny:latest"
+    assert model.size == service.model.size_bytes
+    assert model.details is not None
+    assert model.details.family == "qwen35"
+    (running,) = llama.ps().models
+    assert (running.model, running.context_length) == ("tiny:latest", CONTEXT_TOKENS)
+    for name in ("tiny", "tiny:latest"):
+        shown = llama.show(name)
+        assert (shown.modelinfo or {})["qwen35.context_length"] == CONTEXT_TOKENS
+        assert {"completion", "tools"} <= {*(shown.capabilities or ())}
+
+
+def test_errors_are_a_text(llama: ollama.Client, http: httpx.Client) -> None:
+    with pytest.raises(ollama.ResponseError, match="this server runs 'tiny'") as refused:
+        llama.show("other")
+    assert refused.value.status_code == 404
+    for path in ("/api/show", "/api/pull"):
+        assert [*http.post(path, json={"model": "other"}).json()] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "message"),
+    [
+        (
+            "/api/chat",
+            {"messages": [{"role": "user", "content": "look", "images": ["aGVsbG8="]}]},
+            "messages[0].images",
+        ),
+        ("/api/chat", {"messages": MESSAGES, "format": "yaml"}, "format"),
+        ("/api/chat", {"messages": MESSAGES, "options": {"temperature": -1}}, "options.temperature"),
+        ("/api/generate", {"prompt": "a", "suffix": "b"}, "suffix"),
+        ("/api/generate", {"prompt": "a", "raw": True, "images": ["aGVsbG8="]}, "images"),
+    ],
+)
+def test_bad_input_is_refused_by_its_field(http: httpx.Client, path: str, fields: Any, message: str) -> None:  # noqa: ANN401
+    reply = http.post(path, json={"model": "tiny", **fields})
+    assert reply.status_code == 400
+    assert message in reply.json()["error"]

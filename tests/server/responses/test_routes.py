@@ -1,0 +1,235 @@
+"""Responses, as OpenAI's own client sees them."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import Response
+
+from leftoff.server.request.messages import Message
+from leftoff.server.responses.convert import Items, wrapped
+from leftoff.server.responses.store import ResponseStore
+from leftoff.server.responses.types import Effort, InputItem, Text
+from leftoff.server.responses.types import Response as WireResponse
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from tests.server.conftest import CONTEXT_TOKENS, settings
+
+STORY = "tell me the best story " * 20
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Response:  # noqa: ANN401
+    values: dict[str, Any] = {"model": "tiny", "input": STORY, "temperature": 0, "max_output_tokens": 12} | fields
+    reply: Response = client.responses.create(**values)
+    return reply
+
+
+def stream(client: openai.OpenAI, **fields: Any) -> list[Any]:  # noqa: ANN401
+    values: dict[str, Any] = {"model": "tiny", "input": STORY, "temperature": 0, "max_output_tokens": 3} | fields
+    return list(client.responses.create(stream=True, **values))
+
+
+def cached(reply: Response) -> int:
+    assert reply.usage is not None
+    return reply.usage.input_tokens_details.cached_tokens
+
+
+def prompt_tokens(reply: Response) -> int:
+    assert reply.usage is not None
+    return reply.usage.input_tokens
+
+
+def test_a_response_is_given(client: openai.OpenAI) -> None:
+    reply = ask(client, instructions="you keep a lamp in the window", metadata={"ship": "7"})
+    assert len(reply.output_text.split()) == 12
+    assert (reply.object, reply.model, reply.status) == ("response", "tiny", "incomplete")
+    assert reply.incomplete_details is not None
+    assert reply.incomplete_details.reason == "max_output_tokens"
+    assert (reply.instructions, reply.metadata) == ("you keep a lamp in the window", {"ship": "7"})
+    assert reply.usage is not None
+    assert reply.usage.output_tokens == 12
+    assert reply.usage.total_tokens == reply.usage.input_tokens + 12
+    assert reply.usage.input_tokens_details.cache_write_tokens == reply.usage.input_tokens - cached(reply)
+
+
+def test_the_events_come_in_order_and_numbered(client: openai.OpenAI) -> None:
+    events = stream(client)
+    assert [event.type for event in events] == [
+        *("response.created", "response.in_progress"),
+        *("response.output_item.added", "response.content_part.added"),
+        *["response.output_text.delta"] * 3,
+        *("response.output_text.done", "response.content_part.done", "response.output_item.done"),
+        "response.incomplete",
+    ]
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    whole = ask(client, max_output_tokens=3)
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text
+    assert events[-1].response.output_text == whole.output_text
+    assert events[-1].response.output[0].status == "incomplete"
+    assert (events[0].response.status, events[0].response.output) == ("in_progress", [])
+
+
+def test_the_model_may_end_the_response(client: openai.OpenAI, http: httpx.Client) -> None:
+    (end,) = http.post("/tokenize", json={"content": "<|im_end|>"}).json()["tokens"]
+    reply = ask(client, extra_body={"logit_bias": {str(end): 100}})
+    assert (reply.status, reply.output, reply.incomplete_details) == ("completed", [], None)
+    assert stream(client, extra_body={"logit_bias": {str(end): 100}})[-1].type == "response.completed"
+
+
+def test_what_was_read_once_is_not_read_again(client: openai.OpenAI) -> None:
+    first, second = ask(client), ask(client)
+    assert (cached(first), cached(second)) == (0, prompt_tokens(second))
+    assert first.output_text == second.output_text
+
+
+def test_a_response_goes_on_from_another(client: openai.OpenAI) -> None:
+    first = ask(client)
+    second = ask(client, input="and then", previous_response_id=first.id)
+    by_hand = ask(
+        client,
+        input=[
+            {"role": "user", "content": STORY},
+            {"role": "assistant", "content": first.output_text},
+            {"role": "user", "content": [{"type": "input_text", "text": "and then"}]},
+        ],
+    )
+    assert second.output_text == by_hand.output_text
+    assert cached(by_hand) == prompt_tokens(by_hand) == prompt_tokens(second)
+    assert first.usage is not None
+    assert cached(second) == first.usage.total_tokens - 1, "all but the last word, which nobody has read"
+    third = ask(client, input="go on", previous_response_id=second.id)
+    assert cached(third) > prompt_tokens(second)
+
+
+def test_instructions_are_given_anew_each_time(client: openai.OpenAI) -> None:
+    first = ask(client, instructions="be brief")
+    second = ask(client, input="and then", previous_response_id=first.id)
+    without = ask(client, input="and then", previous_response_id=ask(client).id)
+    assert prompt_tokens(second) == prompt_tokens(without)
+
+
+def test_responses_are_kept_until_they_are_deleted(client: openai.OpenAI) -> None:
+    kept, streamed = ask(client), stream(client)[-1].response
+    assert client.responses.retrieve(kept.id) == kept
+    assert client.responses.retrieve(streamed.id).output_text == streamed.output_text
+    client.responses.delete(kept.id)
+    unkept = ask(client, store=False)
+    for gone in (kept.id, unkept.id, "resp_unknown"):
+        with pytest.raises(openai.NotFoundError, match="Send the whole input"):
+            client.responses.retrieve(gone)
+        with pytest.raises(openai.NotFoundError):
+            ask(client, previous_response_id=gone)
+
+
+def test_nobody_goes_on_from_the_response_of_another() -> None:
+    with (
+        Service(settings(api_key=("one", "two"))) as service,
+        serving(service) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="one", max_retries=0) as one,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="two", max_retries=0) as two,
+    ):
+        first = ask(one)
+        ask(one, previous_response_id=first.id)
+        with pytest.raises(openai.NotFoundError):
+            ask(two, previous_response_id=first.id)
+
+
+def test_tools_that_are_no_functions_are_skipped(client: openai.OpenAI, http: httpx.Client) -> None:
+    ship = {"type": "function", "name": "find_ship", "parameters": {"type": "object"}, "strict": False}
+    hosted: list[Any] = [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}]
+    reply = ask(client, tools=[*hosted, ship])
+    assert prompt_tokens(reply) == prompt_tokens(ask(client, tools=[ship])) > prompt_tokens(ask(client))
+    assert len(reply.tools) == 3, "what was asked for is said again"
+    ask(client, tools=hosted)
+    (request,) = http.get("/cache/requests?n=1").json()["requests"]
+    assert "web_search, apply_patch" in " ".join(request["notes"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"input": []}, "input: is empty"),
+        ({"input": openai.omit}, "input: is empty"),
+        ({"input": [{"role": "pirate", "content": "a"}]}, r"input\[0\].role"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            r"content\[0\]: a part",
+        ),
+        ({"input": [{"type": "function_call", "call_id": "1", "arguments": "{}"}]}, r"input\[0\].name"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "previous_response_id"),
+        ({"tools": [{"type": "function"}]}, r"tools\[0\].name"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"background": True}, "background"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+    ],
+)
+def test_bad_input_is_refused_by_its_field(client: openai.OpenAI, fields: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(openai.BadRequestError, match=message):
+        ask(client, **fields)
+
+
+def test_a_prompt_that_is_too_long_is_the_input(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, input="the " * (CONTEXT_TOKENS + 1))
+    assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "input")
+
+
+def test_what_one_reply_consists_of_is_one_message_again() -> None:
+    items = [
+        InputItem("reasoning", summary=[], encrypted_content="of another server"),
+        InputItem(role="user", content="where is the ship"),
+        InputItem("reasoning", summary=[], encrypted_content=wrapped("I must look")),
+        InputItem(role="assistant", content=[{"type": "output_text", "text": "let me look"}]),
+        InputItem("function_call", call_id="1", name="find_ship", arguments="{}"),
+        InputItem("function_call", call_id="2", name="find_ship", arguments='{"sea": 7}'),
+        InputItem("web_search_call"),
+        InputItem("function_call_output", call_id="1", output="here"),
+        InputItem("function_call_output", call_id="2", output=[{"type": "input_text", "text": "there"}]),
+        InputItem("reasoning", summary=[], content=[{"type": "reasoning_text", "text": "found"}]),
+        InputItem(role="assistant", content="it is here"),
+        InputItem(role="assistant", content="and there"),
+    ]
+    question, reply, *results, answer, more = Items(items).messages
+    assert (question.role, question.content) == ("user", "where is the ship")
+    assert (reply.role, reply.reasoning_content, reply.content) == ("assistant", "I must look", "let me look")
+    assert [(call.id, call.function.arguments) for call in reply.tool_calls or ()] == [("1", "{}"), ("2", '{"sea": 7}')]
+    assert [(result.role, result.tool_call_id, result.content) for result in results] == [
+        ("tool", "1", "here"),
+        ("tool", "2", "there"),
+    ]
+    assert (answer.reasoning_content, answer.content, more.content) == ("found", "it is here", "and there")
+
+
+def test_the_store_is_bounded_in_number_and_bytes() -> None:
+    few, small = ResponseStore(most_responses=3), ResponseStore(most_bytes=20_000)
+    for number in range(10):
+        few.add("", response(f"resp_{number}"), None, [Message("user", "hello")])
+        small.add("", response(f"resp_{number}"), None, [Message("user", "x" * 4000)])
+    assert [few.get("", f"resp_{number}") is not None for number in range(10)] == [False] * 7 + [True] * 3
+    assert sum(small.get("", f"resp_{number}") is not None for number in range(10)) == 4
+    assert small.get("", "resp_9") is not None
+    assert small.get("other", "resp_9") is None
+    assert small.delete("", "resp_9")
+    assert not small.delete("", "resp_9")
+
+
+def response(name: str) -> WireResponse:
+    return WireResponse(
+        id=name,
+        created_at=0,
+        model="tiny",
+        instructions=None,
+        max_output_tokens=None,
+        metadata={},
+        parallel_tool_calls=True,
+        previous_response_id=None,
+        reasoning=Effort(),
+        store=True,
+        temperature=None,
+        text=Text(),
+        tool_choice="auto",
+        tools=[],
+        top_p=None,
+        user=None,
+    )

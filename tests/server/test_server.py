@@ -1,0 +1,74 @@
+"""Where the server listens, and how it ends."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import httpx
+import pytest
+
+from leftoff.server.server import Server, run, serving
+from leftoff.server.service import Service
+from tests.patience import PATIENCE_S
+from tests.server.conftest import settings
+
+
+@contextmanager
+def running(service: Service) -> Iterator[Server]:
+    with closing(Server(service, settings(port=0))) as server:
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_free_port_is_found_and_known(service: Service) -> None:
+    with serving(service) as first, serving(service) as second:
+        assert first != second
+        assert httpx.get(f"{first}/health").status_code == httpx.get(f"{second}/health").status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{first}/health")
+
+
+def test_a_port_that_is_taken_is_named(service: Service) -> None:
+    with serving(service) as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}.*--port"):
+            Server(service, settings(port=port))
+
+
+def test_replies_are_sent_without_delay(service: Service) -> None:
+    """A kernel that waits for more to send adds 40 ms to most requests."""
+    with running(service) as server, httpx.Client(base_url=server.url) as http:
+        http.get("/health")
+        (connection,) = server._server.server_state.connections
+        assert connection.transport is not None
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_it_runs_until_it_is_stopped(service: Service) -> None:
+    """As the command line runs it, but in a thread."""
+    with running(service) as server:
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_the_url_is_told_as_soon_as_it_listens(service: Service) -> None:
+    told: list[str] = []
+
+    class StopError(Exception):
+        """Ends the run before it begins."""
+
+    def on_ready(url: str) -> None:
+        told.append(url)
+        raise StopError
+
+    with pytest.raises(StopError):
+        run(service, settings(port=0), on_ready)
+    assert told[0].startswith("http://127.0.0.1:")
+    assert not told[0].endswith(":0")
