@@ -54,9 +54,9 @@ proofs: $(DEV) ## the slow proofs: 500 histories, 200 kills of the shelf and of 
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --deterministic
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --batch 32 --ubatch 32
 	@$(BIN)/python -m tests.disk.kill_loop 200
-	@$(BIN)/python -m tests.disk.kill_server 200
+	@$(BIN)/python -m tests.behaviour.kill_server 200
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10
-	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_random_schemas.py
+	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_schema_random.py
 
 wheel: $(DEV) ## build the package into dist/
 	@$(BIN)/python -m build

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff.cache.policy import POLICIES
-from tests.cache.test_sharing import Office
+from tests.cache.test_cache_sharing import Office
 from tests.cache.trees import UNLIMITED
 
 SHARES = (0.25, 0.05, 0.03, 0.02)

@@ -1,6 +1,6 @@
 """Kills a whole server at random moments, again and again on the same folder, and looks at what it has left each time.
 
-    python -m tests.disk.kill_server 200 --seed 0
+    python -m tests.behaviour.kill_server 200 --seed 0
 
 The server is `leftoff serve`, with several people talking to it. Every other one has little room on disk, so that it
 also removes all the time. After each kill the index and every file in it must be sound, and what the index had for

@@ -1,13 +1,13 @@
 """A server that is killed at any moment loses nothing it had, and the next one says nothing wrong.
 
-`python -m tests.disk.kill_server 200` is the long version.
+`python -m tests.behaviour.kill_server 200` is the long version.
 """
 
 import sys
 
 import pytest
 
-from tests.disk.kill_server import Moment, kill_servers
+from tests.behaviour.kill_server import Moment, kill_servers
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it waits until the server stands still")
