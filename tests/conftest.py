@@ -10,6 +10,8 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.patience import PATIENCE_S
 
+pytest_plugins = ("tests.server.fixtures",)
+
 os.environ["LEFTOFF_DISK"] = "0"
 
 # Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.conftest import CONTEXT_TOKENS
+from tests.server.fixtures import CONTEXT_TOKENS
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"

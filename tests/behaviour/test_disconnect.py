@@ -11,7 +11,7 @@ import pytest
 
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 PROMPT = "a small boat waits under the old bridge " * 8
 LONG_REPLY = 15_000  # four of them fit beside each other

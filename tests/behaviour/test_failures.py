@@ -8,7 +8,7 @@ import httpx
 
 from leftoff.server.server import serving
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 MESSAGES = [{"role": "user", "content": "the sea"}]
 ENDLESS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.alike import NUM_TOP, Said, difference
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 NUM_CLIENTS = 200
 NUM_TOKENS = 12

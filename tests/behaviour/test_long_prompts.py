@@ -13,7 +13,7 @@ import pytest
 
 from leftoff.server.http.body import MOST_VALUES
 from leftoff.server.service import Service
-from tests.server.conftest import CONTEXT_TOKENS
+from tests.server.fixtures import CONTEXT_TOKENS
 
 LONG = "x y " * 100_000
 RECIPE = "x y " * 7_800_000  # 30 MB, just below the limit of bodies

@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 
 from leftoff.hub import default_model
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 WEATHER = {
     "type": "function",

@@ -9,7 +9,7 @@ import pytest
 from leftoff.server.service import Service
 from tests.server.alike import NUM_TOP, difference
 from tests.server.cold import ROUNDING, ROUNDING_OF_CHOICES
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 from tests.server.wire import Texts, says, wired
 
 KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attention": "llama", "opaque": "deepseek4"}

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 CONTEXT_TOKENS = 1024
 

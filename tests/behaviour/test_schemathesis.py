@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
-from tests.server.conftest import settings as server_settings
+from tests.server.fixtures import settings as server_settings
 
 NUM_REQUESTS = int(os.environ.get("LEFTOFF_SCHEMATHESIS", "3"))
 

@@ -10,7 +10,7 @@ import pytest
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.server.clock import Clock
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 from tests.server.raw import PATIENCE_S, ask, await_that, connected, read_to_end, read_until
 
 NUM_TOKENS = 30_000

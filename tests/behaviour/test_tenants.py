@@ -17,7 +17,7 @@ from leftoff.cli.main import main
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 ONE, TWO = "first-key", "second-key"
 CHAT = "/v1/chat/completions"

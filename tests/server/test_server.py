@@ -11,7 +11,7 @@ import pytest
 from leftoff.server.server import Server, run, serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 
 @contextmanager

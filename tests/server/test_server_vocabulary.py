@@ -10,7 +10,7 @@ from leftoff.engine.model import Model
 from leftoff.server.service import Service
 from leftoff.session import Session
 from tests.chat.vocabularies import no_vocabulary
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 
 @pytest.fixture

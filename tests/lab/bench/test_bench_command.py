@@ -10,7 +10,7 @@ from lab.bench.__main__ import main
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.factory import Scale, model_path
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 
 @pytest.fixture

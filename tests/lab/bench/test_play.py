@@ -17,7 +17,7 @@ from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.factory import Scale, model_path
 from tests.lab.bench.texts import small_texts
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from leftoff.config import SettingError
 from leftoff.server.admin.prewarm import prewarm_files
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 from tests.server.wire import Texts, says, wired
 
 KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attention": "llama"}

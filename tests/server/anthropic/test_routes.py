@@ -13,7 +13,7 @@ from leftoff.server.http.keepalive import Pulse
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
-from tests.server.conftest import CONTEXT_TOKENS, settings
+from tests.server.fixtures import CONTEXT_TOKENS, settings
 
 LAMP = "you keep a lamp in the window " * 8
 MESSAGES: list[MessageParam] = [{"role": "user", "content": "tell me the best story " * 20}]

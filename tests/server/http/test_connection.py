@@ -13,7 +13,7 @@ import pytest
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.server.clock import Clock
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 from tests.server.raw import PATIENCE_S, ask, await_that, connected, head, read_to_end, read_until
 
 HALF_A_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "

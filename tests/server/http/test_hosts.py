@@ -12,7 +12,7 @@ import pytest
 from leftoff.server.http.hosts import KnownHosts
 from leftoff.server.server import Server, serving
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 PATIENCE_S = 60.0
 STRANGERS = (

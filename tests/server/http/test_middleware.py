@@ -10,7 +10,7 @@ import pytest
 from leftoff.config import MIB
 from leftoff.server.server import serving
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 KEYS = ("first-key", "second-key")
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "the old bridge " * 20}], "max_tokens": 1}

@@ -7,7 +7,7 @@ import pytest
 
 from leftoff.server.server import serving
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 FRIEND, STRANGER = "https://chat.example", "https://evil.example"
 CHAT = "/v1/chat/completions"

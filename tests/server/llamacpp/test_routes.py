@@ -8,7 +8,7 @@ import pytest
 
 from leftoff.server.server import serving
 from leftoff.server.service import Service
-from tests.server.conftest import settings
+from tests.server.fixtures import settings
 
 PROMPT = "the river runs down from the hill to the town"
 

@@ -11,7 +11,7 @@ import pytest
 from leftoff.server.ollama.convert import messages_as_chat
 from leftoff.server.ollama.types import Call, Function, OllamaChatRequest, OllamaMessage
 from leftoff.server.service import Service
-from tests.server.conftest import CONTEXT_TOKENS
+from tests.server.fixtures import CONTEXT_TOKENS
 
 MESSAGES = [
     {"role": "system", "content": "you keep a lamp in the window"},

@@ -10,7 +10,7 @@ import pytest
 from leftoff.server.request.sampling import DEFAULT_SAMPLING, SamplingFields, recommended
 from leftoff.server.service import Service
 from leftoff.types import SAMPLERS, Sampling
-from tests.server.conftest import CONTEXT_TOKENS
+from tests.server.fixtures import CONTEXT_TOKENS
 
 PROMPT = "the river runs down from the hill to the town"
 

@@ -14,7 +14,7 @@ from leftoff.server.responses.types import Effort, InputItem, Text
 from leftoff.server.responses.types import Response as WireResponse
 from leftoff.server.server import serving
 from leftoff.server.service import Service
-from tests.server.conftest import CONTEXT_TOKENS, settings
+from tests.server.fixtures import CONTEXT_TOKENS, settings
 
 STORY = "tell me the best story " * 20
 

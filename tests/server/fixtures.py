@@ -1,4 +1,4 @@
-"""A real server on a free port, and OpenAI's own client in front of it."""
+"""Fixtures: a real server on a free port, and OpenAI's own client in front of it."""
 
 from collections.abc import Iterator
 
