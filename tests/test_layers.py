@@ -17,6 +17,8 @@ ORDER = (
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
+# Each speaks of the same requests and replies in words of its own: what two of them share is in request/ or reply/.
+DIALECTS = frozenset({"openai", "anthropic", "responses", "ollama", "llamacpp"})
 MAX_LINES = 400
 
 
@@ -99,6 +101,20 @@ def may_import(module: Module, target: str) -> bool:
     return upper in ORDER and lower in ORDER and ORDER.index(upper) < ORDER.index(lower)
 
 
+def dialect_of(name: str) -> str | None:
+    parts = name.split(".")
+    return parts[2] if parts[1:2] == ["server"] and parts[2:3] and parts[2] in DIALECTS else None
+
+
+def imports_between_dialects(modules: dict[str, Module]) -> list[str]:
+    return [
+        f"{module.name} imports {target}"
+        for module in modules.values()
+        for target in sorted(module.imports)
+        if (own := dialect_of(module.name)) and (other := dialect_of(target)) and own != other
+    ]
+
+
 def cycle(modules: dict[str, Module]) -> list[str]:
     """Modules that import each other in a circle when they run; empty when there is none."""
     graph = {name: (module.imports - module.type_imports) & modules.keys() for name, module in modules.items()}
@@ -120,6 +136,11 @@ def test_every_folder_has_its_place_in_the_order(modules: dict[str, Module]) -> 
 
 def test_a_folder_imports_only_what_stands_below_it(modules: dict[str, Module]) -> None:
     assert wrong_imports(modules) == []
+
+
+def test_no_dialect_imports_another(modules: dict[str, Module]) -> None:
+    assert {dialect for name in modules if (dialect := dialect_of(name))} == DIALECTS
+    assert imports_between_dialects(modules) == []
 
 
 def test_no_modules_import_each_other_in_a_circle(modules: dict[str, Module]) -> None:
@@ -176,3 +197,14 @@ def test_a_circle_inside_a_folder_is_found(tmp_path: Path) -> None:
     assert {*found} == {f"leftoff.engine.{name}" for name in "abc"}
     for_types = "if TYPE_CHECKING:\n    from leftoff.engine.a import x\n"
     assert cycle(package_of(tmp_path / "types", straight | {"engine/c.py": for_types})) == []
+
+
+def test_an_import_between_dialects_is_found(tmp_path: Path) -> None:
+    files = {
+        "server/openai/types.py": "",
+        "server/openai/routes.py": "from leftoff.server.openai.types import Chat\n",
+        "server/ollama/routes.py": "from ..openai import types\n",
+        "server/app.py": "from leftoff.server.openai import routes\n",
+    }
+    found = imports_between_dialects(package_of(tmp_path, files))
+    assert found == ["leftoff.server.ollama.routes imports leftoff.server.openai.types"]

@@ -7,8 +7,7 @@ import msgspec
 
 from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Tool, ToolChoice
 from leftoff.server.http.errors import bad_field
-from leftoff.server.openai.types import ChatRequest
-from leftoff.server.request.chat_body import chat_body, function_tool, response_format
+from leftoff.server.request.chat import ChatRequest, chat_body, function_tool, response_format
 from leftoff.server.request.fields import ResponseFormat
 from leftoff.server.request.messages import FunctionCall, Message, ToolCall
 

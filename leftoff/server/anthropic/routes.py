@@ -14,7 +14,7 @@ from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import PromptTooLongError
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_orders, read_chat
-from leftoff.server.request.chat_body import skipped_tools
+from leftoff.server.request.chat import skipped_tools
 from leftoff.server.service import Service
 from leftoff.types import Prompt
 

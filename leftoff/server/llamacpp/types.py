@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from leftoff.server.openai.types import TokenLogprob
+from leftoff.server.reply.logprobs import TokenLogprob
 from leftoff.server.reply.usage import PromptProgress, WireTimings
 from leftoff.server.request.fields import GenerationFields
 

@@ -11,11 +11,10 @@ from leftoff.scheduler.request import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.http.framing import EVENTS
 from leftoff.server.llamacpp.types import GenerationSettings, NativeChunk, NativeCompletion
-from leftoff.server.openai.types import TokenLogprob
-from leftoff.server.openai.writer import progress_of, token_logprobs
+from leftoff.server.reply.logprobs import TokenLogprob, token_logprobs
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
-from leftoff.server.reply.usage import timings_of, timings_so_far
+from leftoff.server.reply.usage import progress_of, timings_of, timings_so_far
 from leftoff.server.service import Order
 from leftoff.types import Sampling
 

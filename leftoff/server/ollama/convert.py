@@ -6,8 +6,7 @@ from typing import Any
 
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.ollama.types import Call, OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, Options
-from leftoff.server.openai.types import ChatRequest
-from leftoff.server.request.chat_body import chat_body, response_format
+from leftoff.server.request.chat import ChatRequest, chat_body, response_format
 from leftoff.server.request.fields import ResponseFormat
 from leftoff.server.request.messages import FunctionCall, Message, ToolCall
 

@@ -15,16 +15,15 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, not_yet
 from leftoff.server.openai.types import (
-    ChatRequest,
     CompletionRequest,
     ModelCard,
     ModelList,
     ModelMeta,
-    StreamOptions,
 )
 from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_orders, make_orders
+from leftoff.server.request.chat import ChatRequest, StreamOptions
 from leftoff.server.request.fields import GenerationFields
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.service import Service

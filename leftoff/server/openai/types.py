@@ -5,26 +5,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from leftoff.server.reply.logprobs import TokenLogprob
 from leftoff.server.reply.usage import PromptProgress, Usage, WireTimings
+from leftoff.server.request.chat import NumReplies, StreamOptions
 from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.messages import ChatFields
 
 FinishReason = Literal["stop", "length", "tool_calls"]
-NumReplies = Annotated[int, Meta(ge=1, le=128)]
 
 # --- asked
-
-
-class StreamOptions(Struct):
-    include_usage: bool | None = None
-
-
-class ChatRequest(ChatFields, kw_only=True):
-    model: str | None = None
-    n: NumReplies | None = None
-    stream_options: StreamOptions | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
 
 
 class CompletionRequest(GenerationFields, kw_only=True):
@@ -39,21 +27,6 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
 
 # --- answered
-
-
-class TopLogprob(Struct):
-    id: int
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class TokenLogprob(Struct):
-    id: int
-    token: str
-    logprob: float
-    bytes: list[int]
-    top_logprobs: list[TopLogprob]
 
 
 class ChatLogprobs(Struct):

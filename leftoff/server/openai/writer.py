@@ -28,12 +28,11 @@ from leftoff.server.openai.types import (
     ReplyMessage,
     TextChoice,
     TextLogprobs,
-    TokenLogprob,
-    TopLogprob,
 )
+from leftoff.server.reply.logprobs import token_logprobs
 from leftoff.server.reply.response import Whole
-from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream, TokenChance
-from leftoff.server.reply.usage import PromptProgress, WireTimings, timings_of, timings_so_far, usage_of
+from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
+from leftoff.server.reply.usage import PromptProgress, WireTimings, progress_of, timings_of, timings_so_far, usage_of
 
 DONE = b"data: [DONE]\n\n"
 
@@ -232,21 +231,3 @@ def finish_reason(end: End) -> FinishReason:
     if end.finish is Finish.LENGTH:
         return "length"
     return "tool_calls" if end.num_calls and not end.has_half_call else "stop"
-
-
-def progress_of(event: Progress) -> PromptProgress:
-    return PromptProgress(event.total, event.reused, event.num_read, round(event.ms))
-
-
-def token_logprobs(pieces: Sequence[Piece], vocabulary: Vocabulary) -> list[TokenLogprob]:
-    """Empty when none were asked for."""
-
-    def named(chance: TokenChance) -> TopLogprob:
-        piece = vocabulary.piece(chance.token)
-        return TopLogprob(chance.token, piece.decode("utf-8", "replace"), chance.logprob, list(piece))
-
-    def with_others(chosen: TokenChance, top: Sequence[TokenChance]) -> TokenLogprob:
-        own = named(chosen)
-        return TokenLogprob(own.id, own.token, own.logprob, own.bytes, [*map(named, top)])
-
-    return [with_others(piece.chosen, piece.top) for piece in pieces if piece.chosen is not None]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from leftoff.scheduler.request import Timings
-from leftoff.server.reply.stream import End, ReplyStream
+from leftoff.server.reply.stream import End, Progress, ReplyStream
 
 
 class PromptDetails(Struct):
@@ -71,6 +71,10 @@ def timings_so_far(stream: ReplyStream) -> WireTimings:
         generated=timings.num_generated,
         generation_ms=_generation_ms(timings),
     )
+
+
+def progress_of(event: Progress) -> PromptProgress:
+    return PromptProgress(event.total, event.reused, event.num_read, round(event.ms))
 
 
 def _prompt_ms(timings: Timings) -> float:

@@ -12,7 +12,7 @@ from leftoff.chat.notes import Note
 from leftoff.chat.prefill import BegunReply
 from leftoff.server.aside import aside
 from leftoff.server.http.errors import bad_field
-from leftoff.server.openai.types import ChatRequest
+from leftoff.server.request.chat import ChatRequest
 from leftoff.server.request.constraints import make_guides
 from leftoff.server.request.fields import GenerationFields
 from leftoff.server.request.job import Conversation

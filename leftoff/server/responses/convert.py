@@ -7,8 +7,7 @@ from typing import Any, get_args
 import msgspec
 
 from leftoff.server.http.errors import bad_field, not_yet
-from leftoff.server.openai.types import ChatRequest
-from leftoff.server.request.chat_body import chat_body, function_tool, response_format
+from leftoff.server.request.chat import ChatRequest, chat_body, function_tool, response_format
 from leftoff.server.request.fields import ResponseFormat
 from leftoff.server.request.messages import FunctionCall, Message, Part, Role, ToolCall
 from leftoff.server.responses.types import InputItem, ResponsesRequest, TextFormat

@@ -11,7 +11,7 @@ from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_orders
-from leftoff.server.request.chat_body import skipped_tools
+from leftoff.server.request.chat import skipped_tools
 from leftoff.server.request.job import Order
 from leftoff.server.request.messages import Message
 from leftoff.server.responses.convert import Items, as_chat, foreign_tools

@@ -1,20 +1,37 @@
-"""A request of any dialect as one body: what holds for OpenAI's chats then holds for all of them."""
+"""The chat body that every dialect is converted to: OpenAI's Chat Completions request with llama-server's fields."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct
 
 from leftoff.chat.notes import Note
 from leftoff.server.http.errors import bad_field
-from leftoff.server.openai.types import ChatRequest
 from leftoff.server.request.fields import ForeignFormat, GenerationFields, ResponseFormat
+from leftoff.server.request.messages import ChatFields
+
+NumReplies = Annotated[int, Meta(ge=1, le=128)]
 
 _SHOWN_CHARACTERS = 200
 
 
+class StreamOptions(Struct):
+    include_usage: bool | None = None
+
+
+class ChatRequest(ChatFields, kw_only=True):
+    """A chat, how to sample its reply, and how many replies are wanted."""
+
+    model: str | None = None
+    n: NumReplies | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
+
+
 class ForeignChat(ChatRequest, kw_only=True):
-    """Of another dialect, whose clients know the schemas of their tools by other names."""
+    """A chat converted from another dialect; `places` maps a tool's name to the path of its schema in that dialect."""
 
     places: dict[str, str]
 
@@ -24,7 +41,7 @@ class ForeignChat(ChatRequest, kw_only=True):
 
 
 def chat_body(body: GenerationFields, *, places: dict[str, str] | None = None, **fields: Any) -> ChatRequest:  # noqa: ANN401
-    """The fields that all dialects share are taken from `body`, unless they are given."""
+    """Build the common chat body: the generation fields of `body`, overridden by `fields`."""
     shared = {name: getattr(body, name) for name in GenerationFields.__struct_fields__}
     whole = shared | fields
     return ChatRequest(**whole) if places is None else ForeignChat(places=places, **whole)
