@@ -1,9 +1,14 @@
-"""A model file, loaded: its metadata, vocabulary and chat template. Holds no state of any conversation."""
+"""A loaded model file: its metadata, vocabulary and chat template. Holds no state of any conversation.
+
+Files are checked before llama.cpp loads them, where it would give no reason or abort the process.
+"""
 
 import ctypes as C
 import functools
+import mmap
 import os
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,12 +16,20 @@ from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import file_fingerprint, model_parts
-from leftoff.engine.gguf import MAGIC, doubled_token
 from leftoff.engine.vocabulary import Vocabulary
 
 Progress = Callable[[float], None]
 
-_KEY_BYTES = 256
+_DESCRIPTION_BYTES = 256
+
+_MAGIC = b"GGUF"
+_TOKENS_KEY = b"tokenizer.ggml.tokens"
+_STRING, _ARRAY = 8, 9
+_SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_GGUF_HEADER = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of keys
+_VALUE_TYPE = struct.Struct("<I")
+_ARRAY_HEADER = struct.Struct("<IQ")  # type, length
+_STRING_HEADER = struct.Struct("<Q")  # length
 
 
 class Model:
@@ -28,7 +41,7 @@ class Model:
         _check_files(self.path)
         self.handle: int | None = _load(self.library, self.path, gpu_layers, progress)
         self.vocabulary = Vocabulary(self.library, self.handle)
-        self._refuse_unless_it_generates()
+        self._check_generates()
 
     def close(self) -> None:
         if self.handle is not None:
@@ -37,7 +50,7 @@ class Model:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Names the content of the file."""
+        """Hash of the content of the file, or of all parts of a split one."""
         return file_fingerprint(self.path)
 
     @functools.cached_property
@@ -57,12 +70,12 @@ class Model:
 
     @functools.cached_property
     def description(self) -> str:
-        buffer = C.create_string_buffer(_KEY_BYTES)
-        self.library.dll.llama_model_desc(self.handle, buffer, _KEY_BYTES)
+        buffer = C.create_string_buffer(_DESCRIPTION_BYTES)
+        self.library.dll.llama_model_desc(self.handle, buffer, _DESCRIPTION_BYTES)
         return buffer.value.decode("utf-8", "replace")
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """The Jinja template the model came with: the default one, or one of its variants (such as `tool_use`)."""
+        """The Jinja template in the model file: the default one, or a named variant such as `tool_use`."""
         text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, name.encode() if name else None)
         return text.decode("utf-8", "replace") if text else None
 
@@ -80,7 +93,7 @@ class Model:
 
     @property
     def window(self) -> int:
-        """Tokens a sliding window looks back on; 0 without one."""
+        """Length of the sliding attention window in tokens; 0 without one."""
         return max(0, int(self.library.dll.llama_model_n_swa(self.handle)))
 
     @property
@@ -92,7 +105,7 @@ class Model:
         return bool(self.library.dll.llama_model_is_hybrid(self.handle))
 
     def require_text(self) -> None:
-        """For whoever turns tokens into text: llama.cpp ends the process when asked for a text that is not there."""
+        """Raises `ModelError` for a model without a tokenizer: llama.cpp aborts when asked for the text of a token."""
         if not self.vocabulary.has_text:
             raise ModelError(
                 f"{self.path} has no vocabulary (tokenizer.ggml.model is"
@@ -106,7 +119,7 @@ class Model:
         read(self.handle, index, buffer, length + 1)
         return buffer.value.decode("utf-8", "replace")
 
-    def _refuse_unless_it_generates(self) -> None:
+    def _check_generates(self) -> None:
         dll = self.library.dll
         if dll.llama_model_has_encoder(self.handle) or not dll.llama_model_has_decoder(self.handle):
             self.close()
@@ -114,19 +127,70 @@ class Model:
 
 
 def _check_files(path: Path) -> None:
-    """Says what is wrong with a file before llama.cpp is asked, which would only say that it failed."""
+    """Raises `ModelError` with a reason: llama.cpp would only say that loading failed."""
     for part in model_parts(path):
         if not part.is_file():
             raise ModelError(f"there is no model file at {part}: give a GGUF file, or org/repo[:quant] of the hub")
         try:
             with part.open("rb") as file:
-                magic = file.read(len(MAGIC))
+                magic = file.read(len(_MAGIC))
         except OSError as error:
             raise ModelError(f"{part} cannot be read ({error.strerror})") from error
-        if magic != MAGIC:
-            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {MAGIC!r}")
-    if (token := doubled_token(path)) is not None:
+        if magic != _MAGIC:
+            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
+    if (token := _doubled_token(path)) is not None:
         raise ModelError(f"{path} is damaged: its vocabulary has the token {token!r} twice. Fetch the file again")
+
+
+def _doubled_token(path: Path) -> bytes | None:
+    """A token that occurs twice in the vocabulary: llama.cpp aborts on it. All other damage it reports by itself."""
+    seen: set[bytes] = set()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            for token in _stored_tokens(data):
+                if token in seen:
+                    return token
+                seen.add(token)
+        except (struct.error, KeyError, OverflowError):
+            pass  # cut short or damaged
+    return None
+
+
+def _stored_tokens(data: mmap.mmap) -> Iterator[bytes]:
+    """The texts of the vocabulary, read from the metadata of a GGUF file."""
+    num_keys, offset = _GGUF_HEADER.unpack_from(data)[3], _GGUF_HEADER.size
+    for _ in range(num_keys):
+        key, offset = _gguf_string(data, offset)
+        (kind,) = _VALUE_TYPE.unpack_from(data, offset)
+        offset += _VALUE_TYPE.size
+        if key == _TOKENS_KEY and kind == _ARRAY:
+            _, length = _ARRAY_HEADER.unpack_from(data, offset)
+            offset += _ARRAY_HEADER.size
+            for _ in range(length):
+                token, offset = _gguf_string(data, offset)
+                yield token
+            return
+        offset = _skip_gguf_value(data, offset, kind)
+
+
+def _gguf_string(data: mmap.mmap, offset: int) -> tuple[bytes, int]:
+    (length,) = _STRING_HEADER.unpack_from(data, offset)
+    start = offset + _STRING_HEADER.size
+    return data[start : start + length], start + length
+
+
+def _skip_gguf_value(data: mmap.mmap, offset: int, kind: int) -> int:
+    if kind == _STRING:
+        return _gguf_string(data, offset)[1]
+    if kind != _ARRAY:
+        return offset + _SCALAR_BYTES[kind]
+    inner, length = _ARRAY_HEADER.unpack_from(data, offset)
+    offset += _ARRAY_HEADER.size
+    if inner != _STRING:
+        return offset + int(_SCALAR_BYTES[inner] * length)
+    for _ in range(length):
+        offset = _gguf_string(data, offset)[1]
+    return offset
 
 
 def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | None) -> int:

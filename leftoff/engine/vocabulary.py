@@ -22,8 +22,8 @@ class Vocabulary:
         self._dll = library.dll
         self._handle: int = library.dll.llama_model_get_vocab(model)
         self.size: int = self._dll.llama_vocab_n_tokens(self._handle)
-        self.bos: int | None = self._special("bos")
-        self.eos: int | None = self._special("eos")
+        self.bos: int | None = _id_or_none(self._dll.llama_vocab_bos(self._handle))
+        self.eos: int | None = _id_or_none(self._dll.llama_vocab_eos(self._handle))
         self.adds_bos: bool = self._dll.llama_vocab_get_add_bos(self._handle)
         self.adds_eos: bool = self._dll.llama_vocab_get_add_eos(self._handle)
         self._pieces: dict[int, bytes] = {}
@@ -119,10 +119,6 @@ class Vocabulary:
     def _strips(self, token: int) -> bool:
         return bool(self._dll.llama_vocab_get_attr(self._handle, token) & _STRIPS)
 
-    def _special(self, name: str) -> int | None:
-        token: int = getattr(self._dll, f"llama_vocab_{name}")(self._handle)
-        return token if token >= 0 else None
-
     def _tokenize_into(self, tokens: Tokens, data: bytes, add_special: bool, parse_special: bool) -> int:
         count: int = self._dll.llama_tokenize(
             self._handle, data, len(data), tokens.ctypes.data, tokens.size, add_special, parse_special
@@ -139,3 +135,7 @@ class Vocabulary:
             buffer = C.create_string_buffer(-length)
             length = self._dll.llama_token_to_piece(self._handle, token, buffer, -length, 0, True)
         return buffer.raw[:length]
+
+
+def _id_or_none(token: int) -> int | None:
+    return token if token >= 0 else None

@@ -1,19 +1,32 @@
-"""llama.h as ctypes sees it: the structs, the functions, and the builds whose layouts are known.
+"""llama.h as ctypes sees it: structs, function signatures, and the builds of llama.cpp that can be loaded.
 
-It describes and does not call; `library.py` finds a library and holds it against this description.
+This file only declares; `library.py` opens a library and checks it against these declarations.
+
+To add a build of llama.cpp:
+
+1. Compare the structs of its llama.h with those below. So far only `llama_context_params` differs between builds: if it
+   differs again, write one more `ContextParams` class with the fields in their order.
+2. Add a row to `BUILDS`: what its `llama_version()` returns, its `ContextParams`, and the package that ships it.
+3. If it lacks a function that is not always needed, move it to `OPTIONAL` and ask `Library.has` before calling it.
+4. Run `LEFTOFF_LIBLLAMA=<file> pytest tests/engine`. Opening it compares `CONTEXT_DEFAULTS` and `MODEL_DEFAULTS` with
+   what the library returns; a default that a build changed on purpose is removed from these tables.
+
+The bytes of saved state also differ between builds, and are declared nowhere: `memory/layout.py` learns them.
 """
 
 import ctypes as C
 from dataclasses import dataclass
 
-PARTIAL_ONLY = 1  # llama_state_seq_flags: only what cannot be cut back
-FLASH_ATTENTION_AUTO, FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = -1, 0, 1
+PARTIAL_ONLY = 1  # llama_state_seq_flags: only the recurrent state or sliding window, which cannot be cut back
+FLASH_ATTENTION_AUTO, FLASH_ATTENTION_ON = -1, 1
 
 LogCallback = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)
 ProgressCallback = C.CFUNCTYPE(C.c_bool, C.c_float, C.c_void_p)
 
 
 class ModelParams(C.Structure):
+    """llama_model_params, the same in all known builds."""
+
     _fields_ = (
         ("devices", C.c_void_p),
         ("tensor_buft_overrides", C.c_void_p),
@@ -79,14 +92,35 @@ _CONTEXT_TAIL = (
 
 
 class ContextParams05(C.Structure):
+    """llama_context_params of 0.5."""
+
     _fields_ = (*_CONTEXT_HEAD, *_CONTEXT_TAIL)
 
 
 class ContextParams06(C.Structure):
+    """llama_context_params of 0.6: one more field after the KV types."""
+
     _fields_ = (*_CONTEXT_HEAD, ("moe_cache_size", C.c_size_t), *_CONTEXT_TAIL)
 
 
+@dataclass(frozen=True)
+class Build:
+    """A build of llama.cpp whose struct layouts were compared with its llama.h."""
+
+    version: str  # as llama_version() returns it
+    context_params: type[C.Structure]
+    seen_in: str  # a package that ships it
+
+
+BUILDS = (
+    Build("0.6.0-dev", ContextParams06, "xllamacpp 2026.10.11549"),
+    Build("0.5.0-dev", ContextParams05, "llama-cpp-python 0.3.36"),
+)
+
+
 class Batch(C.Structure):
+    """llama_batch; the pointers are to arrays of one item per token."""
+
     _fields_ = (
         ("n_tokens", C.c_int32),
         ("token", C.c_void_p),
@@ -99,10 +133,14 @@ class Batch(C.Structure):
 
 
 class ChainParams(C.Structure):
+    """llama_sampler_chain_params."""
+
     _fields_ = (("no_perf", C.c_bool),)
 
 
 class LogitBias(C.Structure):
+    """llama_logit_bias."""
+
     _fields_ = (("token", C.c_int32), ("bias", C.c_float))
 
 
@@ -112,22 +150,8 @@ class Candidates(C.Structure):
     _fields_ = (("data", C.c_void_p), ("size", C.c_size_t), ("selected", C.c_int64), ("sorted", C.c_bool))
 
 
-@dataclass(frozen=True)
-class Build:
-    """A build of llama.cpp whose layouts were checked by hand."""
-
-    version: str
-    context_params: type[C.Structure]
-    seen_in: str
-
-
-BUILDS = (
-    Build("0.6.0-dev", ContextParams06, "xllamacpp 2026.10.11549"),
-    Build("0.5.0-dev", ContextParams05, "llama-cpp-python 0.3.36"),
-)
-
-# What llama_context_default_params() and llama_model_default_params() hold in every known build. A field that
-# moved would show another value at its place.
+# Values that llama_context_default_params() and llama_model_default_params() return in every known build. In a build
+# whose struct is laid out differently, another value stands at the offset of at least one of these fields.
 CONTEXT_DEFAULTS = {
     "n_ctx": 512,
     "n_batch": 2048,
@@ -165,8 +189,9 @@ MODEL_DEFAULTS = {
 _P, _STR, _BOOL, _SIZE = C.c_void_p, C.c_char_p, C.c_bool, C.c_size_t
 _I32, _U32, _F32 = C.c_int32, C.c_uint32, C.c_float
 
-Signature = tuple[object, tuple[object, ...]]
+Signature = tuple[object, tuple[object, ...]]  # result, arguments
 
+# Functions that leftoff calls; a library that lacks one of them is refused.
 FUNCTIONS: dict[str, Signature] = {
     "llama_version": (_STR, ()),
     "llama_backend_init": (None, ()),
@@ -181,7 +206,6 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_model_n_params": (C.c_uint64, (_P,)),
     "llama_model_size": (C.c_uint64, (_P,)),
     "llama_model_n_ctx_train": (_I32, (_P,)),
-    "llama_model_n_layer": (_I32, (_P,)),
     "llama_model_n_swa": (_I32, (_P,)),
     "llama_model_is_recurrent": (_BOOL, (_P,)),
     "llama_model_is_hybrid": (_BOOL, (_P,)),
@@ -197,7 +221,6 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_vocab_n_tokens": (_I32, (_P,)),
     "llama_vocab_bos": (_I32, (_P,)),
     "llama_vocab_eos": (_I32, (_P,)),
-    "llama_vocab_eot": (_I32, (_P,)),
     "llama_vocab_get_add_bos": (_BOOL, (_P,)),
     "llama_vocab_get_add_eos": (_BOOL, (_P,)),
     "llama_vocab_is_eog": (_BOOL, (_P, _I32)),
@@ -206,14 +229,10 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_vocab_get_text": (_STR, (_P, _I32)),
     "llama_tokenize": (_I32, (_P, _P, _I32, _P, _I32, _BOOL, _BOOL)),
     "llama_token_to_piece": (_I32, (_P, _I32, _P, _I32, _I32, _BOOL)),
-    "llama_detokenize": (_I32, (_P, _P, _I32, _P, _I32, _BOOL, _BOOL)),
     # context
     "llama_free": (None, (_P,)),
     "llama_n_ctx": (_U32, (_P,)),
     "llama_n_batch": (_U32, (_P,)),
-    "llama_n_ubatch": (_U32, (_P,)),
-    "llama_n_seq_max": (_U32, (_P,)),
-    "llama_set_n_threads": (None, (_P, _I32, _I32)),
     "llama_set_abort_callback": (None, (_P, _P, _P)),
     "llama_synchronize": (None, (_P,)),
     "llama_decode": (_I32, (_P, Batch)),
@@ -225,7 +244,6 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_memory_seq_rm": (_BOOL, (_P, _I32, _I32, _I32)),
     "llama_memory_seq_cp": (None, (_P, _I32, _I32, _I32, _I32)),
     "llama_memory_seq_pos_min": (_I32, (_P, _I32)),
-    "llama_memory_seq_pos_max": (_I32, (_P, _I32)),
     "llama_state_seq_get_size_ext": (_SIZE, (_P, _I32, _U32)),
     "llama_state_seq_get_data_ext": (_SIZE, (_P, _P, _SIZE, _I32, _U32)),
     "llama_state_seq_set_data_ext": (_SIZE, (_P, _P, _SIZE, _I32, _U32)),
@@ -235,7 +253,6 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_sampler_chain_add": (None, (_P, _P)),
     "llama_sampler_free": (None, (_P,)),
     "llama_sampler_clone": (_P, (_P,)),
-    "llama_sampler_reset": (None, (_P,)),
     "llama_sampler_sample": (_I32, (_P, _P, _I32)),
     "llama_sampler_accept": (None, (_P, _I32)),
     "llama_sampler_apply": (None, (_P, C.POINTER(Candidates))),
@@ -265,7 +282,10 @@ FUNCTIONS: dict[str, Signature] = {
     "ggml_backend_buffer_free": (None, (_P,)),
 }
 
-# What some known builds may lack: who calls one of these asks for it first.
+# Functions that pass the build's ContextParams by value, so that they are typed when the build is known.
+CONTEXT_FUNCTIONS = ("llama_context_default_params", "llama_init_from_model")
+
+# Functions that a known build may lack: ask `Library.has` before calling one.
 OPTIONAL: dict[str, Signature] = {
     "llama_sampler_init_adaptive_p": (_P, (C.c_float, C.c_float, _U32)),
 }

@@ -1,7 +1,7 @@
-"""Finds a shared library that exports the llama.h C API, and proves that it is one we can call.
+"""Finds a shared library that exports the llama.h C API, checks that it is a known build, and captures its log.
 
-Nothing here knows models or contexts. A library that is missing, too old or unknown gets an error that says what
-was found, what is needed and the command that fixes it; it never crashes the process.
+Knows nothing of models or contexts. A library that is missing, too old or unknown raises a `LibraryError` that says
+what was found, what is needed and the command that fixes it; it never crashes the process.
 """
 
 import ctypes as C
@@ -10,16 +10,17 @@ import importlib.util
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from leftoff.engine.binding import abi
-from leftoff.engine.binding.log import LogCapture
 from leftoff.engine.errors import LibraryError
 from leftoff.engine.fingerprint import file_fingerprint
 
 logger = logging.getLogger(__name__)
+llama_logger = logging.getLogger("leftoff.llama")
 
 ENVIRONMENT = "LEFTOFF_LIBLLAMA"
 FIX = "pip install --force-reinstall xllamacpp==2026.10.11549"
@@ -27,17 +28,51 @@ FIX = "pip install --force-reinstall xllamacpp==2026.10.11549"
 # Large enough for any of the structs that llama.cpp returns by value, so that an unknown one cannot overrun it.
 _PROBE_BYTES = 512
 
+# ggml_log_level; 5 continues the line before it. llama.cpp's "info" is detail that few people want to read.
+_LOG_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
+_CONTINUES = 5
+_KEPT_ERRORS = 8
+
 
 class _Probe(C.Structure):
     _fields_ = (("raw", C.c_uint8 * _PROBE_BYTES),)
+
+
+class LogCapture:
+    """Turns llama.cpp's log callbacks, pieces of lines from any thread, into records of the logger `leftoff.llama`.
+
+    The last errors are kept as well: llama.cpp returns a code, and only its log says why.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partial = ""
+        self._level = logging.DEBUG
+        self._errors: list[str] = []
+        self.callback = abi.LogCallback(self._receive)  # llama.cpp keeps a pointer to it: must live as long
+
+    def take_errors(self) -> str:
+        """Errors logged since the last call, as one line."""
+        with self._lock:
+            errors, self._errors = self._errors, []
+        return "; ".join(errors)
+
+    def _receive(self, level: int, text: bytes | None, _data: object) -> None:
+        with self._lock:
+            if level != _CONTINUES:
+                self._level = _LOG_LEVELS.get(level, logging.DEBUG)
+            *lines, self._partial = (self._partial + (text or b"").decode("utf-8", "replace")).split("\n")
+            for line in filter(None, map(str.strip, lines)):
+                if self._level >= logging.ERROR:
+                    self._errors = [*self._errors[1 - _KEPT_ERRORS :], line]
+                llama_logger.log(self._level, "%s", line)
 
 
 @dataclass(frozen=True)
 class Library:
     """A library that was checked and initialised. `dll` has every function of `abi.FUNCTIONS`, typed.
 
-    `brief` calls them without letting other Python threads run meanwhile: for what takes less time than to ask for the
-    interpreter again.
+    `brief` calls the same functions without releasing the GIL: for calls so short that getting it back takes longer.
     """
 
     dll: C.CDLL
@@ -48,11 +83,11 @@ class Library:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Names the exact build: state saved by one is not loaded by another."""
+        """Hash of the library file: state saved by one build is never loaded by another."""
         return file_fingerprint(self.path)
 
     def has(self, function: str) -> bool:
-        """Of those in `abi.OPTIONAL`."""
+        """Whether the build exports a function of `abi.OPTIONAL`."""
         return hasattr(self.dll, function)
 
     @property
@@ -62,7 +97,7 @@ class Library:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """What the library can compute on."""
+        """Devices the library can compute on."""
         dll = self.dll
         found = (dll.ggml_backend_dev_get(i) for i in range(dll.ggml_backend_dev_count()))
         names = ((dll.ggml_backend_dev_name(d), dll.ggml_backend_dev_description(d)) for d in found)
@@ -71,7 +106,7 @@ class Library:
 
 @functools.cache
 def load_library() -> Library:
-    """The first usable library: the environment's, an installed llama-cpp-python's, the prebuilt wheel's."""
+    """The library named by the environment; else the first usable one of llama-cpp-python and the xllamacpp wheel."""
     chosen = os.environ.get(ENVIRONMENT)
     if chosen:
         return open_library(Path(chosen))
@@ -87,7 +122,7 @@ def load_library() -> Library:
 
 
 def open_library(path: Path) -> Library:
-    """Checks one library file, step by step, before anything in it runs in earnest."""
+    """Opens a library file and initialises it, after checking its functions, version and struct layouts."""
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
     try:
@@ -101,7 +136,7 @@ def open_library(path: Path) -> Library:
     build = _identify(dll, path)
     _check_layouts(dll, build, path)
     log = LogCapture()
-    log.attach(dll)
+    dll.llama_log_set(log.callback, None)
     dll.llama_backend_init()
     return Library(dll, brief, path, build, log)
 
@@ -115,7 +150,7 @@ def _installed() -> Iterator[Path]:
 
 
 def _check_names(dll: C.CDLL, path: Path) -> None:
-    needed = [*abi.FUNCTIONS, "llama_context_default_params", "llama_init_from_model"]
+    needed = [*abi.FUNCTIONS, *abi.CONTEXT_FUNCTIONS]
     missing = [name for name in needed if not hasattr(dll, name)]
     if missing:
         raise LibraryError(
@@ -140,7 +175,7 @@ def _identify(dll: C.CDLL, path: Path) -> abi.Build:
 
 
 def _check_layouts(dll: C.CDLL, build: abi.Build, path: Path) -> None:
-    """Known default values must stand at their offsets: the one proof that a struct is laid out as described."""
+    """Checks that known default values stand at their offsets: the only proof that a struct is laid out as declared."""
     dll.llama_context_default_params.restype = _Probe
     context = build.context_params.from_buffer_copy(bytes(dll.llama_context_default_params().raw))
     wrong = [*_differences(context, abi.CONTEXT_DEFAULTS)]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.engine.binding.library import load_library
-from leftoff.engine.binding.log import LogCapture
+from leftoff.engine.binding.library import LogCapture, load_library
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model
 from tests.factory import model_path
