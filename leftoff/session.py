@@ -23,9 +23,10 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Progress
 from leftoff.hub import default_model
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Logits, Prompt, Sampling, Tokens
+from leftoff.types import Logits, Prompt, Tokens
 
 PromptLike = str | Sequence[int] | Tokens | Sequence[MessageDict]
 

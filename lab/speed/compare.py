@@ -11,7 +11,7 @@ import numpy as np
 from lab.speed.bare import BareBatch, BareLoop, Stopwatch, stopwatch
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.measure import Bandwidth, measure_memcpy, measure_pages, measure_snapshots, some_tokens
-from leftoff.types import Sampling
+from leftoff.sampling import Sampling
 
 _PROMPT_TOKENS = 512
 _PAGE_TOKENS = 1024

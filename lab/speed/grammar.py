@@ -26,9 +26,10 @@ from leftoff.grammar.constraint import Guide
 from leftoff.grammar.grammar import Grammar, from_schema
 from leftoff.grammar.outline import Outline
 from leftoff.hub import default_model
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Logits, Prompt, Sampling
+from leftoff.types import Logits, Prompt
 
 _GOAL = 0.95
 _NUM_TOKENS = 128

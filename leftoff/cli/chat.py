@@ -16,8 +16,8 @@ from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, Talker, TalkError, Wishes
 from leftoff.cli.units import printable
 from leftoff.config import Settings
+from leftoff.sampling import Sampling
 from leftoff.server.service import Service
-from leftoff.types import Sampling
 
 _SETTINGS = (
     *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "gpu_layers", "batch", "ubatch", "kv_type"),

@@ -1,18 +1,19 @@
-"""llama-server's flags that are no settings here, so that a command line written for it works.
+"""llama-server's flags that are no settings here, so that a command line written for llama-server works.
 
-A flag that has nothing to change here, that costs only speed, or that clients can send as well is accepted and named at
-start. One whose loss would be dangerous or make another model of it is refused, with what to do instead. Those that say
-how tokens are chosen hold here too: `sampling_flags.py`.
+Its sampling flags set the defaults for requests. A flag that would change nothing here, or only the speed, or that
+clients can send as well, is accepted and named at start. A flag whose loss would be dangerous or would change what the
+model answers is refused, with what to do instead.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from leftoff.cli.flags import CommandLine
+from leftoff.sampling import PARAMETERS, Parameter
 
 
 class Takes(Enum):
@@ -137,6 +138,7 @@ FOREIGN = (
     ),
 )
 
+_ANY_SEED = (-1, 2**32 - 1)  # llama-server's two ways to ask for another seed each time
 _WORDS = ("on", "off", "auto", "true", "false", "enabled", "disabled")
 
 
@@ -148,6 +150,32 @@ def add_foreign(parser: CommandLine) -> None:
     hidden = argparse.SUPPRESS
     parser.add_argument("--api-key-file", dest="api_key", action="append", type=_keys_in, help=hidden)
     parser.add_argument("-ctv", "--cache-type-v", dest="values_type", help=hidden)
+
+
+def add_sampling(parser: CommandLine) -> None:
+    group = parser.add_argument_group(
+        "sampling", "Defaults for requests that do not say. llama-server's flags for its other samplers work too."
+    )
+    for parameter in PARAMETERS:
+        if not parameter.flags:
+            continue
+        default = "another each time" if parameter.name == "seed" else "what the model recommends"
+        group.add_argument(
+            *parameter.flags,
+            dest=_dest(parameter),
+            type=_number_reader(parameter),
+            metavar="N" if parameter.kind is int else "X",
+            help=f"(default: {default})" if parameter.is_in_help else argparse.SUPPRESS,
+        )
+
+
+def sampling_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Sampling` that were given as flags."""
+    values = {parameter.name: getattr(args, _dest(parameter), None) for parameter in PARAMETERS}
+    given = {name: value for name, value in values.items() if value is not None}
+    if given.get("seed") in _ANY_SEED:
+        given["seed"] = None
+    return given
 
 
 def ignored_lines(ignored: Sequence[tuple[str, str]]) -> list[str]:
@@ -177,6 +205,26 @@ def _add(parser: CommandLine, foreign: Foreign, option: str, takes: Takes) -> No
     action.foreign = foreign
     if takes is Takes.PERHAPS:
         parser.may_stand_alone([option], "on", _WORDS)
+
+
+def _dest(parameter: Parameter) -> str:
+    return f"sampling_{parameter.name}"
+
+
+def _number_reader(parameter: Parameter) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = parameter.kind(text)
+        except ValueError:
+            kind = "whole number" if parameter.kind is int else "number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {kind}") from None
+        try:
+            parameter.check(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
+
+    return read
 
 
 def _keys_in(text: str) -> tuple[str, ...]:

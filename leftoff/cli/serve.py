@@ -10,9 +10,8 @@ from contextlib import closing
 from rich.console import Console
 
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
-from leftoff.cli.llama_flags import add_foreign, ignored_lines
+from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
 from leftoff.cli.loading import load_service, logging_to_stderr
-from leftoff.cli.sampling_flags import add_sampling, sampling_of
 from leftoff.cli.screen import show_screen
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket

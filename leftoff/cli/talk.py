@@ -10,10 +10,10 @@ from leftoff.cli.conversation import Message
 from leftoff.cli.units import show_ms
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
+from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.stream import End, Piece
 from leftoff.server.service import Order, Service
-from leftoff.types import Sampling
 
 Show = Callable[[str], None]
 

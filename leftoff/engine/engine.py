@@ -15,7 +15,8 @@ from leftoff.engine.memory.llama_memory import LlamaMemory
 from leftoff.engine.memory.probe import probe_memory
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.sampler import Sampler
-from leftoff.types import Logits, Sampling, Tokens
+from leftoff.sampling import Sampling
+from leftoff.types import Logits, Tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.base import Snapshot
 from leftoff.engine.model import Progress
-from leftoff.types import Sampling, Tokens
+from leftoff.sampling import Sampling
+from leftoff.types import Tokens
 
 _SEQUENCE = 0
 _FIRST_PROMPT, _GROWTH, _LONGEST_PROMPT = 16, 4, 512

@@ -7,25 +7,26 @@ import numpy as np
 
 from leftoff.engine.binding import abi
 from leftoff.engine.context import Context
-from leftoff.engine.links import Links
 from leftoff.engine.model import Model
-from leftoff.types import Logits, Sampling, Tokens
+from leftoff.engine.sampler_chain import SamplerChain
+from leftoff.sampling import Sampling
+from leftoff.types import Logits, Tokens
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 class Sampler:
-    """Remembers what it chose, for the penalties. Not shared between sequences."""
+    """Remembers the tokens it chose, for the penalties. Each sequence has its own."""
 
     def __init__(self, model: Model, sampling: Sampling) -> None:
         self._dll = model.library.dll
         self._vocabulary = model.vocabulary
-        self._takes_the_likeliest = sampling.takes_the_likeliest
-        # These take the logarithms of all chances, also of those that are zero, or make a chance of none.
-        self._minds_masks = sampling.typical_p < 1.0 or sampling.mirostat > 0 or sampling.is_adaptive
+        self._is_argmax = sampling.is_argmax
+        # these take the logarithm of every probability, or give forbidden tokens one that is not zero
+        self._needs_masked_dropped = sampling.typical_p < 1.0 or sampling.mirostat > 0 or sampling.is_adaptive
         self.seed = secrets.randbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain: int | None = self._dll.llama_sampler_chain_init(self._dll.llama_sampler_chain_default_params())
-        for link in Links(model, sampling, self.seed):
+        for link in SamplerChain(model, sampling, self.seed).links():
             self._dll.llama_sampler_chain_add(self._chain, link)
 
     def close(self) -> None:
@@ -37,32 +38,29 @@ class Sampler:
         self.close()
 
     def accept(self, tokens: Tokens) -> None:
-        """Counts tokens of the prompt, for the penalties."""
+        """Adds tokens of the prompt to those that the penalties look at."""
         self._vocabulary.check(tokens)
         for token in tokens.tolist():
             self._dll.llama_sampler_accept(self._chain, token)
 
     def sample(self, context: Context, row: int) -> int:
-        """Chooses from a row of the last batch, and remembers the choice."""
-        if self._takes_the_likeliest:  # llama.cpp would first make a list of the whole vocabulary
+        """Chooses a token from one row of the last batch."""
+        if self._is_argmax:  # llama.cpp would first make a list of the whole vocabulary
             return int(context.logits(row).argmax())
         assert self._chain is not None
         return context.sample(self._chain, row)
 
     def sample_masked(self, context: Context, row: int) -> int:
-        """The same, where tokens are forbidden by a logit of minus infinity."""
+        """`sample` where a grammar has set the logits of forbidden tokens to minus infinity."""
         logits = context.logits(row)
-        if self._minds_masks:
+        if self._needs_masked_dropped:
             return self.sample_from(logits)
         chosen = self.sample(context, row)
         return chosen if logits[chosen] > -np.inf else self.sample_from(logits)
 
     def sample_from(self, logits: Logits) -> int:
-        """Chooses from logits that were kept, exactly as `sample` would have from the batch.
-
-        What is forbidden is not even listed.
-        """
-        if self._takes_the_likeliest:
+        """Chooses from copied logits exactly as `sample` does from the batch, but never a forbidden token."""
+        if self._is_argmax:
             return int(logits.argmax())
         allowed = np.flatnonzero(logits > -np.inf)
         candidates = np.empty(allowed.size, _CANDIDATE)

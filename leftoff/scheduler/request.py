@@ -6,7 +6,8 @@ from enum import Enum
 from typing import Protocol
 
 from leftoff.cache.report import ReuseReport
-from leftoff.types import Logits, Prompt, Sampling
+from leftoff.sampling import Sampling
+from leftoff.types import Logits, Prompt
 
 
 class Finish(Enum):

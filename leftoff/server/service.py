@@ -23,6 +23,7 @@ from leftoff.config import Settings
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model, Progress
 from leftoff.grammar.compile import Grammars
+from leftoff.sampling import recommended
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.worker import Worker
 from leftoff.server.admin.counts import Counts
@@ -34,7 +35,6 @@ from leftoff.server.reply.loop_bridge import Mailbox
 from leftoff.server.reply.read_ahead import Afterwards
 from leftoff.server.reply.stream import Deliver, ReplyStream
 from leftoff.server.request.job import Order
-from leftoff.server.request.sampling import recommended
 from leftoff.types import Prompt, owner_of
 
 __all__ = ["Order", "Service"]

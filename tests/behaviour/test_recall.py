@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from leftoff.engine.context import ContextSettings
-from leftoff.server.request.sampling import DEFAULT_SAMPLING, recommended
+from leftoff.sampling import DEFAULT_SAMPLING, recommended
 from leftoff.session import Session
 from tests.behaviour.script import ANNA, BEN, QUESTIONS, Person, Talk, ask, tokens_of
 from tests.scheduler.recorder import assert_greedy

@@ -9,10 +9,9 @@ import pytest
 
 from leftoff.cli import serve
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines
-from leftoff.cli.sampling_flags import sampling_of
+from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines, sampling_of
 from leftoff.config import NO_LIMIT, SettingError, Settings, definitions
-from leftoff.types import Sampling
+from leftoff.sampling import Sampling
 
 
 def parse(line: str) -> argparse.Namespace:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from leftoff.engine.engine import LlamaEngine
-from leftoff.types import Logits, Sampling
+from leftoff.sampling import Sampling
+from leftoff.types import Logits
 
 HOT = 1e4  # so hot that all tokens that are left are chosen about equally often
 

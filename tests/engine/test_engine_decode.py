@@ -6,7 +6,7 @@ import pytest
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
-from leftoff.types import Sampling
+from leftoff.sampling import Sampling
 from tests.engine.scenario import cold, prompt, read, save
 
 KINDS = ["llama", "qwen35", "gemma3", "mamba2"]

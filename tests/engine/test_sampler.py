@@ -8,7 +8,8 @@ import pytest
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
-from leftoff.types import Logits, Sampling
+from leftoff.sampling import Sampling
+from leftoff.types import Logits
 from tests.engine.draws import draw
 from tests.engine.scenario import prompt
 

@@ -9,9 +9,10 @@ from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import from_choices, from_regex, from_schema
 from leftoff.grammar.literal import literal, text_until
 from leftoff.grammar.outline import Marks, Outline, Trigger
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Prompt, Sampling
+from leftoff.types import Prompt
 from tests.grammar.walk import accepts, allowed, may_end, write
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, run

@@ -12,9 +12,10 @@ from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import Guide
 from leftoff.grammar.grammar import from_schema
 from leftoff.grammar.outline import Outline
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Prompt, Sampling
+from leftoff.types import Prompt
 from tests.grammar.schemas import Schema, Schemas
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, run

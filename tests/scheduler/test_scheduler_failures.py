@@ -5,9 +5,10 @@ import pytest
 
 from leftoff.engine.errors import EngineError
 from leftoff.engine.memory.base import Snapshot
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Logits, Prompt, Sampling
+from leftoff.types import Logits, Prompt
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from leftoff.chat.prompts import MessageDict
 from leftoff.chat.template.render import TemplateError
 from leftoff.config import SettingError
+from leftoff.sampling import Sampling
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
@@ -22,7 +23,7 @@ from leftoff.server.request.job import Order
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
-from leftoff.types import Prompt, Sampling
+from leftoff.types import Prompt
 
 _HEADER_ROLES = ("system", "developer")
 _SOMEBODY = {"role": "user", "content": "."}

@@ -33,41 +33,7 @@ class DetokenizeRequest(Struct):
 # --- answered
 
 
-class GenerationSettings(Struct):
-    n_predict: int
-    max_tokens: int
-    seed: int
-    temperature: float
-    dynatemp_range: float
-    dynatemp_exponent: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical_p: float
-    top_n_sigma: float
-    xtc_probability: float
-    xtc_threshold: float
-    repeat_last_n: int
-    repeat_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_penalty_last_n: int
-    dry_sequence_breakers: list[str]
-    mirostat: int
-    mirostat_tau: float
-    mirostat_eta: float
-    adaptive_target: float
-    adaptive_decay: float
-    min_keep: int
-    stop: list[str]
-    ignore_eos: bool
-    stream: bool
-    n_probs: int
-    logit_bias: list[tuple[int, float]]
-    samplers: list[str]
+GenerationSettings = dict[str, Any]  # every field of `Sampling`, and how long the reply may be
 
 
 class NativeChunk(Struct):

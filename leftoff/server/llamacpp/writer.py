@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from msgspec import UNSET, Struct, UnsetType
 
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.http.framing import EVENTS
@@ -16,7 +17,6 @@ from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import progress_of, timings_of, timings_so_far
 from leftoff.server.service import Order
-from leftoff.types import Sampling
 
 _RANDOM_SEED = 0xFFFFFFFF  # llama-server's name for a seed drawn anew
 _STOP_TYPES = {Finish.END: "eos", Finish.LENGTH: "limit", Finish.STOPPED: "word"}
@@ -121,40 +121,15 @@ def wire_settings(
     num_probs: int = 0,
     is_stream: bool = True,
 ) -> GenerationSettings:
+    """The settings of a reply by llama-server's names: also those that a client did not set."""
     limit = -1 if max_tokens is None else max_tokens
-    return GenerationSettings(
-        n_predict=limit,
-        max_tokens=limit,
-        seed=_RANDOM_SEED if sampling.seed is None else sampling.seed,
-        temperature=sampling.temperature,
-        dynatemp_range=sampling.dynatemp_range,
-        dynatemp_exponent=sampling.dynatemp_exponent,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        typical_p=sampling.typical_p,
-        top_n_sigma=sampling.top_n_sigma,
-        xtc_probability=sampling.xtc_probability,
-        xtc_threshold=sampling.xtc_threshold,
-        repeat_last_n=sampling.repeat_last_n,
-        repeat_penalty=sampling.repeat_penalty,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        dry_multiplier=sampling.dry_multiplier,
-        dry_base=sampling.dry_base,
-        dry_allowed_length=sampling.dry_allowed_length,
-        dry_penalty_last_n=sampling.dry_penalty_last_n,
-        dry_sequence_breakers=list(sampling.dry_sequence_breakers),
-        mirostat=sampling.mirostat,
-        mirostat_tau=sampling.mirostat_tau,
-        mirostat_eta=sampling.mirostat_eta,
-        adaptive_target=sampling.adaptive_target,
-        adaptive_decay=sampling.adaptive_decay,
-        min_keep=sampling.min_keep,
-        stop=list(stops),
-        ignore_eos=ignores_end,
-        stream=is_stream,
-        n_probs=num_probs,
-        logit_bias=list(sampling.logit_bias),
-        samplers=list(sampling.samplers),
-    )
+    chosen = {field.name: getattr(sampling, field.name) for field in fields(sampling)}
+    return chosen | {
+        "seed": _RANDOM_SEED if sampling.seed is None else sampling.seed,
+        "n_predict": limit,
+        "max_tokens": limit,
+        "stop": list(stops),
+        "ignore_eos": ignores_end,
+        "stream": is_stream,
+        "n_probs": num_probs,
+    }

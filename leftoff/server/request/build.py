@@ -10,6 +10,7 @@ from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.formats.output import Output
 from leftoff.chat.notes import Note
 from leftoff.chat.prefill import BegunReply
+from leftoff.sampling import MOST_BIAS
 from leftoff.server.aside import aside
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.chat import ChatRequest
@@ -19,7 +20,7 @@ from leftoff.server.request.job import Conversation
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Order, Service
 from leftoff.server.tenant import namespace_of
-from leftoff.types import MOST_BIAS, Prompt
+from leftoff.types import Prompt
 
 _MOST_REPLIES = 1024  # to one request
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from leftoff.chat.formats.output import Output
 from leftoff.chat.template.render import MessageDict, ToolDict
+from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Constraint
-from leftoff.types import Prompt, Sampling
+from leftoff.types import Prompt
 
 
 @dataclass(frozen=True)

@@ -1,49 +1,25 @@
-"""How the next token is chosen, on the wire: llama-server's fields, which all dialects take, and what they mean here.
+"""The request fields for sampling, which all dialects take, and how they become a `Sampling`.
 
-Where a request is silent, the model's own recommendation holds, if its file has one, and else llama-server's defaults:
-temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, all else off. `null` is silence too.
+The names are llama-server's. A field that is missing or `null` has the server's default.
 """
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Annotated, Any, TypeGuard
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.sampling import DEFAULT_SAMPLING, PARAMETERS, SAMPLERS, Parameter, Sampling
 from leftoff.server.http.errors import ApiError, bad_field
-from leftoff.types import SAMPLERS, Sampling
 
-logger = logging.getLogger(__name__)
+Limit = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: no limit
 
-DEFAULT_SAMPLING = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
+_Bias = Annotated[float, Meta(ge=-1e6, le=1e6)] | bool
+_SamplerName = Annotated[str, Meta(max_length=64)]
 
-# Where a GGUF file says how its model wants to be sampled.
-_RECOMMENDED: dict[str, tuple[str, type[int] | type[float]]] = {
-    "general.sampling.temp": ("temperature", float),
-    "general.sampling.top_k": ("top_k", int),
-    "general.sampling.top_p": ("top_p", float),
-    "general.sampling.min_p": ("min_p", float),
-    "general.sampling.xtc_probability": ("xtc_probability", float),
-    "general.sampling.xtc_threshold": ("xtc_threshold", float),
-    "general.sampling.penalty_last_n": ("repeat_last_n", int),
-    "general.sampling.penalty_repeat": ("repeat_penalty", float),
-    "general.sampling.mirostat": ("mirostat", int),
-    "general.sampling.mirostat_tau": ("mirostat_tau", float),
-    "general.sampling.mirostat_eta": ("mirostat_eta", float),
-}
-
-Share = Annotated[float, Meta(ge=0, le=1)]
-Amount = Annotated[float, Meta(ge=0, le=1e6)]
-Signed = Annotated[float, Meta(ge=-1e6, le=1e6)]
-Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Limit = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: as many as there are
-
-SamplerName = Annotated[str, Meta(max_length=64)]
-
-# Some forbid all tokens of a script by their ids. Each text is tokenised while others wait.
-MOST_BIASES = 1 << 16
+# Clients forbid all tokens of a script by their ids. Texts are tokenised while other requests wait.
+_MOST_BIASES = 1 << 16
 _MOST_BIASED_TEXTS = 1024
 _LONGEST_BIASED_TEXT = 128
 
@@ -54,47 +30,42 @@ _SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
     "typicalp": "typ_p",
     "nucleus": "top_p",
 }
+_ADAPTIVE_P = "adaptivep"  # clients list it among the samplers; here `adaptive_target` turns it on
 _MOST_DIGITS = 20
 _ANY_SEED = -1
-_NO_SAMPLER = "adaptivep"  # clients name it among the others; what turns it on is its target
 
 
-class SamplingFields(Struct, kw_only=True):
-    temperature: Amount | None = None
-    dynatemp_range: Amount | None = None
-    dynatemp_exponent: Amount | None = None
-    top_k: Limit | None = None
-    top_p: Share | None = None
-    min_p: Share | None = None
-    typical_p: Share | None = None
-    top_n_sigma: Signed | None = None
-    xtc_probability: Share | None = None
-    xtc_threshold: Share | None = None
-    repeat_penalty: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
-    repeat_last_n: Limit | None = None
-    frequency_penalty: Signed | None = None
-    presence_penalty: Signed | None = None
-    dry_multiplier: Amount | None = None
-    dry_base: Amount | None = None  # below 1: the default, as in llama-server
-    dry_allowed_length: Count | None = None
-    dry_penalty_last_n: Limit | None = None
+def _wire_type(parameter: Parameter) -> Any:  # noqa: ANN401
+    low, high = parameter.limits or (None, None)
+    return Annotated[parameter.kind, Meta(ge=low, le=high)] | None
+
+
+if TYPE_CHECKING:
+    _Numbers = Struct  # its fields are read by their names in the table alone
+else:
+    _Numbers = defstruct("_Numbers", [(number.name, _wire_type(number), None) for number in PARAMETERS], kw_only=True)
+
+
+class SamplingFields(_Numbers, kw_only=True):
+    """The numbers of `leftoff.sampling`, each optional, and here the fields that differ from it on the wire."""
+
+    dry_base: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # below 1: the default, as in llama-server
     dry_sequence_breakers: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=32)] | None = None
-    mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
-    mirostat_tau: Amount | None = None
-    mirostat_eta: Amount | None = None
-    adaptive_target: Annotated[float, Meta(ge=-1e6, le=1)] | None = None  # below 0: off
-    adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
-    min_keep: Count | None = None
     logit_bias: (
-        Annotated[dict[str, Signed | bool], Meta(max_length=MOST_BIASES)]
-        | Annotated[list[tuple[int | str, Signed | bool]], Meta(max_length=MOST_BIASES)]
+        Annotated[dict[str, _Bias], Meta(max_length=_MOST_BIASES)]
+        | Annotated[list[tuple[int | str, _Bias]], Meta(max_length=_MOST_BIASES)]
         | None
     ) = None
-    samplers: Annotated[list[SamplerName], Meta(max_length=64)] | SamplerName | None = None  # or letters
+    samplers: Annotated[list[_SamplerName], Meta(max_length=64)] | _SamplerName | None = None  # names, or letters
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None  # -1: another one each time
 
+    def number(self, name: str) -> float | None:
+        """One of the table's numbers as the request gives it."""
+        value: float | None = getattr(self, name)
+        return value
+
     def sampling(self, vocabulary: Vocabulary, context_tokens: int, defaults: Sampling = DEFAULT_SAMPLING) -> Sampling:
-        given = {field.name: getattr(self, field.name) for field in fields(Sampling)}
+        given: dict[str, Any] = {parameter.name: self.number(parameter.name) for parameter in PARAMETERS}
         given["logit_bias"] = tuple(self._biases(vocabulary))
         for name in ("repeat_last_n", "dry_penalty_last_n"):
             given[name] = context_tokens if given[name] == -1 else given[name]
@@ -108,26 +79,13 @@ class SamplingFields(Struct, kw_only=True):
         return replace(chosen, seed=None) if self.seed == _ANY_SEED else chosen
 
     def _biases(self, vocabulary: Vocabulary) -> Iterator[tuple[int, float]]:
-        """A token may be given as its id, as its id in letters, or as text, which stands for all of its tokens."""
+        """A key is a token id, as a number or in digits, or a text, whose tokens all get the bias."""
         pairs = [*self.logit_bias.items()] if isinstance(self.logit_bias, dict) else self.logit_bias or []
         _check_texts([key for key, _ in pairs if _is_text(key)])
         for key, bias in pairs:
             value = float(bias) if not isinstance(bias, bool) else _banned(key, bias)
             for token in _tokens_of(key, vocabulary):
                 yield token, value
-
-
-def recommended(metadata: Mapping[str, str]) -> Sampling:
-    """The defaults as a model's file wants them. What makes no sense in it is left out, and said."""
-    sampling = DEFAULT_SAMPLING
-    for key in _RECOMMENDED.keys() & metadata.keys():
-        name, kind = _RECOMMENDED[key]
-        try:
-            value: Any = kind(metadata[key])
-            sampling = replace(sampling, **{name: value})
-        except ValueError as error:
-            logger.warning("the model's %s is left out: %s", key, error)
-    return sampling
 
 
 def _checked(defaults: Sampling, given: dict[str, Any]) -> Sampling:
@@ -143,7 +101,7 @@ def _names_of(samplers: list[str] | str) -> Iterator[str]:
         return
     for name in samplers:
         plain = name.lower().replace("-", "").replace("_", "")
-        if plain != _NO_SAMPLER:
+        if plain != _ADAPTIVE_P:
             yield _SPELLINGS.get(plain, name)
 
 

@@ -96,10 +96,10 @@ class Responses:
             previous_response_id=body.previous_response_id,
             reasoning=body.reasoning or Effort(),
             store=body.store is not False,
-            temperature=body.temperature,
+            temperature=body.number("temperature"),
             text=body.text or Text(TextFormat("text")),
             tool_choice=body.tool_choice or "auto",
             tools=body.tools or [],
-            top_p=body.top_p,
+            top_p=body.number("top_p"),
             user=body.user,
         )

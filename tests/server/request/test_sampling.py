@@ -7,9 +7,9 @@ import httpx
 import msgspec
 import pytest
 
-from leftoff.server.request.sampling import DEFAULT_SAMPLING, SamplingFields, recommended
+from leftoff.sampling import DEFAULT_SAMPLING, SAMPLERS, Sampling, recommended
+from leftoff.server.request.sampling import SamplingFields
 from leftoff.server.service import Service
-from leftoff.types import SAMPLERS, Sampling
 from tests.server.fixtures import CONTEXT_TOKENS
 
 PROMPT = "the river runs down from the hill to the town"

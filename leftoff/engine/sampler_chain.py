@@ -1,25 +1,26 @@
-"""The links of a sampler chain: what changes logits, what narrows the choice, and last the one that chooses.
+"""The links of a llama.cpp sampler chain: first those that change logits or drop tokens, then the one that chooses.
 
 llama.cpp aborts the process where nothing was chosen, so every chain ends in exactly one link that chooses.
 """
 
+import ctypes as C
+import functools
 from collections.abc import Iterator
 
 from leftoff.engine.binding import abi
-from leftoff.engine.dry import dry_link
 from leftoff.engine.errors import InputError
 from leftoff.engine.model import Model
-from leftoff.types import COLDEST, Sampling
+from leftoff.sampling import COLDEST, Sampling
 
-MOST_REMEMBERED = 1 << 20  # llama.cpp allocates room for all of them at once, and dies where it cannot
-
+_MOST_PENALISED = 1 << 20  # llama.cpp allocates memory for all these tokens at once, and aborts where it cannot
 _KEEP_ONE = 1
-_MIROSTAT_TOKENS = 100  # that the first mirostat estimates from: llama-server's number
-_NO_CHANCE = 1e-30  # of the likeliest token's: drawn in no lifetime
+_MIROSTAT_TOKENS = 100  # that mirostat 1 estimates from: llama-server's number
+_NO_CHANCE = 1e-30  # relative to the likeliest token's probability: practically never drawn
+_NUM_DRY_LINKS = 8
 
 
-class Links:
-    """Makes them one by one; who takes a link owns it. What is off has no link."""
+class SamplerChain:
+    """Creates the links for one `Sampling`, in order. The caller owns them. A sampler that is off has no link."""
 
     def __init__(self, model: Model, sampling: Sampling, seed: int) -> None:
         self._model = model
@@ -28,7 +29,7 @@ class Links:
         self._seed = seed
         self._min_keep = max(_KEEP_ONE, sampling.min_keep)
 
-    def __iter__(self) -> Iterator[int]:
+    def links(self) -> Iterator[int]:
         sampling = self._sampling
         yield from self._logit_bias()
         if sampling.is_greedy:
@@ -57,7 +58,7 @@ class Links:
         if sampling.has_repeat_penalties:
             yield self._dll.llama_sampler_init_penalties(
                 self._model.vocabulary.size,
-                _remembered(sampling.repeat_last_n),
+                _num_penalised(sampling.repeat_last_n),
                 sampling.repeat_penalty,
                 sampling.frequency_penalty,
                 sampling.presence_penalty,
@@ -66,14 +67,15 @@ class Links:
     def _dry(self) -> Iterator[int]:
         sampling = self._sampling
         if sampling.has_dry:
-            yield dry_link(
+            original = _dry_original(
                 self._model,
                 sampling.dry_multiplier,
                 sampling.dry_base,
                 sampling.dry_allowed_length,
-                _remembered(sampling.dry_penalty_last_n),
+                _num_penalised(sampling.dry_penalty_last_n),
                 sampling.dry_sequence_breakers,
             )
+            yield self._dll.llama_sampler_clone(original.handle)
 
     def _top_n_sigma(self) -> Iterator[int]:
         if self._sampling.top_n_sigma > 0.0:
@@ -104,7 +106,7 @@ class Links:
             )
 
     def _temperature(self) -> Iterator[int]:
-        """The temperature lies between two, nearer to the higher one where the model is less sure."""
+        """Dynamic temperature: between two limits, nearer to the higher one where the model is less sure."""
         sampling = self._sampling
         high = sampling.temperature + sampling.dynatemp_range
         low = max(sampling.temperature - sampling.dynatemp_range, COLDEST * high)
@@ -136,10 +138,34 @@ class Links:
         yield self._dll.llama_sampler_init_dist(self._seed)
 
     def _without_hopeless(self) -> int:
-        """For links that take the logarithm of every chance: a forbidden token's would make all of them NaN."""
+        """Goes before links that take the logarithm of every probability: a forbidden token's would make all NaN."""
         link: int = self._dll.llama_sampler_init_min_p(_NO_CHANCE, _KEEP_ONE)
         return link
 
 
-def _remembered(last_n: int) -> int:
-    return MOST_REMEMBERED if last_n < 0 else min(last_n, MOST_REMEMBERED)
+def _num_penalised(last_n: int) -> int:
+    return _MOST_PENALISED if last_n < 0 else min(last_n, _MOST_PENALISED)
+
+
+class _OwnedLink:
+    """A link outside of any chain, freed with this object."""
+
+    def __init__(self, dll: C.CDLL, handle: int) -> None:
+        self._dll = dll
+        self.handle = handle
+
+    def __del__(self) -> None:
+        self._dll.llama_sampler_free(self.handle)
+
+
+@functools.lru_cache(maxsize=_NUM_DRY_LINKS)
+def _dry_original(
+    model: Model, multiplier: float, base: float, allowed_length: int, last_n: int, breakers: tuple[str, ...]
+) -> _OwnedLink:
+    """The DRY link to clone. llama.cpp searches each breaker in every token: 20 ms for a vocabulary of 100,000."""
+    dll = model.library.dll
+    texts = [breaker.encode() for breaker in breakers]
+    array = (C.c_char_p * len(texts))(*texts)
+    vocabulary = dll.llama_model_get_vocab(model.handle)
+    handle = dll.llama_sampler_init_dry(vocabulary, multiplier, base, allowed_length, last_n, array, len(texts))
+    return _OwnedLink(dll, handle)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from leftoff.engine.engine import LlamaEngine
-from leftoff.types import SAMPLERS, Logits, Sampling
+from leftoff.sampling import SAMPLERS, Sampling
+from leftoff.types import Logits
 from tests.engine.draws import HOT, chances, draw, few_logits, random_logits
 
 pytestmark = pytest.mark.parametrize("engine", ["llama"], indirect=True)

@@ -9,7 +9,8 @@ import pytest
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model import Model
 from leftoff.engine.sampler import Sampler
-from leftoff.types import Logits, Sampling
+from leftoff.sampling import Sampling
+from leftoff.types import Logits
 from tests.engine.draws import few_logits
 from tests.factory import Scale
 from tests.factory.gguf import Value, write_model
