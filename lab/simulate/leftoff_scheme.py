@@ -10,14 +10,14 @@ import numpy as np
 
 from lab.simulate.llm import Llm
 from lab.simulate.memory import PaperMemory
-from lab.simulate.paper_shelf import PaperShelf
+from lab.simulate.paper_blob_store import PaperBlobStore
 from lab.simulate.scheme import Budget, Served
 from lab.simulate.trace import Request
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
-from leftoff.cache.tiers import Disk
+from leftoff.cache.tiers import DiskSettings
 from leftoff.types import Logits, Message, Prompt, Tokens
 
 _NUM_CELLS = 1 << 30  # the context is not what is simulated
@@ -47,7 +47,7 @@ class OwnCache:
         num_slots: int = 1,
     ) -> None:
         self._now = 0.0
-        self._shelf = PaperShelf()
+        self._blobs = PaperBlobStore()
         cell_bytes = llm.bytes_per_token * block_tokens
         self._memory = PaperMemory(
             llm.kind, cell_bytes, llm.snapshot_bytes, num_sequences=num_slots, num_cells=_NUM_CELLS
@@ -56,7 +56,7 @@ class OwnCache:
             self._memory,
             num_slots=num_slots,
             budget_bytes=budget.ram_bytes,
-            disk=Disk(self._shelf, budget.disk_bytes, policy()) if budget.disk_bytes else None,
+            disk=DiskSettings(self._blobs, budget.disk_bytes, policy()) if budget.disk_bytes else None,
             policy=policy(),
             placement=in_blocks(placement or Placement(), block_tokens),
             costs=costs_of(llm, block_tokens),
@@ -66,16 +66,16 @@ class OwnCache:
 
     @property
     def held_bytes(self) -> int:
-        return sum(tier.store.used_bytes for tier in self.cache.tiers)
+        return sum(tier.budget.used_bytes for tier in self.cache.tiers)
 
     def serve(self, request: Request, blocks: Tokens) -> Served:
         self._now = request.time_s
-        self._memory.loaded_bytes = self._memory.saved_bytes = self._shelf.read_bytes = 0
+        self._memory.loaded_bytes = self._memory.saved_bytes = self._blobs.read_bytes = 0
         turn = self.cache.begin(Prompt(blocks, _messages(request, blocks.size)))
         assert turn is not None
-        served = Served(turn.report.reused, self._memory.loaded_bytes, self._shelf.read_bytes, self._memory.saved_bytes)
+        served = Served(turn.report.reused, self._memory.loaded_bytes, self._blobs.read_bytes, self._memory.saved_bytes)
         while turn.is_reading:
-            piece = blocks[turn.position : turn.next_stop]
+            piece = blocks[turn.position : turn.next_piece_end]
             self._memory.extend(turn.seq, piece.size)
             self.cache.advance(turn, piece, _LOGITS)
         self.cache.finish(turn)

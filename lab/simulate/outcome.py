@@ -9,7 +9,7 @@ import numpy as np
 from lab.simulate.llm import Llm
 from lab.simulate.scheme import Scheme
 from lab.simulate.trace import Trace
-from leftoff.cache.tree import Trie
+from leftoff.cache.tree import Tree
 
 Progress = Callable[[int], None]
 
@@ -57,7 +57,7 @@ def play(trace: Trace, scheme: Scheme, llm: Llm, progress: Progress | None = Non
 
 def unavoidable_tokens(trace: Trace) -> int:
     """What even a cache without limits must read: everything that no earlier prompt began with."""
-    known, tokens = Trie(), 0
+    known, tokens = Tree(), 0
     for request in trace.requests:
         blocks = request.blocks()
         tokens += request.prompt_tokens - known.match(blocks).length * trace.block_tokens

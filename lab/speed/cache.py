@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.speed.paper import PaperMemory
-from leftoff.cache.budget import Store
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.cache import Cache
-from leftoff.cache.lookup import Found
+from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Planner
 from leftoff.cache.policy import POLICIES
-from leftoff.cache.tree import Trie
+from leftoff.cache.tree import Tree
 from leftoff.engine.memory.base import Snapshot
 from leftoff.types import Prompt, Tokens
 
@@ -56,24 +56,24 @@ class Forest:
     long: Tokens
 
     @property
-    def tree(self) -> Trie:
+    def tree(self) -> Tree:
         return self.cache.ram.trees[""]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.speed.cache", description=__doc__)
     parser.add_argument("--conversations", metavar="N", type=int, default=1000)
-    parser.add_argument("--entries", metavar="N", type=int, default=10_000, help="candidates for eviction")
+    parser.add_argument("--points", metavar="N", type=int, default=10_000, help="candidates for eviction")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     args = parser.parse_args(argv)
     forest = grow(args.conversations)
-    timings = [*time_planning(forest), *time_requests(forest), *time_evictions(args.entries)]
-    num_entries = forest.cache.ram.store.num_entries
+    timings = [*time_planning(forest), *time_requests(forest), *time_evictions(args.points)]
+    num_points = forest.cache.ram.budget.num_points
     if args.json:
-        about = {"conversations": args.conversations, "tree_tokens": forest.tree.num_tokens, "entries": num_entries}
+        about = {"conversations": args.conversations, "tree_tokens": forest.tree.num_tokens, "points": num_points}
         print(json.dumps(about | {"timings": [asdict(timing) for timing in timings]}))
     else:
-        title = f"{args.conversations:,} conversations · {forest.tree.num_tokens:,} tokens · {num_entries:,} entries"
+        title = f"{args.conversations:,} conversations · {forest.tree.num_tokens:,} tokens · {num_points:,} points"
         Console(markup=False, highlight=False).print(_table(title, timings))
     return 0
 
@@ -83,21 +83,21 @@ def grow(num_conversations: int) -> Forest:
     rng = np.random.default_rng(1)
     memory = PaperMemory()
     cache = Cache(memory, num_slots=3, budget_bytes=UNLIMITED)
-    tree = cache.ram.trees.setdefault("", Trie())
+    tree = cache.ram.trees.setdefault("", Tree())
     header, long = _words(rng, HEADER), _words(rng, LONG - HEADER)
     first = np.concatenate([header, long])
-    _keep(cache.ram.store, tree, memory, first, 0)
+    _keep(cache.ram.budget, tree, memory, first, 0)
     for _ in range(num_conversations - 1):
-        _keep(cache.ram.store, tree, memory, np.concatenate([header, _words(rng, SHORT)]), HEADER)
+        _keep(cache.ram.budget, tree, memory, np.concatenate([header, _words(rng, SHORT)]), HEADER)
     return Forest(cache, memory, first)
 
 
-def _keep(store: Store, tree: Trie, memory: PaperMemory, tokens: Tokens, start: int) -> None:
+def _keep(store: ByteBudget, tree: Tree, memory: PaperMemory, tokens: Tokens, start: int) -> None:
     match = tree.insert(tokens, 0.0)
     for begin in range(start, tokens.size, PAGE):
         store.add_page(tree, match, memory.save_page(0, begin, min(begin + PAGE, int(tokens.size))))
     for position in range(start + GAP, int(tokens.size) + 1, GAP):
-        store.add_entry(tree, match, position, Snapshot(position, memory.save_snapshot(0).data))
+        store.add_point(tree, match, position, Snapshot(position, memory.save_snapshot(0).data))
 
 
 def _words(rng: np.random.Generator, size: int) -> Tokens:
@@ -107,13 +107,13 @@ def _words(rng: np.random.Generator, size: int) -> Tokens:
 def time_planning(forest: Forest) -> list[Timing]:
     tokens, tree = np.concatenate([forest.long[:-100], _words(np.random.default_rng(2), 100)]), forest.tree
     planner = Planner(forest.memory, forest.cache.costs)
-    lives = forest.cache.lives
-    for live in lives.slots:
-        live.replace(forest.long[:HEADER], "")
+    sequences = forest.cache.sequences
+    for sequence in sequences.slots:
+        sequence.replace(forest.long[:HEADER], "")
     matching = median_ms(lambda: tree.match(tokens))
-    planning = median_ms(lambda: planner.best(tokens, Found(tree.match(tokens)), lives.shared_with(tokens, "")))
-    for live in lives.slots:
-        live.length = 0
+    planning = median_ms(lambda: planner.best(tokens, Lookup(tree.match(tokens)), sequences.shared_with(tokens, "")))
+    for sequence in sequences.slots:
+        sequence.length = 0
     return [
         Timing(f"match {LONG:,} tokens, per 10,000", matching * 10_000 / LONG, "ms", 1.0),
         Timing(f"plan {LONG:,} tokens", planning, "ms", 5.0),
@@ -142,7 +142,7 @@ def _turn(forest: Forest, text: Tokens) -> tuple[float, float, float]:
     assert turn is not None
     begun = time.perf_counter()
     while turn.is_reading:
-        piece = text[turn.position : turn.next_stop]
+        piece = text[turn.position : turn.next_piece_end]
         forest.memory.extend(turn.seq, int(piece.size))
         cache.advance(turn, piece)
     advancing = []
@@ -157,20 +157,20 @@ def _turn(forest: Forest, text: Tokens) -> tuple[float, float, float]:
     return 1000 * (begun - began), 1000 * statistics.median(advancing), 1000 * (time.perf_counter() - before)
 
 
-def time_evictions(num_entries: int) -> list[Timing]:
+def time_evictions(num_points: int) -> list[Timing]:
     """One at a time out of many, as in a cache that is full."""
     rng, memory = np.random.default_rng(4), PaperMemory()
     timings = []
     for name, policy in POLICIES.items():
-        store, tree = Store("RAM", UNLIMITED, policy(), time.monotonic), Trie()
-        while store.num_entries < num_entries:
+        store, tree = ByteBudget("RAM", UNLIMITED, policy(), time.monotonic), Tree()
+        while store.num_points < num_points:
             _keep(store, tree, memory, _words(rng, SHORT), 0)
 
-        def evict(store: Store = store) -> None:
+        def evict(store: ByteBudget = store) -> None:
             store.budget_bytes = store.used_bytes
             store.make_room(1)
 
-        timings.append(Timing(f"evict one of {num_entries:,}, {name}", median_ms(evict, 200), "ms", 1.0))
+        timings.append(Timing(f"evict one of {num_points:,}, {name}", median_ms(evict, 200), "ms", 1.0))
     return timings
 
 

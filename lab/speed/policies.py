@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
     roomy = Office(UNLIMITED)
     roomy.work()
-    whole = roomy.cache.ram.store.used_bytes
+    whole = roomy.cache.ram.budget.used_bytes
     rows = {policy: [computed(policy, int(share * whole)) for share in SHARES] for policy in POLICIES}
     if arguments.json:
         print(json.dumps({"shares": SHARES, "unlimited": sum(r.computed for r in roomy.reports), "computed": rows}))

@@ -1,14 +1,14 @@
-"""What lies around an entry of a tree: the entries before and after it, and the pages that only it needs."""
+"""What lies around a point of a tree: the points before and after it, and the pages that only it needs."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
+from leftoff.cache.resume_point import ResumePoint, StoredPage, Stretch, by_position, by_start
 from leftoff.cache.tree import Node
 
 
-def index_of(entry: Entry) -> int:
-    return bisect_left(entry.node.entries, entry.position, key=by_position)
+def index_of(point: ResumePoint) -> int:
+    return bisect_left(point.node.points, point.position, key=by_position)
 
 
 def gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -24,41 +24,41 @@ def gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def entry_before(entry: Entry) -> Entry | None:
-    """The entry before it on its path."""
-    index = index_of(entry)
+def point_before(point: ResumePoint) -> ResumePoint | None:
+    """The point before it on its path."""
+    index = index_of(point)
     if index:
-        return entry.node.entries[index - 1]
-    at = entry.node.parent
-    while at is not None and not at.entries:
+        return point.node.points[index - 1]
+    at = point.node.parent
+    while at is not None and not at.points:
         at = at.parent
-    return at.entries[-1] if at is not None else None
+    return at.points[-1] if at is not None else None
 
 
-def entries_after(node: Node, index: int) -> Iterator[Entry]:
-    """The next entries after `index`, one on each branch."""
-    if index + 1 < len(node.entries):
-        yield node.entries[index + 1]
+def points_after(node: Node, index: int) -> Iterator[ResumePoint]:
+    """The next points after `index`, one on each branch."""
+    if index + 1 < len(node.points):
+        yield node.points[index + 1]
         return
     waiting = list(node.children.values())
     while waiting:
         child = waiting.pop()
-        if child.entries:
-            yield child.entries[0]
+        if child.points:
+            yield child.points[0]
         elif child.is_live:
             waiting.extend(child.children.values())
 
 
-def pages_behind(entry: Entry) -> Iterator[Stretch]:
+def pages_behind(point: ResumePoint) -> Iterator[Stretch]:
     """The stretches that lead nowhere without it, given that it is the last of its branch."""
-    node = entry.node
-    last = node.entries[-2].position if len(node.entries) > 1 else node.start
+    node = point.node
+    last = node.points[-2].position if len(node.points) > 1 else node.start
     while node.parent is not None:
         yield from node.stretches[bisect_left(node.stretches, last, key=by_start) :]
         if last > node.start or node.parent.num_live_children > 1:
             return
         node = node.parent
-        last = node.entries[-1].position if node.entries else node.start
+        last = node.points[-1].position if node.points else node.start
 
 
 def freed_bytes(stretches: Iterator[Stretch]) -> int:

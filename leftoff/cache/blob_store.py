@@ -25,7 +25,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredPath:
     """What an earlier process left of one path: pages and snapshots whose data are records, rising by position.
 
     `age_s` tells for each how long ago it was used last.
@@ -37,7 +37,7 @@ class Kept:
     ages_s: Sequence[float]
 
 
-class Shelf(Protocol):
+class BlobStore(Protocol):
     """All methods but the futures' work return quickly. `put`, `remove`, `settle` and `recall` belong to one thread."""
 
     @property
@@ -45,7 +45,7 @@ class Shelf(Protocol):
         """What a record has beyond the bytes of its item."""
         ...
 
-    def recall(self) -> Iterable[Kept]:
+    def recall(self) -> Iterable[StoredPath]:
         """Everything that an earlier process has left, each item once. To be called once, before anything is put."""
         ...
 

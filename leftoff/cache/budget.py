@@ -1,7 +1,7 @@
 """Keeps the bytes of the tree within a budget: puts resume points and pages in, and takes the least valuable out.
 
 Entries go one at a time. One in the middle of a branch frees its snapshot only; the last of a branch takes the pages
-behind the entry before it along, since nothing could be resumed from them any more.
+behind the point before it along, since nothing could be resumed from them any more.
 """
 
 import math
@@ -9,11 +9,11 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Container, Sequence
 from operator import attrgetter
 
-from leftoff.cache.around import entries_after, entry_before, freed_bytes, gaps, index_of, pages_behind
-from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
+from leftoff.cache.around import freed_bytes, gaps, index_of, pages_behind, point_before, points_after
 from leftoff.cache.policy import Policy
 from leftoff.cache.ranking import Ranking
-from leftoff.cache.tree import Match, Node, Trie
+from leftoff.cache.resume_point import ResumePoint, StoredPage, Stretch, by_position, by_start
+from leftoff.cache.tree import Match, Node, Tree
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
 
@@ -31,7 +31,7 @@ def ignore_released(data: Bytes) -> None:
     """In RAM, bytes go when nobody refers to them any more."""
 
 
-class Store:
+class ByteBudget:
     """One byte budget over the trees of all namespaces. `released` is told what has left it.
 
     `shed`, if there is one, is asked for room before anything recent is evicted: it gives up copies of what is held
@@ -49,8 +49,8 @@ class Store:
         self._clock = clock
         self.shed: Shed | None = None
         self._released = released
-        self._trees: dict[Entry, Trie] = {}
-        self._changed: set[Entry] = set()  # what they are worth is found out when somebody has to go
+        self._trees: dict[ResumePoint, Tree] = {}
+        self._changed: set[ResumePoint] = set()  # what they are worth is found out when somebody has to go
 
     @property
     def free_bytes(self) -> int:
@@ -62,40 +62,40 @@ class Store:
         return self.free_bytes < _NEARLY * self.budget_bytes and not self._may_be_stale
 
     @property
-    def num_entries(self) -> int:
+    def num_points(self) -> int:
         return len(self._ranking)
 
     # --- putting in: the caller makes room first
 
-    def add_entry(
+    def add_point(
         self,
-        tree: Trie,
+        tree: Tree,
         match: Match,
         position: int,
         snapshot: Snapshot | None,
         logits: Logits | None = None,
         *,
-        is_mark: bool = False,
-    ) -> Entry:
+        is_durable: bool = False,
+    ) -> ResumePoint:
         """A resume point on the path of `match`. One that is there already only gains what it lacks."""
         node = match.node_at(position)
         assert node is not None
-        entry = node.entry_at(position)
-        if entry is None:
-            entry = Entry(node, position)
-            insort(node.entries, entry, key=by_position)
-            self._ranking.add(entry, self._clock())
-            self._trees[entry] = tree
-        before = entry.nbytes
-        entry.snapshot = entry.snapshot or snapshot
-        entry.logits = entry.logits if entry.logits is not None else logits
-        entry.is_mark |= is_mark
-        self.used_bytes += entry.nbytes - before
+        point = node.point_at(position)
+        if point is None:
+            point = ResumePoint(node, position)
+            insort(node.points, point, key=by_position)
+            self._ranking.add(point, self._clock())
+            self._trees[point] = tree
+        before = point.nbytes
+        point.snapshot = point.snapshot or snapshot
+        point.logits = point.logits if point.logits is not None else logits
+        point.is_durable |= is_durable
+        self.used_bytes += point.nbytes - before
         tree.update_liveness(node)
-        self._note_around(entry)
-        return entry
+        self._note_around(point)
+        return point
 
-    def add_page(self, tree: Trie, match: Match, page: Page) -> None:
+    def add_page(self, tree: Tree, match: Match, page: Page) -> None:
         """Covers the positions of `page` that are not covered yet."""
         stored = StoredPage(page)
         for node in match.path:
@@ -109,41 +109,41 @@ class Store:
             self.used_bytes += stored.nbytes
         else:
             self._released(page.data)
-        if match.path and match.path[-1].entries:
-            self._changed.add(match.path[-1].entries[-1])
+        if match.path and match.path[-1].points:
+            self._changed.add(match.path[-1].points[-1])
 
     # --- using
 
-    def hit(self, entry: Entry) -> None:
-        self._ranking.hit(entry, self._clock())
+    def hit(self, point: ResumePoint) -> None:
+        self._ranking.hit(point, self._clock())
 
-    def hits(self, entry: Entry) -> int:
-        return self._ranking.hits(entry)
+    def hits(self, point: ResumePoint) -> int:
+        return self._ranking.hits(point)
 
-    def last_used(self, entry: Entry) -> float:
-        return self._ranking.last_used(entry)
+    def last_used(self, point: ResumePoint) -> float:
+        return self._ranking.last_used(point)
 
-    def holds(self, entry: Entry) -> bool:
-        return entry in self._trees
+    def holds(self, point: ResumePoint) -> bool:
+        return point in self._trees
 
-    def hold(self, entry: Entry, *, held: bool = True) -> None:
-        """A live sequence goes on from it, or does so no longer."""
-        entry.num_lives += 1 if held else -1
-        if self.holds(entry):
-            self._changed.add(entry)
+    def hold(self, point: ResumePoint, *, held: bool = True) -> None:
+        """A sequence in the engine goes on from it, or does so no longer."""
+        point.num_lives += 1 if held else -1
+        if self.holds(point):
+            self._changed.add(point)
 
-    def set_age(self, entry: Entry, age_s: float) -> None:
+    def set_age(self, point: ResumePoint, age_s: float) -> None:
         """It comes from an earlier process, where it was used so long ago."""
-        self._ranking.set_last_used(entry, self._clock() - age_s)
+        self._ranking.set_last_used(point, self._clock() - age_s)
 
-    def pin(self, entry: Entry, *, pinned: bool = True) -> None:
-        """A pinned entry is never evicted, and neither are the pages that lead to it."""
-        entry.is_pinned = pinned
-        self._changed.add(entry)
+    def pin(self, point: ResumePoint, *, pinned: bool = True) -> None:
+        """A pinned point is never evicted, and neither are the pages that lead to it."""
+        point.is_pinned = pinned
+        self._changed.add(point)
 
     # --- taking out
 
-    def make_room(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
+    def make_room(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
         """Evicts what is worth least until `nbytes` fit; before that, what is stale and what is held elsewhere too.
 
         False, with all that could go gone, if they cannot.
@@ -154,7 +154,7 @@ class Store:
             self.shed(nbytes)
         return self._evict(nbytes, spared)
 
-    def clear_out(self, nbytes: int, spared: Collection[Entry] = ()) -> bool:
+    def clear_out(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
         """Evicts what nobody used lately until `nbytes` fit. False if that does not do."""
         if nbytes <= self.free_bytes:
             return True
@@ -165,68 +165,68 @@ class Store:
         """Something may be that nobody used lately."""
         return self._ranking.oldest <= self._clock() - _STALE_S
 
-    def _evict(self, nbytes: int, spared: Collection[Entry], unused_since: float = math.inf) -> bool:
+    def _evict(self, nbytes: int, spared: Collection[ResumePoint], unused_since: float = math.inf) -> bool:
         while self.used_bytes + nbytes > self.budget_bytes:
             self._describe_changed()
-            entry = self._ranking.lowest(self._clock(), spared, unused_since)
-            if entry is None:
+            point = self._ranking.lowest(self._clock(), spared, unused_since)
+            if point is None:
                 return False
-            entry.node.lost_until = max(entry.node.lost_until, entry.position)
+            point.node.lost_until = max(point.node.lost_until, point.position)
             self.num_evictions += 1
-            self.drop(entry)
+            self.drop(point)
         return True
 
-    def drop_pages(self, tree: Trie, match: Match, nbytes: int) -> None:
+    def drop_pages(self, tree: Tree, match: Match, nbytes: int) -> None:
         """Gives up pages of a path that is held elsewhere too, from its end, until `nbytes` fit.
 
-        What other branches or a pinned entry need stays. The resume points stay as well: they wait for the pages to
+        What other branches or a pinned point need stays. The resume points stay as well: they wait for the pages to
         come back.
         """
         below: Node | None = None
         for node in reversed(match.path):
-            pinned = max((entry.position for entry in node.entries if entry.is_pinned), default=node.start)
+            pinned = max((point.position for point in node.points if point.is_pinned), default=node.start)
             if node.num_live_children > int(below is not None and below.is_live):
                 break
             index = bisect_right(node.stretches, match.length, key=_by_end) - 1
             while index >= 0 and node.stretches[index].start >= pinned and nbytes > self.free_bytes:
                 self._release(node.stretches.pop(index).stored)
                 index -= 1
-            if node.entries:
-                self._changed.add(node.entries[-1])
+            if node.points:
+                self._changed.add(node.points[-1])
             if pinned > node.start:
                 break
             below = node
         if match.path:
             self.drop_useless_pages(tree, match.path[-1])
 
-    def drop(self, entry: Entry) -> None:
-        node, tree = entry.node, self._trees.pop(entry)
-        self._note_around(entry)
-        self._changed.discard(entry)
-        del node.entries[index_of(entry)]
-        self._ranking.remove(entry)
-        self.used_bytes -= entry.nbytes
-        if entry.snapshot is not None:
-            self._released(entry.snapshot.data)
+    def drop(self, point: ResumePoint) -> None:
+        node, tree = point.node, self._trees.pop(point)
+        self._note_around(point)
+        self._changed.discard(point)
+        del node.points[index_of(point)]
+        self._ranking.remove(point)
+        self.used_bytes -= point.nbytes
+        if point.snapshot is not None:
+            self._released(point.snapshot.data)
         self.drop_useless_pages(tree, node)
 
-    def drop_useless_pages(self, tree: Trie, node: Node) -> None:
-        """Pages at the end of a branch, behind its last entry, lead nowhere."""
+    def drop_useless_pages(self, tree: Tree, node: Node) -> None:
+        """Pages at the end of a branch, behind its last point, lead nowhere."""
         at: Node | None = node
         while at is not None and at.parent is not None and at.num_live_children == 0:
-            last = at.entries[-1].position if at.entries else at.start
+            last = at.points[-1].position if at.points else at.start
             while at.stretches and at.stretches[-1].start >= last:
                 self._release(at.stretches.pop().stored)
             tree.update_liveness(at)
             if at.is_live:
                 break
             at = at.parent
-        if at is not None and at.entries:
-            self._changed.add(at.entries[-1])
+        if at is not None and at.points:
+            self._changed.add(at.points[-1])
         if at is not None and at.num_live_children == 1:
-            self._changed.update(entries_after(at, len(at.entries)))
+            self._changed.update(points_after(at, len(at.points)))
 
-    def drop_lost_pages(self, tree: Trie, node: Node, lost: Container[Bytes]) -> None:
+    def drop_lost_pages(self, tree: Tree, node: Node, lost: Container[Bytes]) -> None:
         """Their bytes are gone: what lies behind them waits for other pages, or is evicted in time."""
         gone = [stretch.stored for stretch in node.stretches if stretch.stored.page.data in lost]
         if gone:
@@ -241,38 +241,38 @@ class Store:
             self.used_bytes -= stored.nbytes
             self._released(stored.page.data)
 
-    # --- what an entry is worth
+    # --- what a point is worth
 
-    def _note_around(self, entry: Entry) -> None:
-        """An entry changes what those beside it are worth."""
-        self._changed.add(entry)
-        self._changed.update(entries_after(entry.node, index_of(entry)))
-        if (before := entry_before(entry)) is not None:
+    def _note_around(self, point: ResumePoint) -> None:
+        """A point changes what those beside it are worth."""
+        self._changed.add(point)
+        self._changed.update(points_after(point.node, index_of(point)))
+        if (before := point_before(point)) is not None:
             self._changed.add(before)
 
     def _describe_changed(self) -> None:
-        for entry in self._changed:
-            self._describe(entry)
+        for point in self._changed:
+            self._describe(point)
         self._changed.clear()
 
-    def _describe(self, entry: Entry) -> None:
-        before = entry_before(entry)
+    def _describe(self, point: ResumePoint) -> None:
+        before = point_before(point)
         start = before.position if before else 0
-        node, nbytes = entry.node, entry.nbytes
+        node, nbytes = point.node, point.nbytes
         # a fork stays one when the data of its branches are gone: others were seen to begin like this
-        branches = 1 if node.entries[-1] is not entry else len(node.children) if node.num_live_children else 0
+        branches = 1 if node.points[-1] is not point else len(node.children) if node.num_live_children else 0
         if branches == 0:
-            # at least one: where entries free nothing but together, one of them must be the first to go
-            nbytes = max(1, nbytes + freed_bytes(pages_behind(entry)))
-            branches = entry.num_lives
+            # at least one: where points free nothing but together, one of them must be the first to go
+            nbytes = max(1, nbytes + freed_bytes(pages_behind(point)))
+            branches = point.num_lives
         # what frees nothing is never chosen
-        self._ranking.describe(entry, entry.position - start, 0 if entry.is_pinned else nbytes, branches)
+        self._ranking.describe(point, point.position - start, 0 if point.is_pinned else nbytes, branches)
 
-    def check_integrity(self, trees: Sequence[Trie]) -> None:
+    def check_integrity(self, trees: Sequence[Tree]) -> None:
         """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""
-        entries = [entry for tree in trees for node in tree.nodes() for entry in node.entries]
+        points = [point for tree in trees for node in tree.nodes() for point in node.points]
         pages = {stretch.stored for tree in trees for node in tree.nodes() for stretch in node.stretches}
-        held = sum(entry.nbytes for entry in entries) + sum(stored.nbytes for stored in pages)
+        held = sum(point.nbytes for point in points) + sum(stored.nbytes for stored in pages)
         assert held == self.used_bytes, f"{held} bytes held, {self.used_bytes} counted"
         assert self.used_bytes <= self.budget_bytes
-        assert set(entries) == set(self._trees)
+        assert set(points) == set(self._trees)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.blob_store import Item, Record
-from leftoff.cache.entry import is_on_disk
 from leftoff.cache.fetch import Fetch
+from leftoff.cache.resume_point import is_on_disk
 from leftoff.engine.memory.base import Page, PagePart, Snapshot
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
-from leftoff.cache.blob_store import Item, Record, Shelf
+from leftoff.cache.blob_store import BlobStore, Item, Record
 from leftoff.engine.errors import BlobError
 
 PATIENCE_S = 30.0  # with a disk that brings nothing at all: a slow one brings something
@@ -44,10 +44,10 @@ class Watch:
 class Fetch:
     """Begun when it is made. Whoever loses interest drops it: what has come goes with it."""
 
-    def __init__(self, shelf: Shelf, records: Sequence[Record], watch: Watch) -> None:
+    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
         self.nbytes = sum(record.nbytes for record in records)
         self._began = self._ended = time.perf_counter()
-        self._futures: dict[Record, Future[Item]] = dict(zip(records, shelf.get(records), strict=True))
+        self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
         self._watch = watch
         self._asked = watch.clock()
         for future in self._futures.values():

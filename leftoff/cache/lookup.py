@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from leftoff.cache.entry import Entry, is_on_disk
+from leftoff.cache.resume_point import ResumePoint, is_on_disk
 from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import PagePart
 
@@ -14,7 +14,7 @@ NOTHING = Match((), 0)
 
 
 @dataclass(frozen=True)
-class Found:
+class Lookup:
     ram: Match
     disk: Match = NOTHING
 
@@ -31,14 +31,14 @@ class Found:
         """Where the prompt leaves a known path: positions that are proven to be shared."""
         return tuple(match.length for match in (self.ram, self.disk) if match.leaves_midway)
 
-    def entries(self) -> list[Entry]:
+    def points(self) -> list[ResumePoint]:
         """The resume points, rising."""
-        entries = list(self.ram.entries())
+        points = list(self.ram.points())
         if self.disk.length:
-            in_ram = {entry.position for entry in entries}
-            entries += [entry for entry in self.disk.entries() if entry.position not in in_ram]
-            entries.sort(key=lambda entry: entry.position)
-        return entries
+            in_ram = {point.position for point in points}
+            points += [point for point in self.disk.points() if point.position not in in_ram]
+            points.sort(key=lambda point: point.position)
+        return points
 
     @cached_property
     def parts(self) -> list[PagePart]:

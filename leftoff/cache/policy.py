@@ -2,11 +2,11 @@
 
 All of them weigh the same facts. They differ in how they guess the chance of reuse:
 
-    saves      tokens that would be read again without the entry
+    saves      tokens that would be read again without the point
     nbytes     bytes that its eviction really frees
     hits       how often it was resumed from
     last_used  when that was, or when it was made
-    branches   how many ways go on from it, to later entries or in the engine: 0 at the end of a conversation that
+    branches   how many ways go on from it, to later points or in the engine: 0 at the end of a conversation that
                rests, more than 1 at a fork
 """
 
@@ -20,7 +20,7 @@ Column = npt.NDArray[np.float64]
 
 
 class Candidates(NamedTuple):
-    """What can be evicted now, as columns. `stamp` is what the policy gave the entry when it was last used."""
+    """What can be evicted now, as columns. `stamp` is what the policy gave the point when it was last used."""
 
     now: float
     position: Column
@@ -40,7 +40,7 @@ class Policy(Protocol):
         ...
 
     def stamp(self) -> float:
-        """Remembered with an entry at each use."""
+        """Remembered with a point at each use."""
         ...
 
     def evicted(self, rank: float) -> None: ...

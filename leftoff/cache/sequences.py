@@ -1,4 +1,4 @@
-"""The sequences that live in the engine: the slots that serve requests, and the spare ones where states are parked."""
+"""The sequences in the engine: the slots that serve requests, and the spare ones where states are parked."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leftoff.cache.entry import Entry
+from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.tree import common_prefix
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Tokens
@@ -16,7 +16,7 @@ _HALF_LIFE_S = 60.0
 
 
 @dataclass(eq=False)
-class Live:
+class EngineSequence:
     """One sequence and the tokens it holds."""
 
     seq: int
@@ -27,18 +27,18 @@ class Live:
     is_doubled: bool = False  # pages of it may be in RAM as well
     last_used: float = 0.0
     length: int = 0
-    _point: weakref.ref[Entry] | None = field(default=None, repr=False)
+    _point: weakref.ref[ResumePoint] | None = field(default=None, repr=False)
     _tokens: Tokens = field(default_factory=lambda: np.empty(_FIRST_CAPACITY, np.int32), repr=False)
 
     @property
-    def point(self) -> Entry | None:
+    def point(self) -> ResumePoint | None:
         """The last resume point in RAM that it came from or left behind, while it is there."""
         return self._point() if self._point is not None else None
 
     @point.setter
-    def point(self, entry: Entry | None) -> None:
+    def point(self, point: ResumePoint | None) -> None:
         # a plain reference would keep its bytes when it is evicted
-        self._point = weakref.ref(entry) if entry is not None else None
+        self._point = weakref.ref(point) if point is not None else None
 
     @property
     def tokens(self) -> Tokens:
@@ -68,61 +68,65 @@ class Live:
         return common_prefix(self._tokens[:size].tobytes(), tokens[:size].tobytes())
 
 
-Shared = dict[Live, int]
+Shared = dict[EngineSequence, int]
 
 
-class LiveTable:
+class SequenceTable:
     """Slots first, then spares. Their order in the engine is their number."""
 
     def __init__(self, memory: Memory, num_slots: int, clock: Callable[[], float]) -> None:
         num_slots = min(num_slots, memory.num_sequences)
-        self._all = [Live(seq, is_slot=seq < num_slots) for seq in range(memory.num_sequences)]
+        self._all = [EngineSequence(seq, is_slot=seq < num_slots) for seq in range(memory.num_sequences)]
         self._clock = clock
 
-    def __iter__(self) -> Iterator[Live]:
+    def __iter__(self) -> Iterator[EngineSequence]:
         return iter(self._all)
 
-    def __getitem__(self, seq: int) -> Live:
+    def __getitem__(self, seq: int) -> EngineSequence:
         return self._all[seq]
 
     @property
-    def slots(self) -> list[Live]:
-        return [live for live in self._all if live.is_slot]
+    def slots(self) -> list[EngineSequence]:
+        return [sequence for sequence in self._all if sequence.is_slot]
 
     @property
-    def spares(self) -> list[Live]:
-        return [live for live in self._all if not live.is_slot]
+    def spares(self) -> list[EngineSequence]:
+        return [sequence for sequence in self._all if not sequence.is_slot]
 
     def shared_with(self, tokens: Tokens, namespace: str) -> Shared:
         """How many tokens each sequence of a namespace shares with a prompt: those that share any."""
-        shared = {live: live.shared_with(tokens) for live in self._all if live.namespace == namespace}
-        return {live: common for live, common in shared.items() if common}
+        shared = {sequence: sequence.shared_with(tokens) for sequence in self._all if sequence.namespace == namespace}
+        return {sequence: common for sequence, common in shared.items() if common}
 
     @property
-    def idle_slots(self) -> list[Live]:
-        return [live for live in self.slots if not live.is_busy]
+    def idle_slots(self) -> list[EngineSequence]:
+        return [sequence for sequence in self.slots if not sequence.is_busy]
 
-    def least_missed(self, price: Callable[[Live], int] = lambda _: 0) -> Live:
+    def least_missed(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
         """The idle slot to use next: an empty one, the cheapest to set aside, or the one used longest ago.
 
         A price counts less, the longer nobody has come back for it. There must be an idle slot.
         """
         idle, now = self.idle_slots, self._clock()
 
-        def loss(live: Live) -> tuple[bool, float, float]:
-            rested = 1 + (now - live.last_used) / _HALF_LIFE_S
-            return not live.is_empty, 0.0 if live.is_empty else price(live) / rested, live.last_used
+        def loss(sequence: EngineSequence) -> tuple[bool, float, float]:
+            rested = 1 + (now - sequence.last_used) / _HALF_LIFE_S
+            return not sequence.is_empty, 0.0 if sequence.is_empty else price(sequence) / rested, sequence.last_used
 
         return min(idle, key=loss) if len(idle) > 1 else idle[0]
 
-    def spare_to_use(self, besides: Live | None) -> Live | None:
-        spares = [live for live in self.spares if live is not besides]
-        return min(spares, key=lambda live: (not live.is_empty, live.last_used), default=None)
+    def spare_to_use(self, besides: EngineSequence | None) -> EngineSequence | None:
+        spares = [sequence for sequence in self.spares if sequence is not besides]
+        return min(spares, key=lambda sequence: (not sequence.is_empty, sequence.last_used), default=None)
 
-    def droppable(self, kept: Sequence[Live | None] = ()) -> Live | None:
+    def droppable(self, kept: Sequence[EngineSequence | None] = ()) -> EngineSequence | None:
         """What goes first when cells run out: parked states, then idle slots."""
-        idle = [live for live in self._all if not live.is_busy and not live.is_empty and live not in kept]
-        return min(idle, key=lambda live: (live.is_slot, live.last_used), default=None)
+        idle = [
+            sequence
+            for sequence in self._all
+            if not sequence.is_busy and not sequence.is_empty and sequence not in kept
+        ]
+        return min(idle, key=lambda sequence: (sequence.is_slot, sequence.last_used), default=None)
 
-    def use(self, live: Live) -> None:
-        live.last_used = self._clock()
+    def use(self, sequence: EngineSequence) -> None:
+        sequence.last_used = self._clock()

@@ -5,12 +5,12 @@ from typing import Protocol
 
 from leftoff.cache.blob_store import Item
 from leftoff.cache.costs import Costs
-from leftoff.cache.sequences import Live
+from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.memory.base import Memory, Page, Snapshot
 
 
 class Source(Protocol):
-    """Pages and snapshots of a live sequence, with the bytes they will have in the tier."""
+    """Pages and snapshots of a sequence in the engine, with the bytes they will have in the tier."""
 
     def page_bytes(self, num_tokens: int) -> int: ...
     def snapshot_bytes(self, position: int) -> int:
@@ -18,8 +18,8 @@ class Source(Protocol):
         ...
 
     def nbytes(self, item: Item) -> int: ...
-    def page(self, live: Live, start: int, end: int) -> Page: ...
-    def snapshot(self, live: Live, position: int) -> Snapshot | None:
+    def page(self, sequence: EngineSequence, start: int, end: int) -> Page: ...
+    def snapshot(self, sequence: EngineSequence, position: int) -> Snapshot | None:
         """None if it cannot be had."""
         ...
 
@@ -46,17 +46,17 @@ class EngineSource:
     def nbytes(self, item: Item) -> int:
         return item.nbytes
 
-    def page(self, live: Live, start: int, end: int) -> Page:
+    def page(self, sequence: EngineSequence, start: int, end: int) -> Page:
         began = time.perf_counter()
-        page = self._memory.save_page(live.seq, start, end)
+        page = self._memory.save_page(sequence.seq, start, end)
         self._costs.saw_save(page.nbytes, 1000 * (time.perf_counter() - began))
         return page
 
-    def snapshot(self, live: Live, position: int) -> Snapshot | None:
-        if position != self._memory.length(live.seq) or not self._memory.is_whole(live.seq):
+    def snapshot(self, sequence: EngineSequence, position: int) -> Snapshot | None:
+        if position != self._memory.length(sequence.seq) or not self._memory.is_whole(sequence.seq):
             return None
         began = time.perf_counter()
-        snapshot = self._memory.save_snapshot(live.seq)
+        snapshot = self._memory.save_snapshot(sequence.seq)
         self._costs.saw_save(snapshot.nbytes, 1000 * (time.perf_counter() - began))
         return snapshot
 

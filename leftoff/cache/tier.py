@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from leftoff.cache.budget import Clock, Released, Store, ignore_released
+from leftoff.cache.budget import ByteBudget, Clock, Released, ignore_released
 from leftoff.cache.policy import Policy
-from leftoff.cache.tree import Match, Trie
+from leftoff.cache.tree import Match, Tree
 from leftoff.types import Tokens
 
 _MOST_BARE_TREES = 512
@@ -16,17 +16,17 @@ class Tier:
     def __init__(
         self, name: str, budget_bytes: int, policy: Policy, clock: Clock, released: Released = ignore_released
     ) -> None:
-        self.store = Store(name, budget_bytes, policy, clock, released)
-        self.trees: dict[str, Trie] = {}
+        self.budget = ByteBudget(name, budget_bytes, policy, clock, released)
+        self.trees: dict[str, Tree] = {}
         self._clock = clock
 
-    def tree(self, namespace: str) -> Trie:
+    def tree(self, namespace: str) -> Tree:
         if namespace not in self.trees:
-            self.trees[namespace] = Trie()
+            self.trees[namespace] = Tree()
         return self.trees[namespace]
 
     def match(self, namespace: str, tokens: Tokens) -> Match:
-        return self.trees.get(namespace, Trie()).match(tokens)
+        return self.trees.get(namespace, Tree()).match(tokens)
 
     def insert(self, namespace: str, tokens: Tokens) -> Match:
         return self.tree(namespace).insert(tokens, self._clock())
@@ -38,8 +38,8 @@ class Tier:
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
         for namespace in filter(is_meant, list(self.trees)):
             tree = self.trees.pop(namespace)
-            for entry in [entry for node in tree.nodes() for entry in node.entries]:
-                self.store.drop(entry)
+            for point in [point for node in tree.nodes() for point in node.points]:
+                self.budget.drop(point)
 
     def forget_oldest(self, limit: int) -> None:
         """Bounds the tokens that are remembered only to explain: half of those without data go, the oldest."""
@@ -63,4 +63,4 @@ class Tier:
         """Raises AssertionError if anything contradicts itself. For tests."""
         for tree in self.trees.values():
             tree.check_integrity()
-        self.store.check_integrity(list(self.trees.values()))
+        self.budget.check_integrity(list(self.trees.values()))

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from leftoff.cache.blob_store import Shelf
+from leftoff.cache.blob_store import BlobStore
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskTier
-from leftoff.cache.entry import Entry
-from leftoff.cache.lookup import Found
+from leftoff.cache.lookup import Lookup
 from leftoff.cache.policy import Policy, ValuePerByte
-from leftoff.cache.save import Keeper
-from leftoff.cache.sequences import Live, LiveTable
+from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.save import Saver
+from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.source import EngineSource
 from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import Memory
@@ -22,10 +22,10 @@ SEEN_TOKENS = 16 << 20  # remembered for the report once their data is gone: 64 
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskSettings:
     """A second tier: where it is kept, and how many bytes it may have."""
 
-    shelf: Shelf
+    blobs: BlobStore
     budget_bytes: int
     policy: Policy = field(default_factory=ValuePerByte)
 
@@ -38,9 +38,9 @@ class Tiers:
         memory: Memory,
         costs: Costs,
         clock: Clock,
-        lives: LiveTable,
+        sequences: SequenceTable,
         ram: Tier,
-        disk: Disk | None,
+        disk: DiskSettings | None,
         *,
         page_tokens: int,
         seen_tokens: int,
@@ -49,105 +49,107 @@ class Tiers:
         self.ram = ram
         self.disk: DiskTier | None = None
         if disk is not None:
-            self.disk = DiskTier(disk.shelf, disk.budget_bytes, disk.policy, clock, memory, source, page_tokens)
-        self._keeper = Keeper(memory, ram.store, source, page_tokens)
-        self._lives = lives
+            self.disk = DiskTier(disk.blobs, disk.budget_bytes, disk.policy, clock, memory, source, page_tokens)
+        self._saver = Saver(memory, ram.budget, source, page_tokens)
+        self._sequences = sequences
         self._seen_tokens = seen_tokens
-        ram.store.shed = self._shed
+        ram.budget.shed = self._shed
 
     def __iter__(self) -> Iterator[Tier]:
         yield self.ram
         if self.disk is not None:
             yield self.disk
 
-    def find(self, tokens: Tokens, namespace: str) -> Found:
+    def find(self, tokens: Tokens, namespace: str) -> Lookup:
         ram = self.ram.match(namespace, tokens)
-        return Found(ram, self.disk.match(namespace, tokens)) if self.disk is not None else Found(ram)
+        return Lookup(ram, self.disk.match(namespace, tokens)) if self.disk is not None else Lookup(ram)
 
-    def use(self, entry: Entry) -> None:
+    def use(self, point: ResumePoint) -> None:
         """It was resumed from."""
         for tier in self:
-            if tier.store.holds(entry):
-                tier.store.hit(entry)
+            if tier.budget.holds(point):
+                tier.budget.hit(point)
 
     # --- while a turn goes on
 
-    def keep_point(self, live: Live, logits: Logits | None, *, is_mark: bool, with_pages: bool) -> None:
+    def keep_point(
+        self, sequence: EngineSequence, logits: Logits | None, *, is_durable: bool, with_pages: bool
+    ) -> None:
         """A resume point where the sequence stands, and the pages behind it: so little is left to do at the end."""
-        tree, match = self.ram.tree(live.namespace), self.ram.insert(live.namespace, live.tokens)
-        entry = self._keeper.keep_point(tree, match, live, live.length, logits, is_mark=is_mark)
-        self.leave_behind(live, entry)
-        if is_mark and self.disk is not None:
-            self.disk.keep_mark(live, match)
+        tree, match = self.ram.tree(sequence.namespace), self.ram.insert(sequence.namespace, sequence.tokens)
+        point = self._saver.keep_point(tree, match, sequence, sequence.length, logits, is_durable=is_durable)
+        self.leave_behind(sequence, point)
+        if is_durable and self.disk is not None:
+            self.disk.keep_durable(sequence, match)
         if with_pages:
-            self._keeper.keep_behind(tree, match, live)
-            live.is_doubled = True
+            self._saver.keep_behind(tree, match, sequence)
+            sequence.is_doubled = True
 
-    def leave_behind(self, live: Live, point: Entry | None) -> None:
-        """The live sequence goes on from a point, which is not the end of the conversation any more."""
-        if live.point is not None:
-            self.ram.store.hold(live.point, held=False)
-        live.point = point if point is not None and self.ram.store.holds(point) else None
-        if live.point is not None:
-            self.ram.store.hold(live.point)
+    def leave_behind(self, sequence: EngineSequence, point: ResumePoint | None) -> None:
+        """The sequence in the engine goes on from a point, which is not the end of the conversation any more."""
+        if sequence.point is not None:
+            self.ram.budget.hold(sequence.point, held=False)
+        sequence.point = point if point is not None and self.ram.budget.holds(point) else None
+        if sequence.point is not None:
+            self.ram.budget.hold(sequence.point)
 
     def hold_back(self, *, is_busy: bool) -> None:
         """Whether the engine works: then the disk's threads leave it the cores."""
         if self.disk is not None:
-            self.disk.shelf.hold_back(is_busy=is_busy)
+            self.disk.blobs.hold_back(is_busy=is_busy)
 
     # --- when it rests
 
-    def learn(self, live: Live) -> None:
+    def learn(self, sequence: EngineSequence) -> None:
         """Remembers its tokens, if only to explain."""
-        self.ram.insert(live.namespace, live.tokens)
+        self.ram.insert(sequence.namespace, sequence.tokens)
         self.ram.forget_oldest(self._seen_tokens)
 
-    def save_ahead(self, live: Live) -> None:
-        """Puts what the tiers lack of a live sequence into them, if nothing of use has to make way in RAM."""
-        if live.is_saved:
+    def save_ahead(self, sequence: EngineSequence) -> None:
+        """Puts what the tiers lack of a sequence in the engine into them, if nothing of use has to make way in RAM."""
+        if sequence.is_saved:
             return
-        live.is_saved = live.is_doubled = True
-        match = self.ram.insert(live.namespace, live.tokens)
-        self._keeper.keep_ahead(self.ram.tree(live.namespace), match, live)
+        sequence.is_saved = sequence.is_doubled = True
+        match = self.ram.insert(sequence.namespace, sequence.tokens)
+        self._saver.keep_ahead(self.ram.tree(sequence.namespace), match, sequence)
         if self.disk is not None:
-            self.disk.keep(live, match)
+            self.disk.keep(sequence, match)
             self.disk.forget_oldest(self._seen_tokens)
 
-    def save(self, live: Live) -> None:
+    def save(self, sequence: EngineSequence) -> None:
         """The same for one that leaves the engine: as far as the budgets allow."""
-        if not live.is_empty:
-            self.save_ahead(live)
-            self.leave_behind(live, None)
-            live.is_doubled = False
-            match = self.ram.insert(live.namespace, live.tokens)
-            if self._keeper.lacking_bytes(match, live):
-                self._keeper.keep_all(self.ram.tree(live.namespace), match, live)
+        if not sequence.is_empty:
+            self.save_ahead(sequence)
+            self.leave_behind(sequence, None)
+            sequence.is_doubled = False
+            match = self.ram.insert(sequence.namespace, sequence.tokens)
+            if self._saver.lacking_bytes(match, sequence):
+                self._saver.keep_all(self.ram.tree(sequence.namespace), match, sequence)
 
-    def swap(self, leaving: Live, arriving: Tokens, namespace: str) -> None:
+    def swap(self, leaving: EngineSequence, arriving: Tokens, namespace: str) -> None:
         """Saves what leaves the engine. If room is short, the pages of what arrives make way: they are loaded now."""
-        if (lacking := self.lacking_bytes(leaving)) > self.ram.store.free_bytes:
+        if (lacking := self.lacking_bytes(leaving)) > self.ram.budget.free_bytes:
             tree = self.ram.tree(namespace)
-            self.ram.store.drop_pages(tree, tree.match(arriving), lacking)
+            self.ram.budget.drop_pages(tree, tree.match(arriving), lacking)
         self.save(leaving)
 
-    def keeps(self, live: Live) -> bool:
+    def keeps(self, sequence: EngineSequence) -> bool:
         """Nothing is lost if it leaves the engine."""
-        return not self.lacking_bytes(live)
+        return not self.lacking_bytes(sequence)
 
-    def lacking_bytes(self, live: Live) -> int:
+    def lacking_bytes(self, sequence: EngineSequence) -> int:
         """What RAM does not have of it."""
-        return self._keeper.lacking_bytes(self.ram.match(live.namespace, live.tokens), live)
+        return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence)
 
     def _shed(self, nbytes: int) -> None:
-        """Gives up pages in RAM that live sequences hold as well, of those that will stay longest first."""
-        doubled = [live for live in self._lives if live.is_doubled and not live.is_empty]
-        for live in sorted(doubled, key=lambda live: (live.is_busy, live.last_used), reverse=True):
-            store, tree = self.ram.store, self.ram.tree(live.namespace)
-            store.drop_pages(tree, tree.match(live.tokens), nbytes)
+        """Gives up pages in RAM that sequences in the engine hold as well, of those that will stay longest first."""
+        doubled = [sequence for sequence in self._sequences if sequence.is_doubled and not sequence.is_empty]
+        for sequence in sorted(doubled, key=lambda sequence: (sequence.is_busy, sequence.last_used), reverse=True):
+            store, tree = self.ram.budget, self.ram.tree(sequence.namespace)
+            store.drop_pages(tree, tree.match(sequence.tokens), nbytes)
             if store.free_bytes >= nbytes:
                 return
-            live.is_doubled = False
+            sequence.is_doubled = False
 
     def settle(self) -> None:
         if self.disk is not None:
@@ -156,7 +158,7 @@ class Tiers:
     def close(self, timeout_s: float) -> None:
         """Gives the disk so long to write what it was given."""
         if self.disk is not None:
-            self.disk.shelf.close(timeout_s)
+            self.disk.blobs.close(timeout_s)
 
     # --- for people
 
@@ -164,10 +166,10 @@ class Tiers:
         """The bytes that lead to the end of `tokens` and are never evicted now, 0 if it is no resume point."""
         found, nbytes = self.find(tokens, namespace), 0
         for tier in self:
-            entry = tier.match(namespace, tokens).entry_at(int(tokens.size))
-            if entry is not None:
-                tier.store.pin(entry)
-                nbytes = nbytes or entry.nbytes + sum(part.page.nbytes for part in found.parts)
+            point = tier.match(namespace, tokens).point_at(int(tokens.size))
+            if point is not None:
+                tier.budget.pin(point)
+                nbytes = nbytes or point.nbytes + sum(part.page.nbytes for part in found.parts)
         return nbytes
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leftoff.cache.entry import Entry, StoredPage, Stretch, by_position, by_start
+from leftoff.cache.resume_point import ResumePoint, StoredPage, Stretch, by_position, by_start
 from leftoff.engine.memory.base import Page
 from leftoff.types import Tokens
 
@@ -32,7 +32,7 @@ class Node:
     start: int
     key: bytes
     children: dict[bytes, "Node"] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)  # by position, in (start, end]
+    points: list[ResumePoint] = field(default_factory=list)  # by position, in (start, end]
     stretches: list[Stretch] = field(default_factory=list)  # by start, within [start, end), not overlapping
     last_used: float = 0.0
     is_live: bool = False  # holds data, or a node below does
@@ -51,9 +51,9 @@ class Node:
     def is_leaf(self) -> bool:
         return not self.children
 
-    def entry_at(self, position: int) -> Entry | None:
-        index = bisect_left(self.entries, position, key=by_position)
-        return self.entries[index] if index < len(self.entries) and self.entries[index].position == position else None
+    def point_at(self, position: int) -> ResumePoint | None:
+        index = bisect_left(self.points, position, key=by_position)
+        return self.points[index] if index < len(self.points) and self.points[index].position == position else None
 
     def stretch_at(self, start: int) -> Stretch | None:
         index = bisect_left(self.stretches, start, key=by_start)
@@ -61,7 +61,7 @@ class Node:
 
     @property
     def holds_data(self) -> bool:
-        return bool(self.entries or self.stretches)
+        return bool(self.points or self.stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +86,26 @@ class Match:
             return node.tokens[self.length - node.start :]
         return next((child.tokens for child in node.children.values()), np.empty(0, np.int32))
 
-    def entries(self) -> Iterator[Entry]:
-        """The entries within the match, in order."""
+    def points(self) -> Iterator[ResumePoint]:
+        """The points within the match, in order."""
         for node in self.path:
-            yield from self._entries_of(node)
+            yield from self._points_of(node)
 
-    def _entries_of(self, node: Node) -> list[Entry]:
+    def _points_of(self, node: Node) -> list[ResumePoint]:
         if self.length >= node.end:
-            return node.entries
-        return node.entries[: bisect_right(node.entries, self.length, key=by_position)]
+            return node.points
+        return node.points[: bisect_right(node.points, self.length, key=by_position)]
 
     def node_at(self, position: int) -> Node | None:
-        """The node of the path in which an entry at `position` belongs."""
+        """The node of the path in which a point at `position` belongs."""
         return next((node for node in self.path if node.start < position <= node.end), None)
 
-    def entry_at(self, position: int) -> Entry | None:
+    def point_at(self, position: int) -> ResumePoint | None:
         node = self.node_at(position)
-        return node.entry_at(position) if node is not None else None
+        return node.point_at(position) if node is not None else None
 
-    def last_entry(self) -> Entry | None:
-        return next((entry for node in reversed(self.path) for entry in self._entries_of(node)[-1:]), None)
+    def last_point(self) -> ResumePoint | None:
+        return next((point for node in reversed(self.path) for point in self._points_of(node)[-1:]), None)
 
     def page_at(self, start: int, end: int) -> Page | None:
         """The page that covers just these positions."""
@@ -128,7 +128,7 @@ class Match:
             yield from node.stretches[:stop]
 
 
-class Trie:
+class Tree:
     """The tree of one namespace. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -226,10 +226,10 @@ class Trie:
         node.parent.children[node.key[:_WIDTH]] = upper
         node.parent, node.start, node.key = upper, position, node.key[size:]
         upper.children[node.key[:_WIDTH]] = node
-        stop = bisect_right(node.entries, position, key=by_position)
-        upper.entries, node.entries = node.entries[:stop], node.entries[stop:]
-        for entry in upper.entries:
-            entry.node = upper
+        stop = bisect_right(node.points, position, key=by_position)
+        upper.points, node.points = node.points[:stop], node.points[stop:]
+        for point in upper.points:
+            point.node = upper
         stop = bisect_left(node.stretches, position, key=by_start)
         upper.stretches, node.stretches = node.stretches[:stop], node.stretches[stop:]
         if upper.stretches and upper.stretches[-1].end > position:
@@ -239,7 +239,7 @@ class Trie:
         return upper
 
     def _split_stretch(self, stretch: Stretch, lower: Node, position: int) -> None:
-        if lower.entries or lower.num_live_children:  # else it led nowhere beyond `position`
+        if lower.points or lower.num_live_children:  # else it led nowhere beyond `position`
             lower.stretches.insert(0, Stretch(stretch.stored, position, stretch.end))
             stretch.stored.references += 1
         stretch.end = position
@@ -248,9 +248,9 @@ class Trie:
         """Joins a node with its only child, which takes its place."""
         (child,) = node.children.values()
         assert node.parent is not None
-        for entry in node.entries:
-            entry.node = child
-        child.entries = node.entries + child.entries
+        for point in node.points:
+            point.node = child
+        child.points = node.points + child.points
         child.stretches = _joined(node.stretches, child.stretches)
         child.start, child.key, child.parent = node.start, node.key + child.key, node.parent
         child.lost_until = max(child.lost_until, node.lost_until)
@@ -282,10 +282,10 @@ def _check_node(node: Node) -> None:
     assert node.parent.children[node.key[:_WIDTH]] is node
     assert node.parent.end == node.start
     assert len(node.children) != 1, f"[{node.start}, {node.end}) should be one with its only child"
-    positions = [entry.position for entry in node.entries]
-    assert positions == sorted(set(positions)), f"entries out of order: {positions}"
+    positions = [point.position for point in node.points]
+    assert positions == sorted(set(positions)), f"points out of order: {positions}"
     assert all(node.start < position <= node.end for position in positions)
-    assert all(entry.node is node for entry in node.entries)
+    assert all(point.node is node for point in node.points)
     last = node.start
     for stretch in node.stretches:
         assert last <= stretch.start < stretch.end <= node.end, "stretches overlap or leave their node"

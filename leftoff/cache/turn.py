@@ -4,7 +4,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from leftoff.cache.report import ReuseReport
-from leftoff.cache.sequences import Live
+from leftoff.cache.sequences import EngineSequence
 from leftoff.types import Logits, Prompt
 
 
@@ -13,7 +13,7 @@ class Turn:
     """What the driver of the engine must know. `logits` are there when the prompt needs no compute at all."""
 
     prompt: Prompt
-    live: Live = field(repr=False)
+    sequence: EngineSequence = field(repr=False)
     report: ReuseReport
     stops: tuple[int, ...]
     marks: frozenset[int] = frozenset()  # those of the stops that others are known to resume from
@@ -23,11 +23,11 @@ class Turn:
 
     @property
     def seq(self) -> int:
-        return self.live.seq
+        return self.sequence.seq
 
     @property
     def position(self) -> int:
-        return self.live.length
+        return self.sequence.length
 
     @property
     def is_reading(self) -> bool:
@@ -35,21 +35,21 @@ class Turn:
         return self.position < self.prompt.length
 
     @property
-    def is_at_stop(self) -> bool:
+    def wants_snapshot(self) -> bool:
         """A snapshot is wanted here: at a stop of the prompt, or every so many tokens of the reply."""
         replied = self.position - self.prompt.length
         if replied <= 0:
             return self.position in self.stops
         return self.reply_gap is not None and replied % self.reply_gap == 0
 
-    def add_stop(self, position: int) -> None:
+    def add_snapshot_position(self, position: int) -> None:
         """Somebody else will want to resume here."""
         if self.position < position < self.prompt.length and position not in self.stops:
             self.stops = tuple(sorted({*self.stops, position}))
             self.marks |= {position}
 
     @property
-    def next_stop(self) -> int:
+    def next_piece_end(self) -> int:
         """Where the next piece of the prompt must end at the latest."""
         index = bisect_right(self.stops, self.position)
         stop = self.stops[index] if index < len(self.stops) else self.prompt.length

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import Kept, Record
+from leftoff.cache.blob_store import Record, StoredPath
 from leftoff.disk import clock
 from leftoff.disk.blob import Blob
 from leftoff.disk.index import Content, Run
@@ -23,11 +23,11 @@ class Path:
     tokens: bytes
     blobs: list[Blob]
 
-    def kept(self, records: Mapping[str, Record]) -> Kept:
+    def kept(self, records: Mapping[str, Record]) -> StoredPath:
         """With the blobs that have a record."""
         now = clock.now()
         blobs = sorted((blob for blob in self.blobs if blob.name in records), key=lambda blob: (blob.end, blob.start))
-        return Kept(
+        return StoredPath(
             self.namespace,
             as_tokens(self.tokens),
             [blob.holding(records[blob.name]) for blob in blobs],

@@ -1,4 +1,4 @@
-"""Pages and snapshots in files: implements `leftoff.cache.blob_store.Shelf`.
+"""Pages and snapshots in files: implements `leftoff.cache.blob_store.BlobStore`.
 
     engine's thread: put, remove ──> ledger ──> queue ──> writer's thread ──> files, then index
     readers' threads: <── files, verified into memory of the arena
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from leftoff.cache.blob_store import Item, Kept, Record
+from leftoff.cache.blob_store import Item, Record, StoredPath
 from leftoff.disk.blob import Blob
 from leftoff.disk.entries import Entry, Ledger
 from leftoff.disk.errors import DamagedIndexError, FolderError
@@ -32,7 +32,7 @@ _NUM_READERS = 4
 _RETRY_S = 5.0
 
 
-class FileShelf:
+class FileBlobStore:
     """Made by `open`. Of one name there is one record: putting an item again returns the record it has."""
 
     def __init__(
@@ -57,7 +57,7 @@ class FileShelf:
         queue_bytes: int = QUEUE_BYTES,
         reserve_bytes: int | None = None,
         retry_s: float = _RETRY_S,
-    ) -> "FileShelf":
+    ) -> "FileBlobStore":
         """Raises `FolderError` if another process uses the folder, or a newer leftoff wrote it.
 
         A folder that fails is opened when that works again. `label` tells people which model it is of; `reserve_bytes`
@@ -85,7 +85,7 @@ class FileShelf:
     def overhead_bytes(self) -> int:
         return SEAL_BYTES
 
-    def recall(self) -> Iterator[Kept]:
+    def recall(self) -> Iterator[StoredPath]:
         recalled: set[str] = set()
         content, self._content = self._content, Content([], [])
         for path in Recall(content).paths():

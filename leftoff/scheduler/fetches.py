@@ -20,7 +20,7 @@ class Fetches:
         """Unless there are more than slots already: what is brought before its time fills the memory."""
         if request in self._begun:
             return
-        if sum(fetch is not None for fetch in self._begun.values()) > len(self._cache.lives.idle_slots):
+        if sum(fetch is not None for fetch in self._begun.values()) > len(self._cache.sequences.idle_slots):
             self._put_off.add(request)
             return
         self._put_off.discard(request)

@@ -41,13 +41,13 @@ class Run:
         if not self.is_reading:
             return Work(self.turn.seq, self._next)
         start, prompt = self.turn.position, self.turn.prompt
-        end = min(self.turn.next_stop, start + limit)
+        end = min(self.turn.next_piece_end, start + limit)
         return Work(self.turn.seq, prompt.tokens[start:end], logits=end == prompt.length)
 
     def pause(self) -> None:
         """Gives its slot up. To go on, it reads what it has chosen last, after all that is kept of it."""
         if not self.is_reading:
-            so_far = np.concatenate([self.turn.live.tokens, self._next])
+            so_far = np.concatenate([self.turn.sequence.tokens, self._next])
             self.request.prompt = replace(self.request.prompt, tokens=so_far)
 
     def choose_from_kept(self, logits: Logits) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from leftoff.cache.cache import Cache
-from leftoff.cache.plan import Way
+from leftoff.cache.plan import Plan
 from leftoff.cache.tree import common_prefix
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
@@ -144,7 +144,7 @@ class Scheduler:
             return
         held: list[Request] = []
         try:
-            while self._waiting and self.cache.lives.idle_slots and len(self.runs) < self.limits.at_once:
+            while self._waiting and self.cache.sequences.idle_slots and len(self.runs) < self.limits.at_once:
                 request = self._waiting.popleft()
                 if self._is_worth_waiting(request) or self._needs_disk(request):
                     held.append(request)
@@ -161,8 +161,8 @@ class Scheduler:
             common = common_prefix(run.turn.prompt.tokens.tobytes(), request.prompt.tokens.tobytes())
             enough = 1 if request in self._held else self.limits.worth_waiting_tokens
             # the plan is asked last: it is the dear part, and this is asked at every step
-            if common - run.turn.position >= enough and common - self._way(request).resume >= enough:
-                run.turn.add_stop(common)
+            if common - run.turn.position >= enough and common - self._plan(request).resume >= enough:
+                run.turn.add_snapshot_position(common)
                 self._held.add(request)
                 return True
         self._held.discard(request)
@@ -172,13 +172,13 @@ class Scheduler:
         self._fetches.begin(request)
         return self._fetches.is_coming(request)
 
-    def _way(self, request: Request) -> Way:
+    def _plan(self, request: Request) -> Plan:
         return self.cache.preview(request.prompt, request.namespace)
 
     def _start_ahead(self, request: Request) -> None:
-        way = self._way(request)
-        enough = self.limits.worth_going_on if way.goes_on else self.limits.worth_reading_ahead
-        if self.cache.kept_length(request.prompt) - way.resume < enough:
+        plan = self._plan(request)
+        enough = self.limits.worth_going_on if plan.goes_on else self.limits.worth_reading_ahead
+        if self.cache.kept_length(request.prompt) - plan.resume < enough:
             self._report_end(request, Finish.CANCELLED, None)
             return
         with self._changed:

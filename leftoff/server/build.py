@@ -5,11 +5,11 @@ from pathlib import Path
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
-from leftoff.cache.tiers import Disk
+from leftoff.cache.tiers import DiskSettings
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import FolderError
 from leftoff.disk.secret import folder_secret, new_secret
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.engine import LlamaEngine
@@ -53,19 +53,19 @@ def namespace_secret(settings: Settings, cache: Cache) -> bytes:
         return new_secret()
 
 
-def _open_disk(engine: LlamaEngine, settings: Settings) -> Disk | None:
+def _open_disk(engine: LlamaEngine, settings: Settings) -> DiskSettings | None:
     if not settings.disk:
         return None
     root = _cache_root(settings)
     try:
-        shelf = FileShelf.open(root, engine.memory.fingerprint, engine.context.arena, label=engine.model.path.stem)
+        blobs = FileBlobStore.open(root, engine.memory.fingerprint, engine.context.arena, label=engine.model.path.stem)
     except FolderError as error:
         logger.warning("%s; until then nothing is kept on disk", error)
         return None
     budget_bytes = settings.disk * MIB
     # What other models have left is kept as long as this one has half of the budget for itself.
-    others_bytes = make_room_among_models(root, shelf.path, budget_bytes // 2)
-    return Disk(shelf, max(0, budget_bytes - others_bytes))
+    others_bytes = make_room_among_models(root, blobs.path, budget_bytes // 2)
+    return DiskSettings(blobs, max(0, budget_bytes - others_bytes))
 
 
 def _cache_root(settings: Settings) -> Path:

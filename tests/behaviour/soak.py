@@ -160,9 +160,9 @@ def _check(service: Service, folder: Path) -> None:
     """On the engine's thread, so that nothing is put meanwhile."""
     service.cache.check_integrity()
     assert service.cache.disk is not None
-    assert service.cache.disk.shelf.flush(PATIENCE_S)
+    assert service.cache.disk.blobs.flush(PATIENCE_S)
     for tier in service.cache.tiers:
-        assert tier.store.used_bytes <= tier.store.budget_bytes, f"{tier.store.name} is over its budget"
+        assert tier.budget.used_bytes <= tier.budget.budget_bytes, f"{tier.budget.name} is over its budget"
     on_disk = sum(path.stat().st_size for path in folder.rglob("blobs/*/*") if path.is_file())
     assert on_disk <= DISK_MIB * MIB, f"{on_disk} bytes of files"
 

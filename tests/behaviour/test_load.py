@@ -65,7 +65,7 @@ def test_two_hundred_streams(service: Service, http: httpx.Client, url: str) -> 
     assert max(map(difference, came, expected)) < ROUNDING
     assert [record.finish for record in service.journal.records] == ["length"] * NUM_CLIENTS
     service.worker.call(service.cache.check_integrity).result()
-    assert service.cache.ram.store.used_bytes <= service.cache.ram.store.budget_bytes
+    assert service.cache.ram.budget.used_bytes <= service.cache.ram.budget.budget_bytes
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:

@@ -112,7 +112,7 @@ def test_the_cache_shows_a_tenant_its_own_trees_and_bytes(http: httpx.Client, se
         assert tier["entries"] == sum(tree["entries"] for tree in view["trees"]) > 0
         assert "evictions" not in tier
         assert "free_tokens" not in view
-    store = service.cache.ram.store
+    store = service.cache.ram.budget
     assert one["tiers"][0]["used_bytes"] + two["tiers"][0]["used_bytes"] == store.used_bytes
 
 

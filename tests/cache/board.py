@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from leftoff.cache.blob_store import Item, Kept, Record
+from leftoff.cache.blob_store import Item, Record, StoredPath
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
@@ -22,7 +22,7 @@ class Plank:
 
 @dataclass
 class Board:
-    """Implements `cache.shelf.Shelf`. Handed to a second cache, it is what a restart finds."""
+    """Implements `cache.blob_store.BlobStore`. Handed to a second cache, it is what a restart finds."""
 
     overhead_bytes: int = OVERHEAD_BYTES
     planks: dict[str, Plank] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Board:
     def used_bytes(self) -> int:
         return sum(plank.record.nbytes for plank in self.planks.values())
 
-    def recall(self) -> Iterable[Kept]:
+    def recall(self) -> Iterable[StoredPath]:
         for plank in sorted(self.planks.values(), key=lambda plank: _end(plank.item)):
-            yield Kept(plank.namespace, plank.tokens[: _end(plank.item)], [_on_shelf(plank)], [0.0])
+            yield StoredPath(plank.namespace, plank.tokens[: _end(plank.item)], [_on_shelf(plank)], [0.0])
 
     def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
         if self.is_full:

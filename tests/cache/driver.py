@@ -36,7 +36,7 @@ class Driver:
         """Reads the prompt to its end, or only some more of it."""
         limit = turn.prompt.length if num_tokens is None else min(turn.prompt.length, turn.position + num_tokens)
         while turn.position < limit:
-            end = min(turn.next_stop, turn.position + self.chunk, limit)
+            end = min(turn.next_piece_end, turn.position + self.chunk, limit)
             piece = turn.prompt.tokens[turn.position : end]
             self.cache.make_cells(piece.size)
             self.memory.decode(turn.seq, piece)

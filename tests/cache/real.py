@@ -36,20 +36,20 @@ class RealServer:
     def _read(self, turn: Turn) -> Logits:
         logits = turn.logits
         while turn.is_reading:
-            end = min(turn.next_stop, turn.position + self.engine.batch_tokens)
+            end = min(turn.next_piece_end, turn.position + self.engine.batch_tokens)
             logits = self._decode(turn, turn.prompt.tokens[turn.position : end])
         assert logits is not None
         return logits
 
     def _decode(self, turn: Turn, piece: Tokens) -> Logits:
-        before = self.pieces.get(turn.live.tokens.tobytes(), (turn.position,))
+        before = self.pieces.get(turn.sequence.tokens.tobytes(), (turn.position,))
         was_reading = turn.is_reading
         self.cache.make_cells(piece.size)
         (row,) = self.engine.decode([Work(turn.seq, piece)])
         logits = self.engine.logits(row)
         is_end = was_reading and turn.position + piece.size == turn.prompt.length
         self.cache.advance(turn, piece, logits.copy() if is_end else None)
-        self.pieces.setdefault(turn.live.tokens.tobytes(), (*before, turn.position))
+        self.pieces.setdefault(turn.sequence.tokens.tobytes(), (*before, turn.position))
         return logits
 
 

@@ -23,12 +23,12 @@ def test_the_count_is_right_and_the_budget_holds_whatever_happens(
     for letters in data.draw(st.lists(TEXTS, min_size=1, max_size=12)):
         size = len(letters)
         nbytes = data.draw(st.integers(0, 120))
-        if nbytes and grove.store.make_room(nbytes):
+        if nbytes and grove.budget.make_room(nbytes):
             grove.keep(letters, nbytes=nbytes)
         start, end = sorted((data.draw(st.integers(0, size)), data.draw(st.integers(0, size))))
-        if start < end and grove.store.make_room(10 * (end - start)):
+        if start < end and grove.budget.make_room(10 * (end - start)):
             grove.cover(letters, start, end)
-            if grove.store.make_room(0):
+            if grove.budget.make_room(0):
                 grove.mark(letters[:end])
         grove.check()
 
@@ -44,9 +44,9 @@ def test_everything_can_be_evicted(texts: list[str], page_tokens: int, has_snaps
                 grove.mark(letters[:end])
         if has_snapshots:
             grove.keep(letters)
-    grove.store.budget_bytes = 0
-    assert grove.store.make_room(0), "nothing may be stuck"
-    assert grove.store.used_bytes == 0
+    grove.budget.budget_bytes = 0
+    assert grove.budget.make_room(0), "nothing may be stuck"
+    assert grove.budget.used_bytes == 0
     assert not any(node.holds_data for node in grove.tree.nodes())
     grove.check()
 
@@ -60,12 +60,12 @@ def test_a_page_that_two_branches_share_is_counted_once_and_goes_with_the_last()
     grove.cover("header one", 0, 10)
     second = grove.keep("header two")
     grove.cover("header two", 0, 10)  # of which only [7, 10) is not covered
-    assert grove.store.used_bytes == 2 * 100 + 100 + 100
-    grove.store.drop(first)
+    assert grove.budget.used_bytes == 2 * 100 + 100 + 100
+    grove.budget.drop(first)
     grove.check()
-    assert grove.store.used_bytes == 100 + 100 + 100, "the header is still used, and so is the page it lies in"
-    grove.store.drop(second)
-    assert grove.store.used_bytes == 0
+    assert grove.budget.used_bytes == 100 + 100 + 100, "the header is still used, and so is the page it lies in"
+    grove.budget.drop(second)
+    assert grove.budget.used_bytes == 0
     grove.check()
 
 
@@ -73,9 +73,9 @@ def test_a_page_of_what_is_covered_already_costs_nothing() -> None:
     grove = Grove()
     grove.keep("abcd")
     grove.cover("abcd", 0, 4)
-    used = grove.store.used_bytes
+    used = grove.budget.used_bytes
     grove.cover("abcd", 1, 3)
-    assert grove.store.used_bytes == used
+    assert grove.budget.used_bytes == used
 
 
 # --- what an eviction frees
@@ -86,9 +86,9 @@ def test_evicting_the_middle_frees_a_snapshot_only() -> None:
     middle = grove.keep("abcd")
     grove.keep("abcdefgh")
     grove.cover("abcdefgh", 0, 8)
-    used = grove.store.used_bytes
-    grove.store.drop(middle)
-    assert grove.store.used_bytes == used - 100
+    used = grove.budget.used_bytes
+    grove.budget.drop(middle)
+    assert grove.budget.used_bytes == used - 100
     assert sum(s.end - s.start for s in grove.tree.match(text("abcdefgh")).stretches()) == 8
     grove.check()
 
@@ -99,8 +99,8 @@ def test_evicting_the_last_takes_the_pages_behind_the_one_before() -> None:
     last = grove.keep("abcdefgh")
     for start in range(0, 8, 2):
         grove.cover("abcdefgh", start, start + 2)
-    grove.store.drop(last)
-    assert grove.store.used_bytes == 100 + 4 * 10
+    grove.budget.drop(last)
+    assert grove.budget.used_bytes == 100 + 4 * 10
     assert [(s.start, s.end) for s in grove.tree.match(text("abcdefgh")).stretches()] == [(0, 2), (2, 4)]
     grove.check()
 
@@ -111,8 +111,8 @@ def test_a_page_that_reaches_past_the_entry_before_stays() -> None:
     last = grove.keep("abcdefgh")
     grove.cover("abcdefgh", 0, 6)
     grove.cover("abcdefgh", 6, 8)
-    grove.store.drop(last)
-    assert grove.store.used_bytes == 100 + 60
+    grove.budget.drop(last)
+    assert grove.budget.used_bytes == 100 + 60
     grove.check()
 
 
@@ -123,8 +123,8 @@ def test_evicting_the_last_of_a_branch_frees_it_up_to_where_another_branch_needs
     for letters in ("header one", "header two"):
         for start in range(10):
             grove.cover(letters, start, start + 1)
-    grove.store.drop(first)
-    assert grove.store.used_bytes == 100 + 10 * 10
+    grove.budget.drop(first)
+    assert grove.budget.used_bytes == 100 + 10 * 10
     grove.check()
 
 
@@ -134,48 +134,48 @@ def test_evicting_the_last_of_a_branch_frees_it_up_to_where_another_branch_needs
 def test_room_is_made_by_taking_out_what_was_not_used_for_longest() -> None:
     grove = Grove(300, LeastRecentlyUsed())
     oldest, second, third = grove.keep("a"), grove.keep("b"), grove.keep("c")
-    grove.store.hit(oldest)
-    assert grove.store.make_room(150)
-    assert [entry.row >= 0 for entry in (oldest, second, third)] == [True, False, False]
-    assert grove.store.num_evictions == 2
-    assert grove.store.hits(oldest) == 1
+    grove.budget.hit(oldest)
+    assert grove.budget.make_room(150)
+    assert [point.row >= 0 for point in (oldest, second, third)] == [True, False, False]
+    assert grove.budget.num_evictions == 2
+    assert grove.budget.hits(oldest) == 1
 
 
 def test_what_is_spared_stays() -> None:
     grove = Grove(200)
     first, second = grove.keep("a"), grove.keep("b")
-    assert grove.store.make_room(100, spared=[first])
+    assert grove.budget.make_room(100, spared=[first])
     assert (first.row >= 0, second.row >= 0) == (True, False)
-    assert not grove.store.make_room(150, spared=[first])
+    assert not grove.budget.make_room(150, spared=[first])
 
 
 def test_more_than_the_budget_evicts_nothing() -> None:
     grove = Grove(200)
     grove.keep("a")
-    assert not grove.store.make_room(201)
-    assert grove.store.num_entries == 1
+    assert not grove.budget.make_room(201)
+    assert grove.budget.num_points == 1
 
 
 def test_an_evicted_position_is_remembered_as_lost() -> None:
     grove = Grove(100)
-    entry = grove.keep("abcd")
+    point = grove.keep("abcd")
     grove.match("abcdef")
-    assert grove.store.make_room(50)
-    assert entry.row == -1
+    assert grove.budget.make_room(50)
+    assert point.row == -1
     assert grove.tree.match(text("abcdef")).path[0].lost_until == 4
 
 
-# --- entries
+# --- points
 
 
 def test_an_entry_that_is_there_only_gains_what_it_lacks() -> None:
     grove = Grove()
-    entry = grove.mark("abcd")
-    assert grove.store.used_bytes == 0
-    assert grove.keep("abcd") is entry
-    assert grove.keep("abcd", logits=np.zeros(5, np.float32)) is entry
-    assert grove.store.used_bytes == 100 + 20
-    assert grove.store.num_entries == 1
+    point = grove.mark("abcd")
+    assert grove.budget.used_bytes == 0
+    assert grove.keep("abcd") is point
+    assert grove.keep("abcd", logits=np.zeros(5, np.float32)) is point
+    assert grove.budget.used_bytes == 100 + 20
+    assert grove.budget.num_points == 1
     grove.check()
 
 
@@ -184,7 +184,7 @@ def test_entries_are_in_order_of_position_whenever_they_came(order: tuple[str, .
     grove = Grove()
     for letters in order:
         grove.keep(letters)
-    assert [entry.position for entry in grove.tree.match(text("abcdef")).entries()] == [2, 4, 6]
+    assert [point.position for point in grove.tree.match(text("abcdef")).points()] == [2, 4, 6]
     grove.check()
 
 
@@ -193,13 +193,13 @@ def test_entries_are_in_order_of_position_whenever_they_came(order: tuple[str, .
 
 def test_pages_are_given_up_from_the_end_as_far_as_is_needed_and_their_resume_point_stays() -> None:
     grove = Grove()
-    entry = grove.keep("header one")
+    point = grove.keep("header one")
     for start in range(0, 10, 2):
         grove.cover("header one", start, start + 2)
-    grove.store.budget_bytes = grove.store.used_bytes
-    grove.store.drop_pages(grove.tree, grove.match("header one"), 30)
-    assert [(stretch.start, stretch.end) for stretch in entry.node.stretches] == [(0, 2), (2, 4), (4, 6)]
-    assert grove.store.holds(entry)
+    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.drop_pages(grove.tree, grove.match("header one"), 30)
+    assert [(stretch.start, stretch.end) for stretch in point.node.stretches] == [(0, 2), (2, 4), (4, 6)]
+    assert grove.budget.holds(point)
     grove.check()
 
 
@@ -209,8 +209,8 @@ def test_what_another_branch_needs_is_not_given_up() -> None:
         grove.keep(letters)
         grove.cover(letters, 0, 7)
         grove.cover(letters, 7, 10)
-    grove.store.budget_bytes = grove.store.used_bytes
-    grove.store.drop_pages(grove.tree, grove.match("header one"), grove.store.used_bytes)
+    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.drop_pages(grove.tree, grove.match("header one"), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 7
     assert grove.match("header two").num_covered == 10
     grove.check()
@@ -218,12 +218,12 @@ def test_what_another_branch_needs_is_not_given_up() -> None:
 
 def test_what_a_pinned_entry_needs_is_not_given_up() -> None:
     grove = Grove()
-    grove.store.pin(grove.keep("header"))
+    grove.budget.pin(grove.keep("header"))
     grove.keep("header one")
     for start in range(0, 10, 2):
         grove.cover("header one", start, start + 2)
-    grove.store.budget_bytes = grove.store.used_bytes
-    grove.store.drop_pages(grove.tree, grove.match("header one"), grove.store.used_bytes)
+    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.drop_pages(grove.tree, grove.match("header one"), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 6
     grove.check()
 
@@ -233,8 +233,8 @@ def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
     grove.keep("header one")
     grove.cover("header one", 0, 5)
     grove.cover("header one", 5, 10)
-    grove.store.budget_bytes = grove.store.used_bytes
-    grove.store.drop_pages(grove.tree, grove.tree.match(text("header")), grove.store.used_bytes)
+    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.drop_pages(grove.tree, grove.tree.match(text("header")), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 5
     grove.check()
 
@@ -243,22 +243,22 @@ def test_what_was_not_used_for_two_hours_goes_first_and_copies_before_the_rest()
     grove = Grove(budget_bytes=400)
     old, recent = grove.keep("an old one"), grove.keep("a recent one")
     asked: list[int] = []
-    grove.store.shed = asked.append
-    assert not grove.store.clear_out(300), "nothing is old yet"
-    grove.store.set_age(old, 8000)
-    assert grove.store.make_room(300)
+    grove.budget.shed = asked.append
+    assert not grove.budget.clear_out(300), "nothing is old yet"
+    grove.budget.set_age(old, 8000)
+    assert grove.budget.make_room(300)
     assert not asked, "the old one was enough"
-    assert not grove.store.holds(old)
-    assert grove.store.make_room(350)
+    assert not grove.budget.holds(old)
+    assert grove.budget.make_room(350)
     assert asked == [350]
-    assert not grove.store.holds(recent)
+    assert not grove.budget.holds(recent)
 
 
 def test_room_is_short_when_only_what_was_used_lately_could_make_way() -> None:
     grove = Grove(budget_bytes=205)
     old = grove.keep("an old one")
-    seen = [grove.store.is_nearly_full]
+    seen = [grove.budget.is_nearly_full]
     grove.keep("a recent one")
-    seen.append(grove.store.is_nearly_full)
-    grove.store.set_age(old, 8000)
-    assert [*seen, grove.store.is_nearly_full] == [False, True, False]
+    seen.append(grove.budget.is_nearly_full)
+    grove.budget.set_age(old, 8000)
+    assert [*seen, grove.budget.is_nearly_full] == [False, True, False]

@@ -83,7 +83,7 @@ def test_idle_states_that_are_kept_leave_the_engine_to_the_running_one_and_come_
     table = Table(kind, num_slots=3, num_cells=250)
     for value in (1, 2, 3):
         table.ask(run((value, 100)))
-    assert sum(not live.is_empty for live in table.cache.lives) == 1
+    assert sum(not sequence.is_empty for sequence in table.cache.sequences) == 1
     assert table.ask(run((1, 100), (9, 10))) == "reused 100 of 110 from RAM · 10 new"
 
 
@@ -113,7 +113,7 @@ def test_a_slot_is_free_again_when_there_was_no_room_to_load(kind: MemoryKind) -
         table.cache.begin(Prompt(run((1, 200), (4, 10))))
     table.cache.check_integrity()
     table.cache.finish(busy)
-    assert all(not live.is_busy for live in table.cache.lives)
+    assert all(not sequence.is_busy for sequence in table.cache.sequences)
     assert table.ask(run((1, 200), (4, 10))) == "reused 200 of 210 from RAM · 10 new"
 
 
@@ -209,7 +209,7 @@ def test_what_is_given_up_for_the_engine_comes_back_when_the_sequence_leaves_it(
     table = Table(kind, num_slots=2)
     table.ask(run((1, 100)))
     table.cache.save_idle()
-    store = table.cache.ram.store
+    store = table.cache.ram.budget
     assert store.shed is not None
     store.shed(store.budget_bytes)  # as if all of it were needed
     assert store.used_bytes < 100 * BYTES_PER_TOKEN
@@ -221,10 +221,10 @@ def test_what_is_given_up_for_the_engine_comes_back_when_the_sequence_leaves_it(
 def test_a_point_that_is_evicted_is_gone_though_a_sequence_went_on_from_it() -> None:
     table = Table(MemoryKind.HYBRID)
     table.ask(run((1, 100)))
-    point = table.cache.lives[0].point
+    point = table.cache.sequences[0].point
     assert point is not None
     seen = weakref.ref(point)
-    table.cache.ram.store.drop(point)
+    table.cache.ram.budget.drop(point)
     del point
     assert seen() is None
     assert table.ask(run((1, 100), (2, 5))).startswith("reused 100 of 105")
@@ -238,12 +238,12 @@ def test_writing_behind_saves_once_and_clear_forgets(kind: MemoryKind) -> None:
     table = Table(kind)
     table.ask(run((1, 100)))
     table.cache.save_idle()
-    used = table.cache.ram.store.used_bytes
+    used = table.cache.ram.budget.used_bytes
     table.cache.save_idle()
-    assert table.cache.ram.store.used_bytes == used > 0
+    assert table.cache.ram.budget.used_bytes == used > 0
     table.cache.clear()
     table.cache.check_integrity()
-    assert table.cache.ram.store.used_bytes == 0
+    assert table.cache.ram.budget.used_bytes == 0
     assert table.ask(run((1, 100))) == "reused 0 of 100 · 100 new"
 
 
@@ -278,9 +278,9 @@ def test_forgetting_stops_at_what_has_become_one_with_a_parent_that_holds_data()
     for value in (2, 3):
         table.ask(run((1, 40), (value, 30)))
     table.cache.save_idle()
-    store = table.cache.ram.store
-    for entry in [entry for node in table.cache.ram.trees[""].nodes() for entry in node.entries if entry.position > 40]:
-        store.drop(entry)
+    store = table.cache.ram.budget
+    for point in [point for node in table.cache.ram.trees[""].nodes() for point in node.points if point.position > 40]:
+        store.drop(point)
     table.ask(run((5, 50)))
     assert table.ask(run((1, 40), (6, 5))).startswith("reused 40 of 45")
 
@@ -318,7 +318,7 @@ def test_to_clear_what_is_mine_costs_others_nothing() -> None:
     table.request(Prompt(run((1, 300))), namespace="other")
     table.cache.save_idle()
     table.request(Prompt(run((2, 380))), namespace="mine")
-    store = table.cache.ram.store
+    store = table.cache.ram.budget
     before = store.num_evictions
     table.cache.clear(lambda namespace: namespace == "mine")
     assert store.num_evictions == before

@@ -21,7 +21,7 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import POLICIES
-from leftoff.cache.tiers import Disk
+from leftoff.cache.tiers import DiskSettings
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
@@ -67,7 +67,7 @@ class Conversations(RuleBasedStateMachine):
 
         def open_cache() -> None:
             self.memory = ChainMemory(self.kind, num_slots + num_spares, NUM_CELLS)
-            disk = None if disk_budget is None else Disk(self.board, disk_budget, POLICIES[policy]())
+            disk = None if disk_budget is None else DiskSettings(self.board, disk_budget, POLICIES[policy]())
             self.cache = Cache(
                 self.memory,
                 num_slots=num_slots,
@@ -127,7 +127,7 @@ class Conversations(RuleBasedStateMachine):
                 self.driver.reply(turn, tokens)
             except NoRoomError:
                 assert self.memory.free_cells == 0
-            held = turn.live.tokens.copy()
+            held = turn.sequence.tokens.copy()
             self.memory.assert_holds(turn.seq, held)
             self.known.append(held if whole else held[: -len(reply) // 2 or None])
         self.finish(turn)
@@ -172,7 +172,9 @@ class Conversations(RuleBasedStateMachine):
         try:
             self.driver.read(turn, num_tokens)
         except NoRoomError:
-            assert all(live.is_busy or live.is_empty for live in self.cache.lives), "something could have been dropped"
+            assert all(sequence.is_busy or sequence.is_empty for sequence in self.cache.sequences), (
+                "something could have been dropped"
+            )
             return False
         return True
 
@@ -186,12 +188,12 @@ class Conversations(RuleBasedStateMachine):
         if hasattr(self, "cache"):
             self.cache.check_integrity()
             if self.cache.disk is not None:
-                store = self.cache.disk.store
+                store = self.cache.disk.budget
                 assert self.board.used_bytes <= store.used_bytes <= store.budget_bytes
                 assert self.board.most_bytes <= store.budget_bytes
-            for live in self.cache.lives:
-                if self.memory.is_whole(live.seq):
-                    self.memory.assert_holds(live.seq, live.tokens)
+            for sequence in self.cache.sequences:
+                if self.memory.is_whole(sequence.seq):
+                    self.memory.assert_holds(sequence.seq, sequence.tokens)
 
 
 @pytest.mark.parametrize("leans_on_disk", [False, True])

@@ -70,11 +70,11 @@ def test_replies_are_right_where_ram_gives_up_what_a_slot_holds(pair: Pair) -> N
     kind = pair.warm.memory.kind
     num_slots = 1 if kind is MemoryKind.OPAQUE else 2
     _, cache = play_and_compare(pair, "4 agents", num_slots=num_slots, budget_bytes=UNLIMITED)
-    held = cache.ram.store.used_bytes
+    held = cache.ram.budget.used_bytes
     given_up: list[int] = []
 
     def watch(cache: Cache) -> None:
-        store, shed = cache.ram.store, cache.ram.store.shed
+        store, shed = cache.ram.budget, cache.ram.budget.shed
         assert shed is not None
 
         def watched(nbytes: int) -> None:

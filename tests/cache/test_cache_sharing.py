@@ -54,7 +54,7 @@ class Office:
                 asked = chat.say("user", writer.text(150))
                 reply = writer.text(60)
                 self.reports.append(self.driver.request(asked.prompt(), reply).report)
-                self.most_bytes = max(self.most_bytes, self.cache.ram.store.used_bytes)
+                self.most_bytes = max(self.most_bytes, self.cache.ram.budget.used_bytes)
                 self.cache.check_integrity()
                 chats[number] = asked.say("assistant", reply)
                 if turn == NUM_TURNS - 1:
@@ -84,7 +84,7 @@ def roomy() -> Office:
 
 
 def test_the_header_is_stored_once_and_each_tail_once(roomy: Office) -> None:
-    assert roomy.cache.ram.store.used_bytes <= 1.1 * needed_bytes(roomy)
+    assert roomy.cache.ram.budget.used_bytes <= 1.1 * needed_bytes(roomy)
     pages = {s.stored for node in roomy.cache.ram.trees[""].nodes() for s in node.stretches}
     assert sum(page.nbytes for page in pages) <= 1.1 * BYTES_PER_TOKEN * (HEADER + roomy.tail_tokens)
 
@@ -100,11 +100,11 @@ def test_the_header_is_read_once(roomy: Office) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.05, 0.02])
 def test_a_smaller_budget_holds_and_is_named_as_the_reason(roomy: Office, share: float) -> None:
-    budget = int(share * roomy.cache.ram.store.used_bytes)
+    budget = int(share * roomy.cache.ram.budget.used_bytes)
     office = Office(budget)
     office.work()
     assert office.most_bytes <= budget
-    assert office.cache.ram.store.num_evictions > 0
+    assert office.cache.ram.budget.num_evictions > 0
     parts = [part for report in office.reports for part in report.rereads]
     assert Reason.EVICTED in {part.reason for part in parts}
     elsewhere = max((part.num_tokens for part in parts if part.reason is Reason.NO_SNAPSHOT), default=0)

@@ -7,7 +7,7 @@ import pytest
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
-from leftoff.cache.tiers import Disk
+from leftoff.cache.tiers import DiskSettings
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import Message, Prompt, Tokens
 from tests.cache.board import Board
@@ -24,7 +24,7 @@ def opened(kind: MemoryKind, board: Board, *, ram: int = UNLIMITED, disk: int = 
         memory,
         num_slots=slots,
         budget_bytes=ram,
-        disk=Disk(board, disk),
+        disk=DiskSettings(board, disk),
         placement=Placement(smallest_gap=40, slack=4),
         clock=Clock(),
         page_tokens=PAGE_TOKENS,
@@ -66,7 +66,7 @@ def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
     for talk in talks[:-1]:
         longer = chat(np.concatenate([talk.tokens, words(1, 9), words(50, 60)]), 40)
         assert driver.request(longer).report.reused == talk.length + 8
-    assert driver.cache.ram.store.used_bytes <= 4_000
+    assert driver.cache.ram.budget.used_bytes <= 4_000
 
 
 def test_a_page_is_written_once() -> None:
@@ -98,7 +98,7 @@ def test_a_full_disk_costs_nothing_but_itself() -> None:
     driver.cache.save_idle()
     assert board.used_bytes == 0
     assert driver.cache.disk is not None
-    assert driver.cache.disk.store.used_bytes == 0
+    assert driver.cache.disk.budget.used_bytes == 0
     assert driver.request(chat(words(0, 100), 40)).report.computed == 0
 
 
@@ -117,7 +117,7 @@ def test_random_traffic_with_restarts_and_losses(kind: MemoryKind, seed: int) ->
         tokens = np.concatenate([known_tokens[:cut], rng.integers(0, 5, rng.integers(1, 40), np.int32)])[:220]
         turn = driver.request(chat(tokens.astype(np.int32), 30), rng.integers(0, 5, 8, np.int32))
         sources[turn.report.source] += 1
-        known.append(np.array(turn.live.tokens) if tokens.size < 200 else words(0, 40))
+        known.append(np.array(turn.sequence.tokens) if tokens.size < 200 else words(0, 40))
         driver.cache.save_idle()
         match rng.integers(0, 12):
             case 0:
@@ -131,6 +131,6 @@ def test_random_traffic_with_restarts_and_losses(kind: MemoryKind, seed: int) ->
                 board.is_full = not board.is_full
         driver.cache.check_integrity()
         assert driver.cache.disk is not None
-        assert board.used_bytes <= driver.cache.disk.store.used_bytes <= disk
+        assert board.used_bytes <= driver.cache.disk.budget.used_bytes <= disk
         assert board.most_bytes <= disk
     assert sources["disk"] > 5, sources

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.cache.blob_store import Kept, Record
+from leftoff.cache.blob_store import Record, StoredPath
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskTier
 from leftoff.cache.policy import ValuePerByte
@@ -30,7 +30,7 @@ class Library(Board):
 
     num_chats: int = NUM_CHATS
 
-    def recall(self) -> Iterable[Kept]:
+    def recall(self) -> Iterable[StoredPath]:
         rng = np.random.default_rng(0)
         header = rng.integers(0, 1000, HEADER_TOKENS).astype(np.int32)
         for chat in range(self.num_chats):
@@ -38,7 +38,7 @@ class Library(Board):
             starts = range(0, NUM_PAGES * PAGE_TOKENS, PAGE_TOKENS)
             pages = [Page(start, start + PAGE_TOKENS, Record(f"{chat} {start}", 1000)) for start in starts]
             point = Snapshot(NUM_PAGES * PAGE_TOKENS, Record(f"{chat}", 1000))
-            yield Kept("", np.concatenate([header, rest]), [*pages, point], [0.0] * (NUM_PAGES + 1))
+            yield StoredPath("", np.concatenate([header, rest]), [*pages, point], [0.0] * (NUM_PAGES + 1))
 
     def lose_all(self, records: list[Record]) -> None:
         self._broken += records
@@ -52,7 +52,7 @@ def tier_of(shelf: Board) -> DiskTier:
 
 def records_in(tier: DiskTier) -> list[Record]:
     nodes = [node for tree in tier.trees.values() for node in tree.nodes()]
-    items = [entry.snapshot for node in nodes for entry in node.entries]
+    items = [point.snapshot for node in nodes for point in node.points]
     pages = {stretch.stored.page for node in nodes for stretch in node.stretches}
     return [item.data for item in (*items, *pages) if item is not None and isinstance(item.data, Record)]
 
@@ -83,5 +83,5 @@ def test_thousands_are_lost_at_once(share: int) -> None:
     tier.check_integrity()
     left = records_in(tier)
     assert {*left}.isdisjoint(lost)
-    assert tier.store.used_bytes == sum(record.nbytes for record in left)
+    assert tier.budget.used_bytes == sum(record.nbytes for record in left)
     assert bool(left) == (share > 1)

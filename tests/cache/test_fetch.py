@@ -9,7 +9,7 @@ import pytest
 from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
-from leftoff.cache.tiers import Disk
+from leftoff.cache.tiers import DiskSettings
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt
 from tests.cache.board import Board
@@ -37,7 +37,7 @@ class Time:
 
 def opened(shelf: Board, kind: MemoryKind) -> Driver:
     memory = ChainMemory(kind)
-    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, disk=Disk(shelf, UNLIMITED), page_tokens=32)
+    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, disk=DiskSettings(shelf, UNLIMITED), page_tokens=32)
     return Driver(cache, memory, chunk=20)
 
 
@@ -48,7 +48,7 @@ def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
     before.request(prompt)
     before.cache.close(1.0)
     assert before.cache.disk is not None
-    shelf = before.cache.disk.shelf
+    shelf = before.cache.disk.blobs
     assert isinstance(shelf, Board)
     driver = opened(Stuck(planks=shelf.planks), kind)
     disk = driver.cache.disk

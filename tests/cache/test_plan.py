@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leftoff.cache.costs import Costs
-from leftoff.cache.lookup import Found
-from leftoff.cache.plan import Planner, Way
-from leftoff.cache.sequences import Live
+from leftoff.cache.lookup import Lookup
+from leftoff.cache.plan import Plan, Planner
+from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Logits
 from tests.cache.chain import WINDOW, ChainMemory
@@ -24,23 +24,23 @@ WITH_SNAPSHOTS = [kind for kind in MemoryKind if kind.has_snapshots]
 
 @dataclass
 class Scene:
-    """A tree, and live sequences beside it. One token per letter."""
+    """A tree, and sequences in the engine beside it. One token per letter."""
 
     kind: MemoryKind
     costs: Costs = field(default_factory=Costs)
     grove: Grove = field(default_factory=Grove)
-    lives: list[Live] = field(default_factory=list)
+    sequences: list[EngineSequence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.memory = ChainMemory(self.kind)
         self.planner = Planner(self.memory, self.costs)
 
-    def live(self, letters: str, *, is_slot: bool = True, is_busy: bool = False) -> Live:
-        live = Live(len(self.lives), is_slot, is_busy=is_busy)
-        live.append(text(letters))
-        self.memory.decode(live.seq, text(letters))
-        self.lives.append(live)
-        return live
+    def sequence(self, letters: str, *, is_slot: bool = True, is_busy: bool = False) -> EngineSequence:
+        sequence = EngineSequence(len(self.sequences), is_slot, is_busy=is_busy)
+        sequence.append(text(letters))
+        self.memory.decode(sequence.seq, text(letters))
+        self.sequences.append(sequence)
+        return sequence
 
     def keep(self, letters: str, *positions: int, covered: int | None = None, logits: Logits | None = None) -> None:
         """Snapshots at these positions, and pages up to `covered`."""
@@ -50,23 +50,23 @@ class Scene:
         for position in positions:
             self.grove.keep(letters[:position], nbytes=400 if self.kind.has_snapshots else 0, logits=logits)
 
-    def best(self, letters: str) -> Way:
-        found = Found(self.grove.tree.match(text(letters)))
-        shared = {live: common for live in self.lives if (common := live.shared_with(text(letters)))}
-        way = self.planner.best(text(letters), found, shared)
-        ways = [Way(0), *self.planner.ways(text(letters), found, shared)]
-        assert self._weight(way, found, letters) == min(self._weight(each, found, letters) for each in ways), (
+    def best(self, letters: str) -> Plan:
+        found = Lookup(self.grove.tree.match(text(letters)))
+        shared = {sequence: common for sequence in self.sequences if (common := sequence.shared_with(text(letters)))}
+        plan = self.planner.best(text(letters), found, shared)
+        plans = [Plan(0), *self.planner.candidates(text(letters), found, shared)]
+        assert self._weight(plan, found, letters) == min(self._weight(each, found, letters) for each in plans), (
             "none is overlooked"
         )
-        covered = [way.shared] + [
-            end for part in self.planner.cargo(way, found).pages for end in (part.start, part.end)
+        covered = [plan.shared] + [
+            end for part in self.planner.cargo(plan, found).pages for end in (part.start, part.end)
         ]
         if self.kind.has_pages:
-            assert covered[::2] == [*covered[1::2], way.resume], "shared part and pages follow on each other"
-        return way
+            assert covered[::2] == [*covered[1::2], plan.resume], "shared part and pages follow on each other"
+        return plan
 
-    def _weight(self, way: Way, found: Found, letters: str) -> tuple[float, int]:
-        return self.planner.cost_ms(way, found, len(letters)), -way.resume
+    def _weight(self, plan: Plan, found: Lookup, letters: str) -> tuple[float, int]:
+        return self.planner.cost_ms(plan, found, len(letters)), -plan.resume
 
 
 # --- each source wins when it should
@@ -75,57 +75,57 @@ class Scene:
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_cold_when_nothing_is_known(kind: MemoryKind) -> None:
     scene = Scene(kind)
-    scene.live("something else")
-    assert scene.best("a new prompt") == Way(0)
+    scene.sequence("something else")
+    assert scene.best("a new prompt") == Plan(0)
     assert scene.best("a new prompt").source == "nothing"
 
 
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_going_on_in_place(kind: MemoryKind) -> None:
     scene = Scene(kind)
-    live = scene.live("turn one")
+    sequence = scene.sequence("turn one")
     scene.keep("turn one", 8)
-    way = scene.best("turn one, turn two")
-    assert (way.live, way.resume, way.goes_on, way.source) == (live, 8, True, "a live slot")
-    assert way.snapshot is None, "nothing is loaded"
+    plan = scene.best("turn one, turn two")
+    assert (plan.sequence, plan.resume, plan.goes_on, plan.source) == (sequence, 8, True, "a live slot")
+    assert plan.snapshot is None, "nothing is loaded"
 
 
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_a_parked_state(kind: MemoryKind) -> None:
     scene = Scene(kind)
-    scene.live("turn zero, of another chat")
-    parked = scene.live("turn one", is_slot=False)
+    scene.sequence("turn zero, of another chat")
+    parked = scene.sequence("turn one", is_slot=False)
     scene.keep("turn one", 8)
-    way = scene.best("turn one, turn two")
-    assert (way.live, way.resume, way.source) == (parked, 8, "a parked state")
+    plan = scene.best("turn one, turn two")
+    assert (plan.sequence, plan.resume, plan.source) == (parked, 8, "a parked state")
 
 
 def test_a_fork_from_a_sequence_that_is_being_read_by_another_turn() -> None:
     scene = Scene(ATTENTION)
-    busy = scene.live("header, first question", is_busy=True)
-    way = scene.best("header, second question")
-    assert (way.live, way.resume, way.source) == (busy, 8, "a shared slot")
+    busy = scene.sequence("header, first question", is_busy=True)
+    plan = scene.best("header, second question")
+    assert (plan.sequence, plan.resume, plan.source) == (busy, 8, "a shared slot")
 
 
 @pytest.mark.parametrize("kind", [HYBRID, MemoryKind.WINDOW])
 def test_attention_shared_with_a_busy_sequence_and_a_snapshot(kind: MemoryKind) -> None:
     scene = Scene(kind)
-    busy = scene.live("header, first question" + "x" * WINDOW, is_busy=True)
+    busy = scene.sequence("header, first question" + "x" * WINDOW, is_busy=True)
     scene.keep("header, first question", 8, covered=0)
-    way = scene.best("header, second question")
-    assert (way.live, way.shared, way.resume, way.source) == (busy, 8, 8, "RAM")
-    assert way.snapshot is not None
+    plan = scene.best("header, second question")
+    assert (plan.sequence, plan.shared, plan.resume, plan.source) == (busy, 8, 8, "RAM")
+    assert plan.snapshot is not None
 
 
 def test_shared_attention_then_pages_then_a_snapshot() -> None:
     scene = Scene(HYBRID)
-    live = scene.live("header, other")
+    sequence = scene.sequence("header, other")
     scene.keep("header, first question", 22)
-    way = scene.best("header, first question, again")
-    assert (way.live, way.shared, way.resume) == (live, 8, 22)
+    plan = scene.best("header, first question, again")
+    assert (plan.sequence, plan.shared, plan.resume) == (sequence, 8, 22)
     assert [
         (part.start, part.end)
-        for part in scene.planner.cargo(way, Found(scene.grove.match("header, first question"))).pages
+        for part in scene.planner.cargo(plan, Lookup(scene.grove.match("header, first question"))).pages
     ] == [(8, 22)]
 
 
@@ -133,8 +133,8 @@ def test_shared_attention_then_pages_then_a_snapshot() -> None:
 def test_pages_and_a_snapshot(kind: MemoryKind) -> None:
     scene = Scene(kind)
     scene.keep("header, first question", 22)
-    way = scene.best("header, first question, again")
-    assert (way.live, way.resume, way.source) == (None, 22, "RAM")
+    plan = scene.best("header, first question, again")
+    assert (plan.sequence, plan.resume, plan.source) == (None, 22, "RAM")
 
 
 @pytest.mark.parametrize("kind", [RECURRENT, MemoryKind.OPAQUE])
@@ -153,7 +153,7 @@ def test_attention_resumes_in_the_middle_of_a_page() -> None:
 
 def test_a_window_is_cut_back_as_far_as_it_remembers() -> None:
     scene = Scene(MemoryKind.WINDOW)
-    scene.live("x" * 100)
+    scene.sequence("x" * 100)
     assert scene.best("x" * (100 - WINDOW) + "yyy").resume == 100 - WINDOW
     assert scene.best("x" * (99 - WINDOW) + "yyy").resume == 0
 
@@ -174,7 +174,7 @@ def test_an_identical_prompt_needs_no_compute_only_if_its_logits_are_kept(kind: 
 @pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
 def test_a_live_sequence_that_stands_at_the_end_is_of_no_use_without_logits(kind: MemoryKind) -> None:
     scene = Scene(kind)
-    scene.live("the prompt")
+    scene.sequence("the prompt")
     assert scene.best("the prompt").resume == (9 if kind is MemoryKind.WINDOW else 0)
 
 
@@ -193,8 +193,8 @@ def test_a_gap_in_the_middle_is_seen() -> None:
     scene.grove.cover("abcdefghij", 0, 4)
     scene.grove.cover("abcdefghij", 5, 10)
     assert scene.best("abcdefghijk").resume == 0
-    scene.live("abcde")
-    assert scene.best("abcdefghijk").resume == 10, "a live sequence fills it"
+    scene.sequence("abcde")
+    assert scene.best("abcdefghijk").resume == 10, "a sequence in the engine fills it"
 
 
 @given(st.data(), st.sampled_from(PAGED))
@@ -207,12 +207,12 @@ def test_whatever_is_kept_the_best_way_is_covered_and_matches(data: st.DataObjec
             scene.grove.cover(letters, start, end)
         scene.grove.keep(letters[: data.draw(st.integers(1, len(letters)))])
     for letters in data.draw(st.lists(texts, max_size=2)):
-        scene.live(letters)
+        scene.sequence(letters)
     asked = data.draw(texts)
-    way = scene.best(asked)  # which checks the cover
-    assert way.resume < len(asked)
-    if way.live is not None:
-        assert way.live.shared_with(text(asked)) >= way.shared
+    plan = scene.best(asked)  # which checks the cover
+    assert plan.resume < len(asked)
+    if plan.sequence is not None:
+        assert plan.sequence.shared_with(text(asked)) >= plan.shared
 
 
 # --- by milliseconds
@@ -229,7 +229,7 @@ def test_loading_is_not_worth_it_where_computing_is_faster() -> None:
 def test_a_nearer_way_back_wins_over_a_later_one_that_must_be_loaded() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, load_bytes_per_ms=50.0, call_ms=0.0)
     scene = Scene(HYBRID, costs)
-    scene.live("x" * 95)
+    scene.sequence("x" * 95)
     scene.keep("x" * 100, 100)
     assert scene.best("x" * 110).resume == 95, "15 ms to compute; 10 to compute and 9.6 to load"
     costs.load_bytes_per_ms = 1e6

@@ -1,38 +1,38 @@
-"""The columns follow the entries, rows are reused, and the lowest is the policy's lowest."""
+"""The columns follow the points, rows are reused, and the lowest is the policy's lowest."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftoff.cache.entry import Entry
 from leftoff.cache.policy import GreedyDual, LeastRecentlyUsed
 from leftoff.cache.ranking import Ranking
+from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.tree import Node
 
 NODE = Node(None, 0, b"")
 
 
-def entry(position: int = 1) -> Entry:
-    return Entry(NODE, position)
+def point(position: int = 1) -> ResumePoint:
+    return ResumePoint(NODE, position)
 
 
-def ranking_of(*used: float) -> tuple[Ranking, list[Entry]]:
+def ranking_of(*used: float) -> tuple[Ranking, list[ResumePoint]]:
     """Entries of one byte each, used at these times."""
-    ranking, entries = Ranking(LeastRecentlyUsed()), []
+    ranking, points = Ranking(LeastRecentlyUsed()), []
     for now in used:
-        entries.append(entry())
-        ranking.add(entries[-1], now)
-        ranking.describe(entries[-1], saves=1, nbytes=1)
-    return ranking, entries
+        points.append(point())
+        ranking.add(points[-1], now)
+        ranking.describe(points[-1], saves=1, nbytes=1)
+    return ranking, points
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=600, unique=True))
 def test_entries_go_in_the_order_of_their_last_use(used: list[float]) -> None:
-    ranking, entries = ranking_of(*used)
+    ranking, points = ranking_of(*used)
     for _ in used:
         oldest = ranking.lowest(1e6, ())
         assert oldest is not None
-        assert ranking.last_used(oldest) == min(ranking.last_used(left) for left in entries)
-        entries.remove(oldest)
+        assert ranking.last_used(oldest) == min(ranking.last_used(left) for left in points)
+        points.remove(oldest)
         ranking.remove(oldest)
     assert ranking.lowest(1e6, ()) is None
     assert len(ranking) == 0
@@ -66,7 +66,7 @@ def test_a_reused_row_remembers_nothing() -> None:
     row = first.row
     ranking.remove(first)
     assert first.row == -1
-    second = entry()
+    second = point()
     ranking.add(second, 5.0)
     assert (second.row, ranking.hits(second), ranking.last_used(second), len(ranking)) == (row, 0, 5.0, 1)
     assert ranking.lowest(6.0, ()) is None, "its bytes are not known yet"
@@ -75,7 +75,7 @@ def test_a_reused_row_remembers_nothing() -> None:
 def test_an_eviction_raises_the_level_at_which_later_entries_begin() -> None:
     policy = GreedyDual()
     ranking = Ranking(policy)
-    cheap, dear, late = entry(), entry(), entry()
+    cheap, dear, late = point(), point(), point()
     for each, saves in ((cheap, 5), (dear, 8)):
         ranking.add(each, 0.0)
         ranking.describe(each, saves, nbytes=1)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.cache.budget import Store
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.costs import Costs
 from leftoff.cache.policy import LeastRecentlyUsed
-from leftoff.cache.save import Keeper
-from leftoff.cache.sequences import Live
+from leftoff.cache.save import Saver
+from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.source import EngineSource
-from leftoff.cache.tree import Trie
+from leftoff.cache.tree import Tree
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import Tokens
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
@@ -42,26 +42,26 @@ class Bench:
     def __post_init__(self) -> None:
         self.memory = WatchedMemory(self.kind)
         self.clock = Clock()
-        self.store = Store("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
-        self.keeper = Keeper(self.memory, self.store, EngineSource(self.memory, Costs()), PAGE_TOKENS)
-        self.tree = Trie()
+        self.budget = ByteBudget("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
+        self.saver = Saver(self.memory, self.budget, EngineSource(self.memory, Costs()), PAGE_TOKENS)
+        self.tree = Tree()
 
-    def read(self, tokens: Tokens, seq: int = 0, snapshots: tuple[int, ...] = ()) -> Live:
-        """A live sequence that has read `tokens`, with snapshots kept on the way."""
+    def read(self, tokens: Tokens, seq: int = 0, snapshots: tuple[int, ...] = ()) -> EngineSequence:
+        """A sequence in the engine that has read `tokens`, with snapshots kept on the way."""
         self.memory.drop(seq)
-        live = Live(seq, is_slot=True)
+        sequence = EngineSequence(seq, is_slot=True)
         ends = (*snapshots, int(tokens.size))
         for start, end in zip((0, *snapshots), ends, strict=True):
             self.memory.decode(seq, tokens[start:end])
-            live.append(tokens[start:end])
+            sequence.append(tokens[start:end])
             if end in snapshots:
-                self.keeper.keep_point(self.tree, self.tree.insert(live.tokens, self.clock()), live, end)
-        return live
+                self.saver.keep_point(self.tree, self.tree.insert(sequence.tokens, self.clock()), sequence, end)
+        return sequence
 
-    def keep(self, live: Live) -> None:
-        self.keeper.keep_all(self.tree, self.tree.insert(live.tokens, self.clock()), live)
+    def keep(self, sequence: EngineSequence) -> None:
+        self.saver.keep_all(self.tree, self.tree.insert(sequence.tokens, self.clock()), sequence)
         self.tree.check_integrity()
-        self.store.check_integrity([self.tree])
+        self.budget.check_integrity([self.tree])
 
     def covered(self, tokens: Tokens) -> int:
         """How far the path is covered without a gap."""
@@ -73,7 +73,7 @@ class Bench:
         return end
 
     def resume_points(self, tokens: Tokens) -> list[int]:
-        return [entry.position for entry in self.tree.match(tokens).entries()]
+        return [point.position for point in self.tree.match(tokens).points()]
 
 
 @pytest.mark.parametrize("kind", PAGED)
@@ -113,7 +113,7 @@ def test_a_small_budget_keeps_an_earlier_resume_point_whole(kind: MemoryKind) ->
         assert bench.resume_points(tokens) == [100]
     else:
         assert bench.resume_points(tokens) == [40]
-        assert bench.store.used_bytes == until_40
+        assert bench.budget.used_bytes == until_40
 
 
 def test_attention_alone_is_kept_in_part() -> None:
@@ -127,16 +127,16 @@ def test_attention_alone_is_kept_in_part() -> None:
 def test_without_a_budget_nothing_is_kept_and_nothing_breaks(kind: MemoryKind) -> None:
     bench = Bench(kind, 0)
     bench.keep(bench.read(run((1, 100)), snapshots=(40,) if kind.has_snapshots else ()))
-    assert bench.store.used_bytes == 0
+    assert bench.budget.used_bytes == 0
     assert bench.memory.saved == []
 
 
 @pytest.mark.parametrize("kind", [MemoryKind.HYBRID, MemoryKind.WINDOW])
 def test_a_cancelled_sequence_is_kept_up_to_its_last_snapshot(kind: MemoryKind) -> None:
     bench = Bench(kind)
-    live = bench.read(run((1, 100)), snapshots=(40,))
+    sequence = bench.read(run((1, 100)), snapshots=(40,))
     bench.memory.spoil(0)
-    bench.keep(live)
+    bench.keep(sequence)
     assert bench.resume_points(run((1, 100))) == [40]
     assert bench.covered(run((1, 100))) == 40
 
@@ -155,27 +155,27 @@ def test_what_is_evicted_to_make_room_may_have_covered_the_path_and_is_saved_aga
 
 def test_a_snapshot_that_is_there_is_not_taken_again_but_gains_logits() -> None:
     bench = Bench(MemoryKind.HYBRID)
-    live = bench.read(run((1, 40)), snapshots=())
-    match = bench.tree.insert(live.tokens, 1.0)
-    entry = bench.keeper.keep_point(bench.tree, match, live, live.length)
-    assert entry is not None
-    taken = entry.snapshot
-    assert bench.keeper.keep_point(bench.tree, match, live, live.length, np.ones(5, np.float32)) is entry
-    assert entry.snapshot is taken
-    assert bench.store.used_bytes == SNAPSHOT_BYTES + 20
-    assert bench.keeper.keep_point(bench.tree, match, live, live.length) is entry
+    sequence = bench.read(run((1, 40)), snapshots=())
+    match = bench.tree.insert(sequence.tokens, 1.0)
+    point = bench.saver.keep_point(bench.tree, match, sequence, sequence.length)
+    assert point is not None
+    taken = point.snapshot
+    assert bench.saver.keep_point(bench.tree, match, sequence, sequence.length, np.ones(5, np.float32)) is point
+    assert point.snapshot is taken
+    assert bench.budget.used_bytes == SNAPSHOT_BYTES + 20
+    assert bench.saver.keep_point(bench.tree, match, sequence, sequence.length) is point
 
 
 @pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
 def test_a_resume_point_does_not_make_room_for_its_own_logits(kind: MemoryKind) -> None:
     bench = Bench(kind)
     tokens = run((1, 41))
-    live = bench.read(tokens, snapshots=(40,))
+    sequence = bench.read(tokens, snapshots=(40,))
     bench.read(run((2, 41)), seq=1, snapshots=(40,))
-    bench.store.budget_bytes = bench.store.used_bytes
+    bench.budget.budget_bytes = bench.budget.used_bytes
     logits = np.zeros(4, np.float32)
-    entry = bench.keeper.keep_point(bench.tree, bench.tree.match(tokens), live, 40, logits)
-    assert entry is not None
-    assert entry.logits is logits
-    assert entry.snapshot is not None
-    assert bench.store.num_entries == 1
+    point = bench.saver.keep_point(bench.tree, bench.tree.match(tokens), sequence, 40, logits)
+    assert point is not None
+    assert point.logits is logits
+    assert point.snapshot is not None
+    assert bench.budget.num_points == 1

@@ -5,21 +5,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.cache.tree import Node, Trie, common_prefix
+from leftoff.cache.tree import Node, Tree, common_prefix
 from tests.cache.trees import Grove, shape, text, whole
 
 LETTERS = st.text("ab", min_size=1, max_size=12)
 
 
-def tree_of(*texts: str) -> Trie:
-    tree = Trie()
+def tree_of(*texts: str) -> Tree:
+    tree = Tree()
     for now, letters in enumerate(texts):
         tree.insert(text(letters), float(now))
         tree.check_integrity()
     return tree
 
 
-def ghosts(tree: Trie) -> list[Node]:
+def ghosts(tree: Tree) -> list[Node]:
     return [node for node in tree.nodes() if node.is_leaf and not node.holds_data]
 
 
@@ -85,9 +85,9 @@ def test_snapshots_and_pages_stay_where_they_are_while_texts_part_and_are_forgot
 
 
 def _check_where_everything_is(grove: Grove, kept: dict[str, object], pages: dict[str, object]) -> None:
-    for letters, entry in kept.items():
+    for letters, point in kept.items():
         match = grove.tree.match(text(letters))
-        assert [found for found in match.entries() if found.position == len(letters)] == [entry]
+        assert [found for found in match.points() if found.position == len(letters)] == [point]
         for stretch in match.stretches():
             for at in range(stretch.start, min(stretch.end, len(letters))):
                 holder = pages.setdefault(letters[: at + 1], stretch.stored)
@@ -111,7 +111,7 @@ def test_a_text_that_goes_on_at_a_leaf_makes_the_leaf_longer() -> None:
 
 def test_a_page_that_spans_a_split_is_referred_to_from_both_sides_and_joined_again() -> None:
     grove = Grove()
-    entry = grove.keep("abcdef")
+    point = grove.keep("abcdef")
     grove.cover("abcdef", 0, 6)
     grove.match("abcxyz")
     upper, lower = (next(node for node in grove.tree.nodes() if whole(node) == name) for name in ("abc", "abcdef"))
@@ -122,17 +122,17 @@ def test_a_page_that_spans_a_split_is_referred_to_from_both_sides_and_joined_aga
     grove.tree.forget(next(node for node in grove.tree.nodes() if whole(node) == "abcxyz"))
     (node,) = grove.tree.nodes()
     assert [(s.start, s.end, s.stored.references) for s in node.stretches] == [(0, 6, 1)]
-    assert node.entries == [entry]
+    assert node.points == [point]
     grove.check()
 
 
 @pytest.mark.parametrize("position", [1, 2, 3, 4, 5])
 def test_a_snapshot_at_a_split_belongs_to_the_upper_side(position: int) -> None:
     grove = Grove()
-    entry = grove.keep("abcdef"[:position])
+    point = grove.keep("abcdef"[:position])
     grove.match("abcdef")
     grove.match("abcxyz")
-    assert whole(entry.node) == ("abc" if position <= 3 else "abcdef")
+    assert whole(point.node) == ("abc" if position <= 3 else "abcdef")
     grove.check()
 
 
@@ -142,10 +142,10 @@ def test_a_snapshot_at_a_split_belongs_to_the_upper_side(position: int) -> None:
 def test_a_node_is_live_while_it_or_one_below_holds_data() -> None:
     grove = Grove()
     grove.match("header one")
-    entry = grove.keep("header two")
-    live = {whole(node): node.is_live for node in grove.tree.nodes()}
-    assert live == {"header ": True, "header one": False, "header two": True}
-    grove.store.drop(entry)
+    point = grove.keep("header two")
+    sequence = {whole(node): node.is_live for node in grove.tree.nodes()}
+    assert sequence == {"header ": True, "header one": False, "header two": True}
+    grove.budget.drop(point)
     assert not any(node.is_live for node in grove.tree.nodes())
     grove.check()
 
@@ -179,7 +179,7 @@ def test_common_prefix_counts_equal_tokens(left: str, right: str) -> None:
 
 
 def test_tokens_that_share_bytes_but_differ_are_told_apart() -> None:
-    tree = Trie()
+    tree = Tree()
     tree.insert(np.array([1, 256], np.int32), 0.0)
     assert tree.match(np.array([1, 257], np.int32)).length == 1
     assert tree.match(np.array([65536, 0], np.int32)).length == 0

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leftoff.cache.budget import Store
-from leftoff.cache.entry import Entry
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.policy import LeastRecentlyUsed, Policy
-from leftoff.cache.tree import Match, Node, Trie
+from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.tree import Match, Node, Tree
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Logits, Tokens
 
@@ -56,33 +56,33 @@ class Grove:
 
     budget_bytes: int = UNLIMITED
     policy: Policy = field(default_factory=LeastRecentlyUsed)
-    tree: Trie = field(default_factory=Trie)
+    tree: Tree = field(default_factory=Tree)
 
     def __post_init__(self) -> None:
         self.clock = Clock()
-        self.store = Store("RAM", self.budget_bytes, self.policy, self.clock)
+        self.budget = ByteBudget("RAM", self.budget_bytes, self.policy, self.clock)
 
     def match(self, letters: str) -> Match:
         return self.tree.insert(text(letters), self.clock())
 
-    def keep(self, letters: str, *, nbytes: int = 100, logits: Logits | None = None) -> Entry:
+    def keep(self, letters: str, *, nbytes: int = 100, logits: Logits | None = None) -> ResumePoint:
         """A snapshot after exactly these letters."""
         match = self.match(letters)
-        return self.store.add_entry(self.tree, match, len(letters), snapshot(len(letters), nbytes), logits)
+        return self.budget.add_point(self.tree, match, len(letters), snapshot(len(letters), nbytes), logits)
 
-    def mark(self, letters: str) -> Entry:
-        """An entry without a snapshot, as attention has."""
-        return self.store.add_entry(self.tree, self.match(letters), len(letters), None)
+    def mark(self, letters: str) -> ResumePoint:
+        """A point without a snapshot, as attention has."""
+        return self.budget.add_point(self.tree, self.match(letters), len(letters), None)
 
     def cover(self, letters: str, start: int, end: int) -> None:
-        self.store.add_page(self.tree, self.match(letters), page(start, end))
+        self.budget.add_page(self.tree, self.match(letters), page(start, end))
 
     def check(self) -> None:
         self.tree.check_integrity()
-        self.store.check_integrity([self.tree])
+        self.budget.check_integrity([self.tree])
 
 
-def shape(tree: Trie) -> dict[str, str]:
+def shape(tree: Tree) -> dict[str, str]:
     """Every node's letters by the whole text that ends there."""
     return {whole(node): "".join(map(chr, node.tokens)) for node in tree.nodes()}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 
-from leftoff.cache.blob_store import Item, Kept, Record
-from leftoff.disk.store import QUEUE_BYTES, FileShelf
+from leftoff.cache.blob_store import Item, Record, StoredPath
+from leftoff.disk.store import QUEUE_BYTES, FileBlobStore
 from leftoff.engine.memory.arena import Arena, Buffer, view_of
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
@@ -39,28 +39,28 @@ def filled(nbytes: int, text: str) -> Buffer:
 
 
 @contextmanager
-def shelf_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[FileShelf]:
-    shelf = FileShelf.open(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
+def shelf_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[FileBlobStore]:
+    shelf = FileBlobStore.open(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
     try:
         yield shelf
     finally:
         shelf.close(WAIT_S)
 
 
-def put(shelf: FileShelf, item: Item, tokens: Tokens, namespace: str = "") -> Record:
+def put(shelf: FileBlobStore, item: Item, tokens: Tokens, namespace: str = "") -> Record:
     record = shelf.put(item, namespace, tokens)
     assert record is not None
     return record
 
 
-def written(shelf: FileShelf, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
+def written(shelf: FileBlobStore, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
     records = [put(shelf, item, tokens, namespace) for item in items]
     assert shelf.flush(WAIT_S)
     assert shelf.settle() == []
     return records
 
 
-def read(shelf: FileShelf, record: Record) -> Item:
+def read(shelf: FileBlobStore, record: Record) -> Item:
     return shelf.get([record])[0].result(WAIT_S)
 
 
@@ -75,9 +75,9 @@ def record_of(item: Item) -> Record:
     return item.data
 
 
-def recalled(shelf: FileShelf) -> dict[str, tuple[Kept, Item, float]]:
+def recalled(shelf: FileBlobStore) -> dict[str, tuple[StoredPath, Item, float]]:
     """Each item that was left, by its name, with the path it came with and its age."""
-    found: dict[str, tuple[Kept, Item, float]] = {}
+    found: dict[str, tuple[StoredPath, Item, float]] = {}
     for kept in shelf.recall():
         for item, age_s in zip(kept.items, kept.ages_s, strict=True):
             name = record_of(item).name

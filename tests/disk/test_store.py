@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leftoff.cache.blob_store import Item, Shelf
+from leftoff.cache.blob_store import BlobStore, Item
 from leftoff.disk import clock
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Page
 from tests.disk.shelves import (
@@ -31,7 +31,7 @@ from tests.disk.shelves import (
 
 def test_it_is_a_shelf(tmp_path: Path) -> None:
     with shelf_in(tmp_path) as shelf:
-        protocol: Shelf = shelf
+        protocol: BlobStore = shelf
         assert protocol.overhead_bytes > 0
 
 
@@ -200,7 +200,7 @@ def test_only_the_user_may_look(tmp_path: Path) -> None:
 def test_models_do_not_see_each_other(tmp_path: Path) -> None:
     with shelf_in(tmp_path) as shelf:
         written(shelf, [page(0, 100)], path_of(100))
-        other = FileShelf.open(tmp_path, "cd" * 32, ARENA)
+        other = FileBlobStore.open(tmp_path, "cd" * 32, ARENA)
         assert [*other.recall()] == []
         other.close(WAIT_S)
         assert FINGERPRINT[:16] in str(shelf.path)
@@ -233,7 +233,7 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
 
 def test_what_is_removed_before_it_was_written_never_is(tmp_path: Path) -> None:
     """Else a tier that evicts faster than the disk writes would fill the memory with what nobody wants."""
-    shelf = FileShelf.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0)
+    shelf = FileBlobStore.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0)
     shelf.hold_back(is_busy=True)
     tokens, lent_bytes = path_of(1000), ARENA.lent_bytes
     kept = put(shelf, page(0, 500), tokens)

@@ -14,7 +14,7 @@ import pytest
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.entries import Entry, Ledger
 from leftoff.disk.errors import NewerFormatError
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import models
 from leftoff.engine.errors import BlobError
 from tests.disk.shelves import (
@@ -43,7 +43,7 @@ def some_items() -> list[Item]:
     return [page(0, 1000), page(1000, 3000), snapshot(1000), snapshot(3000)]
 
 
-def works_again(shelf: FileShelf, namespace: str = "later") -> bool:
+def works_again(shelf: FileBlobStore, namespace: str = "later") -> bool:
     """Puts until one is taken, and reads it back from its file."""
     taken: list[Record] = []
 
@@ -360,7 +360,7 @@ def test_a_full_disk_pauses_writing_until_there_is_room(
 
 
 def test_some_of_the_disk_is_left_to_its_user(tmp_path: Path) -> None:
-    shelf = FileShelf.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
+    shelf = FileBlobStore.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
     late = put(shelf, page(0, 1000), TOKENS)
     assert shelf.flush(WAIT_S)
     assert shelf.settle() == [late]

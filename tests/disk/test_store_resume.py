@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leftoff.cache.blob_store import Item
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import Page, Snapshot
 from tests.disk.shelves import WAIT_S, record_of, written
@@ -25,11 +25,11 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         read(engine, 0, tokens)
         saved = save(engine, 0)
         items: list[Item] = [*saved.pages, *([saved.snapshot] if saved.snapshot else [])]
-        shelf = FileShelf.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
         written(shelf, items, tokens)
         shelf.close(WAIT_S)
     with LlamaEngine.open(model_path(architecture), SETTINGS) as engine:
-        shelf = FileShelf.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
         (kept,) = shelf.recall()
         assert np.array_equal(kept.tokens, tokens)
         found = [answer.result(WAIT_S) for answer in shelf.get([record_of(item) for item in kept.items])]
@@ -48,10 +48,10 @@ def test_another_kv_type_finds_nothing(tmp_path: Path) -> None:
     with LlamaEngine.open(model_path("llama"), SETTINGS) as engine:
         tokens = prompt(engine, 50)
         read(engine, 0, tokens)
-        shelf = FileShelf.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
         written(shelf, save(engine, 0).pages, tokens)
         shelf.close(WAIT_S)
     with LlamaEngine.open(model_path("llama"), other) as engine:
-        shelf = FileShelf.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
         assert [*shelf.recall()] == []
         shelf.close(WAIT_S)

@@ -12,8 +12,8 @@ import pytest
 from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetch
-from leftoff.cache.tiers import Disk
-from leftoff.disk.store import FileShelf
+from leftoff.cache.tiers import DiskSettings
+from leftoff.disk.store import FileBlobStore
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
@@ -29,8 +29,8 @@ from tests.scheduler.recorder import ask, prompt, run
 def served(folder: Path, *, slots: int, ram_bytes: int = 1 << 28, num_cells: int = 2048) -> Iterator[Scheduler]:
     settings = ContextSettings(num_cells=num_cells, num_sequences=slots, threads=1)
     with LlamaEngine.open(model_path("llama"), settings) as engine:
-        shelf = FileShelf.open(folder, engine.memory.fingerprint, engine.context.arena)
-        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=Disk(shelf, 1 << 30))
+        shelf = FileBlobStore.open(folder, engine.memory.fingerprint, engine.context.arena)
+        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=DiskSettings(shelf, 1 << 30))
         yield Scheduler(engine, cache)
         cache.close(PATIENCE_S)
 
@@ -61,7 +61,7 @@ def counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Promp
 def held_up(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Nothing comes from the disk until the result is called."""
     assert scheduler.cache.disk is not None
-    shelf = scheduler.cache.disk.shelf
+    shelf = scheduler.cache.disk.blobs
     get, answers, held = shelf.get, list[Future[Item]](), list[Future[Item]]()
 
     def hold(records: Sequence[Record]) -> list[Future[Item]]:

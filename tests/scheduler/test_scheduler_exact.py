@@ -84,9 +84,9 @@ def test_a_reply_that_goes_on_while_others_come_and_go(architecture: str) -> Non
         assert len(talker.tokens) == 60
         scheduler.cache.check_integrity()
         written = np.concatenate([tokens, np.array(talker.tokens[:-1], np.int32)])
-        live = next(live for live in scheduler.cache.lives if np.array_equal(live.tokens, written))
+        sequence = next(sequence for sequence in scheduler.cache.sequences if np.array_equal(sequence.tokens, written))
         if memory.kind.has_pages:
-            cells = [cell for cell in attention_cells(scheduler.engine) if live.seq in cell.seqs]
+            cells = [cell for cell in attention_cells(scheduler.engine) if sequence.seq in cell.seqs]
             assert [cell.position for cell in cells] == [*range(written.size)]
 
 
@@ -101,11 +101,11 @@ def test_idle_sequences_make_way_where_cells_that_they_share_have_to_move() -> N
         tails = [prompt(scheduler, 20, seed=3 + number) for number in range(3)]
         for tail in tails:
             ask(scheduler, np.concatenate([header, tail]))
-        scheduler.engine.memory.drop(scheduler.cache.lives[0].seq)
-        scheduler.cache.lives[0].replace(header[:0], "")
+        scheduler.engine.memory.drop(scheduler.cache.sequences[0].seq)
+        scheduler.cache.sequences[0].replace(header[:0], "")
         grown = ask(scheduler, np.concatenate([header, tails[0], prompt(scheduler, 180, seed=9)]))
         assert (len(grown.tokens), grown.error) == (NUM_REPLY, None)
         scheduler.cache.check_integrity()
         cells = attention_cells(scheduler.engine)
-        for live in scheduler.cache.lives:
-            assert [cell.position for cell in cells if live.seq in cell.seqs] == [*range(live.length)]
+        for sequence in scheduler.cache.sequences:
+            assert [cell.position for cell in cells if sequence.seq in cell.seqs] == [*range(sequence.length)]

@@ -45,7 +45,7 @@ def test_a_sink_that_fails_is_no_matter_of_the_others(kind: type[Recorder]) -> N
         run(scheduler)
         assert broken.finish is (Finish.FAILED if kind is BrokenToken else Finish.LENGTH)
         assert (other.finish, len(other.tokens)) == (Finish.LENGTH, 4)
-        assert len(scheduler.cache.lives.idle_slots) == 2
+        assert len(scheduler.cache.sequences.idle_slots) == 2
 
 
 @pytest.mark.parametrize("architecture", KINDS)
@@ -93,7 +93,7 @@ def test_a_sampler_that_cannot_be_made_takes_no_slot() -> None:
         scheduler.submit(Request(Prompt(prompt(scheduler, 20, seed=1)), recorder, bias, max_tokens=2))
         run(scheduler)
         assert recorder.finish is Finish.FAILED
-        assert len(scheduler.cache.lives.idle_slots) == 1
+        assert len(scheduler.cache.sequences.idle_slots) == 1
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2"])
@@ -101,7 +101,7 @@ def test_who_comes_while_a_read_ahead_is_planned_is_not_in_its_way(
     architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scheduler_for(architecture, slots=2) as scheduler:
-        ahead, plan, asked = Recorder(), scheduler._way, []
+        ahead, plan, asked = Recorder(), scheduler._plan, []
         scheduler.read_ahead(Request(Prompt(prompt(scheduler, 2000, seed=1)), ahead, max_tokens=0))
 
         def ask_and_plan(request: Request) -> object:
@@ -109,7 +109,7 @@ def test_who_comes_while_a_read_ahead_is_planned_is_not_in_its_way(
             asked.append(ask(scheduler, prompt(scheduler, 300, seed=2))[1])
             return plan(request)
 
-        monkeypatch.setattr(scheduler, "_way", ask_and_plan)
+        monkeypatch.setattr(scheduler, "_plan", ask_and_plan)
         scheduler.step()
         assert not ahead.reads, "somebody waits"
         run(scheduler)

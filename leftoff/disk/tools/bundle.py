@@ -26,7 +26,7 @@ from leftoff.disk.files import BlobFiles, make_folder
 from leftoff.disk.folder import BLOBS, model_folder
 from leftoff.disk.path_hash import TOKEN_BYTES, as_bytes, as_tokens
 from leftoff.disk.problems import describe
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.manifest import Manifest, Part, Strand, parse_manifest
 from leftoff.disk.tools.models import remove_model
@@ -148,7 +148,7 @@ def _put_all(root: Path, folder: Path, opened: _Opened, arena: Arena, label: str
         BlobFiles(folder / BLOBS, manifest.fingerprint).check_room(manifest.nbytes)
     except OSError as error:
         raise BundleError(describe(error, folder)) from error
-    shelf = FileShelf.open(root, manifest.fingerprint, arena, label=label)
+    shelf = FileBlobStore.open(root, manifest.fingerprint, arena, label=label)
     try:
         before = {_record_name(item) for kept in shelf.recall() for item in kept.items}
         with _all_or_none(shelf, before) as put:
@@ -164,7 +164,7 @@ def _put_all(root: Path, folder: Path, opened: _Opened, arena: Arena, label: str
 
 
 @contextmanager
-def _all_or_none(shelf: FileShelf, before: set[str]) -> Iterator[list[Record]]:
+def _all_or_none(shelf: FileBlobStore, before: set[str]) -> Iterator[list[Record]]:
     """What was put is removed again after an error, but for what was there before."""
     put: list[Record] = []
     try:

@@ -9,9 +9,9 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.cache.entry import Entry
-from leftoff.cache.sequences import Live
-from leftoff.cache.tree import Node, Trie
+from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.tree import Node, Tree
 from leftoff.server.admin.levels import TierLevels, held_by, pages_of, tier_levels
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field
@@ -140,12 +140,12 @@ class CacheApi:
     # --- on the engine's thread
 
     def _clear(self, tenant: Tenant) -> Cleared:
-        stores = [tier.store for tier in self._service.cache.tiers]
-        used_bytes, num_entries = (sum(store.used_bytes for store in stores), sum(s.num_entries for s in stores))
+        stores = [tier.budget for tier in self._service.cache.tiers]
+        used_bytes, num_entries = (sum(store.used_bytes for store in stores), sum(s.num_points for s in stores))
         self._service.cache.clear(tenant.sees)
         self._service.afterwards.forget(tenant.sees)
         freed_bytes = used_bytes - sum(store.used_bytes for store in stores)
-        return Cleared(freed_bytes, num_entries - sum(store.num_entries for store in stores))
+        return Cleared(freed_bytes, num_entries - sum(store.num_points for store in stores))
 
     def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> CacheView:
         cache = self._service.cache
@@ -155,11 +155,11 @@ class CacheApi:
             memory=cache.memory.kind.value,
             context_tokens=cache.memory.num_cells,
             free_tokens=cache.memory.free_cells if tenant.is_alone else UNSET,
-            slots=[_slot(live, tenant) for live in cache.lives],
+            slots=[_slot(sequence, tenant) for sequence in cache.sequences],
             trees=[self._tree(name, tree, limit, beginnings) for name, tree in own],
         )
 
-    def _tree(self, name: str, tree: Trie, limit: int, beginnings: list[_Beginning]) -> TreeView:
+    def _tree(self, name: str, tree: Tree, limit: int, beginnings: list[_Beginning]) -> TreeView:
         nodes = [node for node in tree.nodes() if node.is_live]
         ids = {id(node): index for index, node in enumerate(nodes)}
         views = [self._node(node, ids) for node in nodes[:limit]]
@@ -176,29 +176,29 @@ class CacheApi:
             end=node.end,
             age_s=_age(node.last_used),
             page_bytes=sum(page.nbytes for page in pages_of([node])),
-            entries=[self._entry(entry) for entry in node.entries],
+            entries=[self._entry(point) for point in node.points],
             text="",
         )
 
-    def _entry(self, entry: Entry) -> EntryView:
-        store = self._service.cache.ram.store
+    def _entry(self, point: ResumePoint) -> EntryView:
+        store = self._service.cache.ram.budget
         return EntryView(
-            entry.position,
-            entry.nbytes,
-            store.hits(entry),
-            _age(store.last_used(entry)),
-            entry.logits is not None,
+            point.position,
+            point.nbytes,
+            store.hits(point),
+            _age(store.last_used(point)),
+            point.logits is not None,
         )
 
     def _text(self, tokens: Tokens) -> str:
         return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
 
 
-def _slot(live: Live, tenant: Tenant) -> SlotView:
-    view = SlotView(live.seq, live.is_busy, live.is_slot)
-    if tenant.is_alone or tenant.sees(live.namespace):
-        view.tokens, view.is_saved, view.namespace = live.length, live.is_saved, live.namespace
-        view.age_s = _age(live.last_used) if live.last_used else 0.0
+def _slot(sequence: EngineSequence, tenant: Tenant) -> SlotView:
+    view = SlotView(sequence.seq, sequence.is_busy, sequence.is_slot)
+    if tenant.is_alone or tenant.sees(sequence.namespace):
+        view.tokens, view.is_saved, view.namespace = sequence.length, sequence.is_saved, sequence.namespace
+        view.age_s = _age(sequence.last_used) if sequence.last_used else 0.0
     return view
 
 

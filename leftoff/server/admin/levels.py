@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from leftoff.cache.entry import StoredPage
+from leftoff.cache.resume_point import StoredPage
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Node
 from leftoff.server.tenant import Tenant
@@ -29,9 +29,9 @@ class TierLevels:
 
 
 def tier_levels(tier: Tier, tenant: Tenant) -> TierLevels:
-    store = tier.store
+    store = tier.budget
     if tenant.is_alone:
-        return TierLevels(store.name, store.used_bytes, store.budget_bytes, store.num_entries, store.num_evictions)
+        return TierLevels(store.name, store.used_bytes, store.budget_bytes, store.num_points, store.num_evictions)
     own = [held_by(tree.nodes()) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
     num_bytes, num_entries = sum(held.num_bytes for held in own), sum(held.num_entries for held in own)
     return TierLevels(store.name, num_bytes, store.budget_bytes, num_entries, None)
@@ -39,8 +39,8 @@ def tier_levels(tier: Tier, tenant: Tenant) -> TierLevels:
 
 def held_by(nodes: Iterable[Node]) -> Held:
     nodes = list(nodes)
-    entries = [entry for node in nodes for entry in node.entries]
-    num_bytes = sum(entry.nbytes for entry in entries) + sum(page.nbytes for page in pages_of(nodes))
+    entries = [point for node in nodes for point in node.points]
+    num_bytes = sum(point.nbytes for point in entries) + sum(page.nbytes for page in pages_of(nodes))
     return Held(num_bytes, len(entries))
 
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
-from leftoff.cache.sequences import Live
+from leftoff.cache.sequences import EngineSequence
 from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.scheduler.run import Run
 from leftoff.server.aside import aside
@@ -151,12 +151,15 @@ class Native:
 
     def _slot_states(self, tenant: Tenant) -> list[SlotState]:
         runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.request.namespace)}
-        return [self._slot_state(live, runs.get(live.seq), tenant) for live in self._service.cache.lives.slots]
+        return [
+            self._slot_state(sequence, runs.get(sequence.seq), tenant)
+            for sequence in self._service.cache.sequences.slots
+        ]
 
-    def _slot_state(self, live: Live, run: Run | None, tenant: Tenant) -> SlotState:
-        state = SlotState(live.seq, self._service.context_tokens, live.is_busy)
-        if tenant.is_alone or tenant.sees(live.namespace):
-            state.n_tokens = live.length
+    def _slot_state(self, sequence: EngineSequence, run: Run | None, tenant: Tenant) -> SlotState:
+        state = SlotState(sequence.seq, self._service.context_tokens, sequence.is_busy)
+        if tenant.is_alone or tenant.sees(sequence.namespace):
+            state.n_tokens = sequence.length
         if run is None:
             return state
         request, report, stream = run.request, run.turn.report, run.request.sink

@@ -219,7 +219,7 @@ def test_what_changes_between_two_looks_leaves_nothing(tmp_path: Path, monkeypat
     """It is verified once more while it is written: what was written until then goes again."""
     file = bundle(tmp_path / "file", manifest_of(items()), items())
     flush = _Flush(file)
-    monkeypatch.setattr("leftoff.disk.store.FileShelf.flush", flush)
+    monkeypatch.setattr("leftoff.disk.store.FileBlobStore.flush", flush)
     with pytest.raises(BundleError, match="checksum"):
         import_bundle(tmp_path / "cache", file)
     monkeypatch.undo()

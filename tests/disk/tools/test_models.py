@@ -8,7 +8,7 @@ import pytest
 
 from leftoff.disk import clock
 from leftoff.disk.folder import model_folder
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models, models, remove_model
 from tests.disk.shelves import ARENA, WAIT_S, blob_files, page, path_of, written
 
@@ -23,7 +23,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number, fingerprint in enumerate(FINGERPRINTS):
         with monkeypatch.context() as patch:
             patch.setattr(clock, "now", lambda number=number: real() - 3600 * (3 - number))
-            shelf = FileShelf.open(tmp_path, fingerprint, ARENA, label=f"model {number}")
+            shelf = FileBlobStore.open(tmp_path, fingerprint, ARENA, label=f"model {number}")
             written(shelf, [page(0, 100, NBYTES), page(100, 200, NBYTES)], path_of(200))
             shelf.close(WAIT_S)
     return tmp_path
@@ -59,7 +59,7 @@ def test_the_least_recently_used_go_until_all_fit(root: Path, budget: float, lef
 
 
 def test_what_is_in_use_stays(root: Path) -> None:
-    shelf = FileShelf.open(root, FINGERPRINTS[0], ARENA)
+    shelf = FileBlobStore.open(root, FINGERPRINTS[0], ARENA)
     (usage,) = (usage for usage in models(root) if usage.is_in_use)
     assert (usage.label, usage.num_blobs) == ("model 0", 2)
     make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leftoff.disk.errors import FolderBusyError, FolderError
-from leftoff.disk.store import FileShelf
+from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import models
 from leftoff.disk.tools.verify import remove_faults, verify
 from tests.disk.shelves import ARENA, FINGERPRINT, blob_files, page, path_of, recalled, shelf_in, snapshot, written
@@ -58,7 +58,7 @@ def test_a_folder_is_never_taken_for_that_of_a_model_whose_name_begins_alike(tmp
     with shelf_in(tmp_path) as shelf:
         written(shelf, [page(0, 1000)], TOKENS)
     with pytest.raises(FolderError, match="of another model"):
-        FileShelf.open(tmp_path, FINGERPRINT[:16] + "cd" * 24, ARENA)
+        FileBlobStore.open(tmp_path, FINGERPRINT[:16] + "cd" * 24, ARENA)
     with shelf_in(tmp_path) as shelf:
         assert len(recalled(shelf)) == 1
 

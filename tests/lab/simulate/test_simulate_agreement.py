@@ -63,7 +63,7 @@ class Server:
         turn = self.cache.begin(Prompt(tokens, messages))
         assert turn is not None
         while turn.is_reading:
-            piece = tokens[turn.position : min(turn.next_stop, turn.position + self._engine.batch_tokens)]
+            piece = tokens[turn.position : min(turn.next_piece_end, turn.position + self._engine.batch_tokens)]
             self.cache.make_cells(piece.size)
             self._engine.decode([Work(turn.seq, piece)])
             self.cache.advance(turn, piece, np.empty(0, np.float32))
@@ -100,5 +100,5 @@ def test_both_read_the_same_tokens(engine: LlamaEngine, num_states: int) -> None
     real = [server.resumed(request) for request in trace.requests]
     expected = [simulation.serve(request, request.blocks()).resumed for request in trace.requests]
     assert real == [BLOCK_TOKENS * blocks for blocks in expected]
-    assert (server.cache.ram.store.num_evictions > 0) == (num_states < 1000)
-    assert server.cache.ram.store.num_evictions == simulation.cache.ram.store.num_evictions
+    assert (server.cache.ram.budget.num_evictions > 0) == (num_states < 1000)
+    assert server.cache.ram.budget.num_evictions == simulation.cache.ram.budget.num_evictions

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from leftoff.cache.tree import Node
 
 
-by_position = attrgetter("position")  # the order of entries
+by_position = attrgetter("position")  # the order of points
 by_start = attrgetter("start")  # the order of stretches
 
 
@@ -41,11 +41,11 @@ class Stretch:
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Entry:
+class ResumePoint:
     """A position from which a prompt can be resumed, and the unit of eviction.
 
-    It holds the snapshot there. Attention needs none: there an entry holds nothing and only marks the end of a page.
-    `logits` are those after the last token: with them an identical prompt computes nothing. A pinned entry is never
+    It holds the snapshot there. Attention needs none: there a point holds nothing and only marks the end of a page.
+    `logits` are those after the last token: with them an identical prompt computes nothing. A pinned point is never
     evicted. A mark is known to be resumed from; the others stand between marks and are not worth a disk's time.
     """
 
@@ -53,7 +53,7 @@ class Entry:
     position: int
     snapshot: Snapshot | None = None
     logits: Logits | None = None
-    is_mark: bool = False
+    is_durable: bool = False
     is_pinned: bool = False
     num_lives: int = 0  # sequences in the engine that go on from here
     row: int = field(default=-1, repr=False)  # its place in the ranking

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from itertools import count
 
-from leftoff.cache.blob_store import Item, Kept, Record
+from leftoff.cache.blob_store import Item, Record, StoredPath
 from leftoff.types import Tokens
 
 
-class PaperShelf:
-    """Implements `cache.shelf.Shelf`. `read_bytes` grows with every item that is asked for."""
+class PaperBlobStore:
+    """Implements `cache.blob_store.BlobStore`. `read_bytes` grows with every item that is asked for."""
 
     overhead_bytes = 0
 
@@ -18,7 +18,7 @@ class PaperShelf:
         self._items: dict[Record, Item] = {}
         self._names = count()
 
-    def recall(self) -> Iterable[Kept]:
+    def recall(self) -> Iterable[StoredPath]:
         return ()
 
     def put(self, item: Item, namespace: str, tokens: Tokens) -> Record:  # noqa: ARG002
