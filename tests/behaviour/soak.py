@@ -29,9 +29,8 @@ from leftoff.config import MIB, Settings
 from leftoff.disk.tools.verify import verify
 from leftoff.server.server import Server
 from leftoff.server.service import Service
-from tests.disk.shelves import until
 from tests.factory import model_path
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.server.crowd import Talker, connected
 from tests.server.wire import Texts
 

@@ -1,6 +1,5 @@
 """A model that thinks, and a client that does not send its thoughts back."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from leftoff.hub import default_model
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from leftoff.types import Prompt
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 QUESTIONS = (
     "Tom has 3 apples and buys 4 more. How many apples does he have?",
@@ -41,12 +40,14 @@ def thinking(**changes: object) -> Iterator[tuple[Service, openai.OpenAI]]:
 
 def wait_until_idle(service: Service) -> None:
     """Nothing runs, and what was to be read ahead has been read."""
+
+    def is_idle() -> bool:
+        if service.lanes.num_running:
+            return False
+        return not service.worker.call(lambda: service.scheduler.runs or service.scheduler._ahead).result()
+
     for _ in range(2):
-        while (
-            service.lanes.num_running
-            or service.worker.call(lambda: service.scheduler.runs or service.scheduler._ahead).result()
-        ):
-            time.sleep(0.01)
+        assert until(is_idle)
 
 
 def read_as(service: Service, messages: list[dict[str, Any]]) -> Prompt:

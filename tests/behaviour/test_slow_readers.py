@@ -9,9 +9,10 @@ import pytest
 
 from leftoff.server.server import serving
 from leftoff.server.service import Service
+from tests.patience import PATIENCE_S, until
 from tests.server.clock import Clock
 from tests.server.fixtures import settings
-from tests.server.raw import PATIENCE_S, ask, await_that, connected, read_to_end, read_until
+from tests.server.raw import ask, connected, read_to_end, read_until
 
 NUM_TOKENS = 30_000
 LITTLE = 4096  # bytes that each kernel buffers, about
@@ -42,10 +43,10 @@ def test_six_slow_readers_on_four_slots(service: Service) -> None:
     with serving(service) as url, ExitStack() as stack:
         for _ in range(6):
             ask_for(stack.enter_context(connected(url, LITTLE)), NUM_TOKENS)
-        await_that(lambda: len(service.scheduler.runs) + len(service.journal.records) >= 4)
+        assert until(lambda: len(service.scheduler.runs) + len(service.journal.records) >= 4)
         body = {"messages": [{"role": "user", "content": "the hill"}], "max_tokens": 2}
         assert httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).status_code == 200
-        await_that(lambda: len(service.journal.records) == 7)
+        assert until(lambda: len(service.journal.records) == 7)
     slow = [record for record in service.journal.records if record.finish == "cancelled"]
     assert len(slow) == 6
     assert all(record.generated < NUM_TOKENS / 10 for record in slow)
@@ -56,7 +57,7 @@ def test_while_others_wait_less_is_buffered(service: Service, monkeypatch: pytes
     with serving(service) as url, ExitStack() as stack:
         for _ in range(4):
             ask_for(stack.enter_context(connected(url, LITTLE)), NUM_TOKENS)
-        await_that(lambda: sum(run.request.timings.num_generated > 200 for run in service.scheduler.runs) == 4)
+        assert until(lambda: sum(run.request.timings.num_generated > 200 for run in service.scheduler.runs) == 4)
         assert not service.journal.records
         assert httpx.post(f"{url}/completion", json={"prompt": "a", "n_predict": 1}, timeout=PATIENCE_S).is_success
         assert any(record.finish == "cancelled" for record in service.journal.records)
@@ -65,7 +66,7 @@ def test_while_others_wait_less_is_buffered(service: Service, monkeypatch: pytes
 def test_a_slow_reader_is_told_at_the_end_of_what_it_gets(service: Service) -> None:
     with serving(service) as url, connected(url, LITTLE) as connection:
         ask_for(connection, NUM_TOKENS)
-        await_that(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
+        assert until(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
         last = read_until(connection, b"0\r\n\r\n")[-1000:]
     assert b'"code":"client_too_slow"' in last
     assert b"[DONE]" in last
@@ -74,14 +75,14 @@ def test_a_slow_reader_is_told_at_the_end_of_what_it_gets(service: Service) -> N
 def test_a_reply_within_the_limit_waits_for_its_reader(service: Service) -> None:
     with serving(service) as url, connected(url, LITTLE) as connection:
         ask_for(connection, 100)
-        await_that(lambda: [record.finish for record in service.journal.records] == ["length"])
+        assert until(lambda: [record.finish for record in service.journal.records] == ["length"])
         assert read_until(connection, b"0\r\n\r\n").count(b'"finish_reason":"length"') == 1
 
 
 def test_what_is_never_read_is_given_up(service: Service, own_url: str, clock: Clock) -> None:
     with connected(own_url, LITTLE) as connection:
         ask_for(connection, 100)
-        await_that(lambda: [record.finish for record in service.journal.records] == ["length"])
+        assert until(lambda: [record.finish for record in service.journal.records] == ["length"])
         clock.forward(1)
         clock.forward(31)
         assert b"[DONE]" not in read_to_end(connection)
@@ -92,8 +93,8 @@ def test_a_slow_reader_that_leaves_is_noticed(service: Service, own_url: str, mo
     monkeypatch.setattr("leftoff.server.http.connection._UNREAD_BYTES", 1 << 30)
     with connected(own_url, LITTLE) as connection:
         ask_for(connection, NUM_TOKENS)
-        await_that(lambda: any(run.request.timings.num_generated > 100 for run in service.scheduler.runs))
+        assert until(lambda: any(run.request.timings.num_generated > 100 for run in service.scheduler.runs))
         connection.shutdown(socket.SHUT_WR)
-        await_that(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
+        assert until(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
     (record,) = service.journal.records
     assert record.generated < NUM_TOKENS / 2

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.cli.running import Server, serving
-from tests.server.raw import PATIENCE_S, await_that, connected, read_to_end, read_until
+from tests.patience import PATIENCE_S, until
+from tests.server.raw import connected, read_to_end, read_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes are Linux's")
 
@@ -32,7 +33,7 @@ def await_rest(server: Server) -> None:
         connection.sendall(HEALTH)
         read_until(connection, b"}")
         num_used = len(handles(server))
-    await_that(lambda: len(handles(server)) < num_used)
+    assert until(lambda: len(handles(server)) < num_used)
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def test_who_has_not_asked_makes_way() -> None:
         own = handles(server)
         with connected(server.url) as half_open:
             half_open.sendall(HALF_A_HEAD)
-            await_that(lambda: handles(server) > own)
+            assert until(lambda: handles(server) > own)
             with no_handles_left(server):
                 assert httpx.get(f"{server.url}/health", timeout=PATIENCE_S).status_code == 200
                 assert read_to_end(half_open) == b""

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +14,13 @@ from leftoff.cli.talk import TalkError
 from leftoff.config import Settings
 from leftoff.server.service import Service
 from tests.factory import model_path
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def cpu_ticks(process: int) -> int:
+    """User and system time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def test_sigterm_is_an_exception_and_then_what_it_was() -> None:
@@ -34,14 +31,18 @@ def test_sigterm_is_an_exception_and_then_what_it_was() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 1.0], ids=["while it loads", "later"])
+@pytest.mark.parametrize("is_playing", [False, True], ids=["while it loads", "while it plays"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_demo_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals, code: int, pause_s: float) -> None:
+def test_a_demo_that_is_ended_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, code: int, is_playing: bool
+) -> None:
     command = [sys.executable, "-m", "leftoff", "demo", "--threads", "1"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: [*tmp_path.glob("leftoff-demo-*")])
-        time.sleep(pause_s)
+        assert until(lambda: [*tmp_path.glob("leftoff-demo-*")])
+        assert process.stdout is not None
+        while is_playing and not process.stdout.readline().startswith(b"1 "):
+            assert process.poll() is None
         process.send_signal(number)
         assert process.communicate(timeout=PATIENCE_S)[1] == b""
     assert process.returncode == code
@@ -73,10 +74,10 @@ def test_a_simulation_that_is_ended_leaves_no_workers(number: signal.Signals, co
     command = [sys.executable, "-m", "lab.simulate", "--sessions", "2,4,8,16,32", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: len(children.read_text().split()) >= 2)
-        time.sleep(0.3)  # until they play
+        assert until(lambda: len(children.read_text().split()) >= 2)
+        assert until(lambda: sum(cpu_ticks(int(child)) > 10 for child in children.read_text().split()) >= 2), "no work"
         workers = children.read_text().split()
         process.send_signal(number)
         assert process.communicate(timeout=PATIENCE_S)[1] == b""
     assert process.returncode == code
-    wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))

@@ -10,8 +10,7 @@ import pytest
 
 from tests.cli.running import Server, serving
 from tests.disk.remains import Remains
-from tests.disk.shelves import until
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.server.wire import MessageDict, Wire, says
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the server's process by Linux's /proc")

@@ -24,9 +24,9 @@ from tests.disk.shelves import (
     record_of,
     shelf_in,
     snapshot,
-    until,
     written,
 )
+from tests.patience import until
 
 TOKENS = path_of(3000)
 SIZES = {"full": "size=4m", "read_only": "size=4m", "serving": "size=640m"}  # a server leaves 256 MiB free

@@ -1,7 +1,6 @@
 """Items with bytes of their own, paths of tokens, and shelves in a folder: what the disk tests are told in."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,13 +87,3 @@ def recalled(shelf: FileBlobStore) -> dict[str, tuple[StoredPath, Item, float]]:
 
 def blob_files(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("v1/*/blobs/*/*") if path.is_file())
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Waits for what another thread does; False if it does not do it."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

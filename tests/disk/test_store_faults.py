@@ -31,9 +31,9 @@ from tests.disk.shelves import (
     record_of,
     shelf_in,
     snapshot,
-    until,
     written,
 )
+from tests.patience import until
 
 Log = pytest.LogCaptureFixture
 TOKENS = path_of(3000)

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,7 @@ from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
 from leftoff.types import Prompt
 from tests.factory import model_path
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.scheduler.recorder import Recorder, prompt
 
 
@@ -41,10 +40,8 @@ def submit(worker: Worker, num_tokens: int, max_tokens: int) -> Recorder:
     return recorder
 
 
-def ended(recorder: Recorder, seconds: float = PATIENCE_S) -> Finish | None:
-    limit = time.monotonic() + seconds
-    while recorder.finish is None and time.monotonic() < limit:
-        time.sleep(0.005)
+def ended(recorder: Recorder) -> Finish | None:
+    until(lambda: recorder.finish is not None)
     return recorder.finish
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from leftoff.server import server
-from tests.server.raw import await_that
+from tests.patience import until
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Clock:
 
     def await_ticks(self) -> None:
         before = self.num_ticks
-        await_that(lambda: self.num_ticks >= before + 2)
+        assert until(lambda: self.num_ticks >= before + 2)
 
 
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:

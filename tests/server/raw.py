@@ -2,8 +2,7 @@
 
 import json
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,10 +52,3 @@ def read_until(connection: socket.socket, end: bytes) -> bytes:
         assert piece, f"closed after {bytes(data[-300:])!r}"
         data += piece
     return bytes(data)
-
-
-def await_that(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.005)

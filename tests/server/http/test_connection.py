@@ -12,9 +12,10 @@ import pytest
 
 from leftoff.server.server import serving
 from leftoff.server.service import Service
+from tests.patience import PATIENCE_S, until
 from tests.server.clock import Clock
 from tests.server.fixtures import settings
-from tests.server.raw import PATIENCE_S, ask, await_that, connected, head, read_to_end, read_until
+from tests.server.raw import ask, connected, head, read_to_end, read_until
 
 HALF_A_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 QUESTION = {"prompt": "the sea", "max_tokens": 20}
@@ -125,12 +126,12 @@ def test_who_has_not_asked_makes_way(service: Service, monkeypatch: pytest.Monke
         asking = stack.enter_context(connected(url))
         with engine_held(service):
             ask(asking, "/v1/completions", QUESTION)
-            await_that(lambda: service.scheduler.num_waiting == 1)
+            assert until(lambda: service.scheduler.num_waiting == 1)
             others = [stack.enter_context(connected(url)) for _ in range(20)]
             for other in others:
                 other.sendall(HALF_A_HEAD)
             assert httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200
-            await_that(lambda: sum(map(is_open, others)) <= 3)
+            assert until(lambda: sum(map(is_open, others)) <= 3)
         assert b" 200 " in read_until(asking, b"}")
 
 
@@ -140,7 +141,7 @@ def test_others_wait_while_all_are_being_answered(service: Service, monkeypatch:
         with engine_held(service):
             for connection in (first, second):
                 ask(connection, "/v1/completions", QUESTION)
-            await_that(lambda: service.scheduler.num_waiting == 2)
+            assert until(lambda: service.scheduler.num_waiting == 2)
             third = stack.enter_context(connected(url))
             third.sendall(HEALTH)
             third.settimeout(0.5)
@@ -158,7 +159,7 @@ def test_large_requests_have_a_limit_together(service: Service, monkeypatch: pyt
         with engine_held(service):
             for connection in (first, second):
                 connection.sendall(head("/v1/completions", len(body)) + body)
-            await_that(lambda: service.scheduler.num_waiting == 2)
+            assert until(lambda: service.scheduler.num_waiting == 2)
             refused = httpx.post(f"{url}/v1/completions", content=body, timeout=PATIENCE_S)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_much_at_once")
             assert int(refused.headers["retry-after"]) > 0
@@ -179,5 +180,5 @@ def test_who_pipelines_and_leaves_is_noticed(service: Service, url: str) -> None
     body = json.dumps({"prompt": "the sea", "max_tokens": 4000, "stream": True, "ignore_eos": True}).encode()
     with connected(url) as connection:
         connection.sendall(head("/v1/completions", len(body)) + body + HEALTH)
-        await_that(lambda: bool(service.scheduler.runs))
-    await_that(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
+        assert until(lambda: bool(service.scheduler.runs))
+    assert until(lambda: [record.finish for record in service.journal.records] == ["cancelled"])

@@ -1,0 +1,45 @@
+"""No test waits for a time and hopes that what it needs has happened by then: it waits for a condition."""
+
+import ast
+from pathlib import Path
+
+from tests.patience import until
+
+TESTS = Path(__file__).parent
+# Where the time that passes is the subject itself.
+TIMED = {
+    "behaviour/kill_server.py": "kills at random moments",
+    "behaviour/test_structured.py": "a thread is busy for longer than a limit",
+    "cli/test_serve_handles.py": "the processor time that a waiting server uses",
+    "disk/kill_loop.py": "kills at random moments",
+    "patience.py": "looks again and again",
+}
+
+
+def sleeps(source: str) -> bool:
+    """Whether it calls a function named `sleep` with anything but 0, which only lets others run."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    names = {"Name": "id", "Attribute": "attr"}
+    return any(
+        getattr(call.func, names.get(type(call.func).__name__, ""), "") == "sleep"
+        and not (isinstance(call.args[0], ast.Constant) and call.args[0].value == 0)
+        for call in calls
+    )
+
+
+def test_only_tests_of_time_sleep() -> None:
+    found = {str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py") if sleeps(path.read_text())}
+    assert found == TIMED.keys()
+
+
+def test_a_sleep_is_found_however_it_is_called() -> None:
+    assert sleeps("time.sleep(1)")
+    assert sleeps("def f():\n    from time import sleep\n    sleep(seconds)")
+    assert not sleeps("asyncio.sleep(0)")
+    assert not sleeps("'time.sleep(1)'")
+
+
+def test_a_condition_is_asked_until_it_holds() -> None:
+    answers = iter([False, 0, "yes", False])
+    assert until(lambda: next(answers))
+    assert [*answers] == [False]
