@@ -6,14 +6,13 @@ what it said first. Only system and developer messages are touched: what the use
 
 import hashlib
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from leftoff.chat.notes import Note
 from leftoff.chat.template.render import MessageDict
+from leftoff.lru import LruCache
 
 HEADER_ROLES = ("system", "developer")
 _SEEN_CHARACTERS = 1 << 16  # of each text, so that a slow pattern is slow on little
@@ -57,9 +56,7 @@ class Rules:
     ) -> None:
         self._drop = [_rule("--drop-header", pattern) for pattern in drop]
         self._pin = [_rule("--pin", pattern) for pattern in pin]
-        self._remembered = remembered
-        self._pinned: OrderedDict[tuple[str, str, str, int], str] = OrderedDict()
-        self._lock = threading.Lock()
+        self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
 
     @property
     def num_pinned(self) -> int:
@@ -86,21 +83,13 @@ class Rules:
             return text
         around = hashlib.sha256(_replaced(text, matches, [""] * len(matches)).encode()).hexdigest()
         pins = [
-            self._first((memory_key, rule.pattern.pattern, around, number), match.group())
+            self._pinned.put_if_absent((memory_key, rule.pattern.pattern, around, number), match.group())
             for number, match in enumerate(matches)
         ]
         changed = sum(pin != match.group() for pin, match in zip(pins, matches, strict=True))
         if changed:
             notes.append(Note("pinned", f"pinned {_count(changed, 'text')} of the header ({rule})"))
         return _replaced(text, matches, pins)
-
-    def _first(self, place: tuple[str, str, str, int], text: str) -> str:
-        with self._lock:
-            first = self._pinned.setdefault(place, text)
-            self._pinned.move_to_end(place)
-            while len(self._pinned) > self._remembered:
-                self._pinned.popitem(last=False)
-            return first
 
 
 def _rule(flag: str, pattern: str) -> _Rule:

@@ -10,8 +10,6 @@ and the cut is remembered, so that the following turns begin with the same token
 
 import hashlib
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +19,7 @@ from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.notes import Note
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.work import checkpoint
+from leftoff.lru import LruCache
 from leftoff.types import Prompt
 
 _REMEMBERED_CUTS = 4096
@@ -102,9 +101,7 @@ class Cutter:
 
     def __init__(self, context_tokens: int, *, remembered: int = _REMEMBERED_CUTS) -> None:
         self._context_tokens = context_tokens
-        self._remembered = remembered
-        self._cuts: OrderedDict[str, Cut] = OrderedDict()
-        self._lock = threading.Lock()
+        self._cuts: LruCache[str, Cut] = LruCache(max_entries=remembered)
 
     def fit(self, messages: Sequence[MessageDict], make: MakePrompt, memory_key: str) -> Fitted:
         """`make` may raise `TooManyTokensError`, which is no more than another way to say that a prompt is too long."""
@@ -116,7 +113,7 @@ class Cutter:
         if known is not None and (prompt := self._fitting(_Attempt.at(make, known.apply(messages)))):
             return Fitted(prompt, (self._note(known, whole, prompt, "still left out"),))
         cut, prompt = self._new_cut(messages, make, whole)
-        self._remember(digests[cut.size], cut)
+        self._cuts.put(digests[cut.size], cut)
         return Fitted(prompt, (self._note(cut, whole, prompt, "left out from now on"),))
 
     def _fitting(self, attempt: _Attempt) -> Prompt | None:
@@ -140,20 +137,7 @@ class Cutter:
 
     def _recall(self, digests: Sequence[str]) -> Cut | None:
         """The latest cut of this conversation: the one that drops most."""
-        with self._lock:
-            for digest in reversed(digests[1:-1]):
-                cut = self._cuts.get(digest)
-                if cut is not None:
-                    self._cuts.move_to_end(digest)
-                    return cut
-        return None
-
-    def _remember(self, digest: str, cut: Cut) -> None:
-        with self._lock:
-            self._cuts[digest] = cut
-            self._cuts.move_to_end(digest)
-            while len(self._cuts) > self._remembered:
-                self._cuts.popitem(last=False)
+        return next(filter(None, map(self._cuts.get, reversed(digests[1:-1]))), None)
 
     def _note(self, cut: Cut, whole: _Attempt, prompt: Prompt, what: str) -> Note:
         return Note(

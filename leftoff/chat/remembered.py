@@ -5,8 +5,6 @@ different thoughts.
 """
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +14,7 @@ from msgspec import msgpack
 from leftoff.chat.formats.parts import Call, Said
 from leftoff.chat.num_values import is_bearable
 from leftoff.chat.template.render import MessageDict
+from leftoff.lru import LruCache
 
 _REMEMBERED_BYTES = 16 << 20
 _OVERHEAD_BYTES = 400
@@ -47,39 +46,23 @@ class RememberedReplies:
     """The most recent replies of each namespace. Any thread may call it."""
 
     def __init__(self, limit_bytes: int = _REMEMBERED_BYTES) -> None:
-        self._limit = limit_bytes
-        self._lock = threading.Lock()
-        self._replies: OrderedDict[bytes, _Reply] = OrderedDict()
-        self._num_bytes = 0
+        self._replies: LruCache[bytes, _Reply] = LruCache(
+            max_bytes=limit_bytes, size_of=lambda _, reply: reply.num_bytes
+        )
 
     def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
         """`conversation` is the key of what it replied to, in this namespace."""
-        key, reply = _key(conversation, "assistant", shown(written.said)), _Reply(written, namespace)
-        with self._lock:
-            self._drop(key)
-            self._replies[key] = reply
-            self._num_bytes += reply.num_bytes
-            while self._num_bytes > self._limit:
-                self._drop(next(iter(self._replies)))
+        key = _key(conversation, "assistant", shown(written.said))
+        self._replies.put(key, _Reply(written, namespace))
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
         """Forgets the replies of some namespaces."""
-        with self._lock:
-            for key in [key for key, reply in self._replies.items() if is_meant(reply.namespace)]:
-                self._drop(key)
+        self._replies.remove_if(lambda reply: is_meant(reply.namespace))
 
     def find(self, conversation: bytes) -> Written | None:
         """The reply that a conversation ends with, by the key of all of it."""
-        with self._lock:
-            reply = self._replies.get(conversation)
-            if reply is None:
-                return None
-            self._replies.move_to_end(conversation)
-            return reply.written
-
-    def _drop(self, key: bytes) -> None:
-        reply = self._replies.pop(key, None)
-        self._num_bytes -= reply.num_bytes if reply else 0
+        reply = self._replies.get(conversation)
+        return reply.written if reply is not None else None
 
 
 def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:

@@ -6,8 +6,6 @@ control tokens; where it does not, texts are tokenised whole.
 """
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +15,7 @@ import numpy.typing as npt
 
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.lru import LruCache
 from leftoff.types import Tokens
 
 _REMEMBERED_BYTES = 64 << 20
@@ -69,16 +68,18 @@ class SegmentTokenizer:
         self, vocabulary: Vocabulary, *, template: str = "", remembered_bytes: int = _REMEMBERED_BYTES
     ) -> None:
         self._vocabulary = vocabulary
-        self._limit = remembered_bytes
-        self._lock = threading.Lock()
-        self._segments: OrderedDict[str, Segment] = OrderedDict()
-        self.num_bytes = 0
+        self._segments: LruCache[str, Segment] = LruCache(max_bytes=remembered_bytes, size_of=_size)
         self.num_calls = 0  # of the vocabulary's tokenizer, and the characters it was given
         self.num_characters = 0
         names = _separator_names(vocabulary)
         self._separator = re.compile(_any_of(names)) if names else None
         if not _composes(vocabulary, self._split, sorted(names, key=lambda name: name not in template)):
             self._separator = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the remembered segments."""
+        return self._segments.num_bytes
 
     @property
     def is_segmented(self) -> bool:
@@ -102,15 +103,11 @@ class SegmentTokenizer:
             yield text[start:]
 
     def _segment(self, text: str) -> Segment:
-        with self._lock:
-            segment = self._segments.get(text)
-            if segment is not None:
-                self._segments.move_to_end(text)
-                return segment
-        checkpoint()
-        segment = self._tokenise_segment(text)
-        with self._lock:
-            self._remember(text, segment)
+        segment = self._segments.get(text)
+        if segment is None:
+            checkpoint()
+            segment = self._tokenise_segment(text)
+            self._segments.put(text, segment)
         return segment
 
     def _tokenise_segment(self, text: str) -> Segment:
@@ -123,13 +120,6 @@ class SegmentTokenizer:
         # SentencePiece puts a space of its own before the text.
         extra = int(ends[-1]) - len(data) if ends.size else 0
         return Segment(tokens, np.maximum(ends - extra, 0).astype(np.int32))
-
-    def _remember(self, text: str, segment: Segment) -> None:
-        if text not in self._segments:
-            self._segments[text] = segment
-            self.num_bytes += _size(text, segment)
-        while self.num_bytes > self._limit:
-            self.num_bytes -= _size(*self._segments.popitem(last=False))
 
 
 def _size(text: str, segment: Segment) -> int:

@@ -1,12 +1,12 @@
 """Responses that were given, for who goes on from them by their id. In memory, and bounded."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from leftoff.config import MIB
+from leftoff.lru import LruCache
 from leftoff.server.request.messages import Message
 from leftoff.server.responses.types import Response
 
@@ -27,25 +27,18 @@ class ResponseStore:
     """The oldest go first. Keys are the tenant's: nobody finds what belongs to another. For the event loop only."""
 
     def __init__(self, most_responses: int = _MOST_RESPONSES, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_responses = most_responses
-        self._most_bytes = most_bytes
-        self._stored: OrderedDict[tuple[str, str], Stored] = OrderedDict()
-        self._num_bytes = 0
+        self._stored: LruCache[tuple[str, str], Stored] = LruCache(
+            max_entries=most_responses, max_bytes=most_bytes, size_of=lambda _, stored: stored.num_bytes
+        )
 
     def add(self, tenant: str, response: Response, before: Stored | None, new: Sequence[Message]) -> None:
         """What it shares with the one before counts for both: either may be the last to go."""
         messages = (*(before.messages if before else ()), *new)
         num_bytes = len(msgspec.json.encode([response, *new])) + (before.num_bytes if before else 0)
-        self._stored[tenant, response.id] = Stored(response, messages, num_bytes)
-        self._num_bytes += num_bytes
-        while len(self._stored) > self._most_responses or self._num_bytes > self._most_bytes:
-            self._num_bytes -= self._stored.popitem(last=False)[1].num_bytes
+        self._stored.put((tenant, response.id), Stored(response, messages, num_bytes))
 
     def get(self, tenant: str, response_id: str) -> Stored | None:
-        return self._stored.get((tenant, response_id))
+        return self._stored.peek((tenant, response_id))
 
     def delete(self, tenant: str, response_id: str) -> bool:
-        stored = self._stored.pop((tenant, response_id), None)
-        if stored is not None:
-            self._num_bytes -= stored.num_bytes
-        return stored is not None
+        return self._stored.pop((tenant, response_id)) is not None
