@@ -17,8 +17,21 @@ ORDER = (
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
-# Each speaks of the same requests and replies in words of its own: what two of them share is in request/ or reply/.
-DIALECTS = frozenset({"openai", "anthropic", "responses", "ollama", "llamacpp"})
+# The folders and files of server/, from the top down. Those of one row do not import each other: so no dialect knows
+# another, and what two of them share is in reply/ or request/.
+SERVER_ROWS = (
+    ("server",),
+    ("app",),
+    ("openai", "anthropic", "responses", "ollama", "llamacpp", "admin"),
+    ("reply",),
+    ("request",),
+    ("aside",),
+    ("service",),
+    ("counts", "build", "lanes", "loop_bridge"),
+    ("reuse_log",),
+    ("http",),
+    ("tenant",),
+)
 MAX_LINES = 400
 
 
@@ -101,28 +114,39 @@ def may_import(module: Module, target: str) -> bool:
     return upper in ORDER and lower in ORDER and ORDER.index(upper) < ORDER.index(lower)
 
 
-def dialect_of(name: str) -> str | None:
-    parts = name.split(".")
-    return parts[2] if parts[1:2] == ["server"] and parts[2:3] and parts[2] in DIALECTS else None
-
-
-def imports_between_dialects(modules: dict[str, Module]) -> list[str]:
+def wrong_imports_in_server(modules: dict[str, Module]) -> list[str]:
+    """Imports between rooms of server/ that do not go down. Imports for types count too."""
     return [
         f"{module.name} imports {target}"
         for module in modules.values()
         for target in sorted(module.imports)
-        if (own := dialect_of(module.name)) and (other := dialect_of(target)) and own != other
+        if (upper := room_of(module.name)) and (lower := room_of(target)) and upper != lower
+        if not row_of(upper) < row_of(lower)
     ]
 
 
+def room_of(name: str) -> str | None:
+    """The folder or file right below server/."""
+    parts = name.split(".")
+    return parts[2] if parts[1:2] == ["server"] and len(parts) > 2 else None
+
+
+def row_of(room: str) -> int:
+    return next(index for index, row in enumerate(SERVER_ROWS) if room in row)
+
+
 def cycle(modules: dict[str, Module]) -> list[str]:
-    """Modules that import each other in a circle when they run; empty when there is none."""
-    graph = {name: (module.imports - module.type_imports) & modules.keys() for name, module in modules.items()}
+    """Modules that import each other in a circle; empty when there is none. Imports for types count in server/."""
+    graph = {name: imports_that_count(module) & modules.keys() for name, module in modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         return [*error.args[1]]
     return []
+
+
+def imports_that_count(module: Module) -> frozenset[str]:
+    return module.imports if module.layer == "server" else module.imports - module.type_imports
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +162,9 @@ def test_a_folder_imports_only_what_stands_below_it(modules: dict[str, Module]) 
     assert wrong_imports(modules) == []
 
 
-def test_no_dialect_imports_another(modules: dict[str, Module]) -> None:
-    assert {dialect for name in modules if (dialect := dialect_of(name))} == DIALECTS
-    assert imports_between_dialects(modules) == []
+def test_a_room_of_the_server_imports_only_what_stands_below_it(modules: dict[str, Module]) -> None:
+    assert {room for name in modules if (room := room_of(name))} == {room for row in SERVER_ROWS for room in row}
+    assert wrong_imports_in_server(modules) == []
 
 
 def test_no_modules_import_each_other_in_a_circle(modules: dict[str, Module]) -> None:
@@ -199,12 +223,21 @@ def test_a_circle_inside_a_folder_is_found(tmp_path: Path) -> None:
     assert cycle(package_of(tmp_path / "types", straight | {"engine/c.py": for_types})) == []
 
 
-def test_an_import_between_dialects_is_found(tmp_path: Path) -> None:
+def test_imports_between_dialects_and_upwards_are_found(tmp_path: Path) -> None:
     files = {
         "server/openai/types.py": "",
         "server/openai/routes.py": "from leftoff.server.openai.types import Chat\n",
         "server/ollama/routes.py": "from ..openai import types\n",
+        "server/reply/stream.py": "if TYPE_CHECKING:\n    from leftoff.server.app import App\n",
         "server/app.py": "from leftoff.server.openai import routes\n",
     }
-    found = imports_between_dialects(package_of(tmp_path, files))
-    assert found == ["leftoff.server.ollama.routes imports leftoff.server.openai.types"]
+    assert wrong_imports_in_server(package_of(tmp_path, files)) == [
+        "leftoff.server.ollama.routes imports leftoff.server.openai.types",
+        "leftoff.server.reply.stream imports leftoff.server.app",
+    ]
+
+
+def test_a_circle_of_types_counts_in_the_server(tmp_path: Path) -> None:
+    for_types = "if TYPE_CHECKING:\n    from leftoff.server.reply.a import x\n"
+    files = {"server/reply/a.py": "from leftoff.server.reply.b import x\n", "server/reply/b.py": for_types}
+    assert {*cycle(package_of(tmp_path, files))} == {"leftoff.server.reply.a", "leftoff.server.reply.b"}

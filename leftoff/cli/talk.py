@@ -12,8 +12,9 @@ from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
 from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
-from leftoff.server.reply.stream import End, Piece
-from leftoff.server.service import Order, Service
+from leftoff.server.reply.stream import End, Piece, start_reply
+from leftoff.server.request.job import Order
+from leftoff.server.service import Service
 
 Show = Callable[[str], None]
 
@@ -84,7 +85,7 @@ class LocalModel:
         prompt = self._service.chat_prompt(messages)
         order = Order(prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens)
         pieces: list[str] = []
-        async with self._service.start(order) as stream:
+        async with start_reply(self._service, order) as stream:
             async for event in stream:
                 if isinstance(event, Piece | End):
                     pieces.append(event.text)

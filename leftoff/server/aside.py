@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from leftoff.server.reply.response import attended
+from leftoff.server.http.endpoint import attended
 from leftoff.server.service import Service
 
 Result = TypeVar("Result")

@@ -1,9 +1,11 @@
-"""What every dialect talks to: a loaded model, its cache, the engine's thread, and the journal."""
+"""Everything that runs behind the HTTP server: a loaded model, its cache, the engine's thread, and the journal.
+
+It knows neither requests of a dialect nor replies: `request/` and `reply/` are built on it.
+"""
 
 import asyncio
 import logging
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,20 +26,15 @@ from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model, Progress
 from leftoff.grammar.compile import Grammars
 from leftoff.sampling import recommended
-from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.worker import Worker
-from leftoff.server.admin.counts import Counts
-from leftoff.server.admin.reuse_log import Journal
 from leftoff.server.build import make_scheduler, namespace_secret
+from leftoff.server.counts import Counts
 from leftoff.server.http.errors import PromptTooLongError, stopping
 from leftoff.server.lanes import Lanes
-from leftoff.server.reply.loop_bridge import Mailbox
-from leftoff.server.reply.read_ahead import Afterwards
-from leftoff.server.reply.stream import Deliver, ReplyStream
-from leftoff.server.request.job import Order
+from leftoff.server.loop_bridge import Mailbox
+from leftoff.server.reuse_log import Journal
 from leftoff.types import Prompt, owner_of
-
-__all__ = ["Order", "Service"]
 
 logger = logging.getLogger("leftoff.requests")
 
@@ -55,15 +52,14 @@ class Service:
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
         self.secret = namespace_secret(settings, self.cache)
         self.prompts = PromptMaker(model, _template(settings), context_tokens=self.context_tokens)
-        remembered = RememberedReplies() if settings.remember_replies else None
-        self._chat = Chat(
+        self.remembered = RememberedReplies() if settings.remember_replies else None
+        self.chats = Chat(
             self.prompts,
             self.context_tokens,
             rules=_rules(settings),
             overflow=_overflow(settings),
-            remembered=remembered,
+            remembered=self.remembered,
         )
-        self.afterwards = Afterwards(self, self._chat, remembered, reads_ahead=settings.read_ahead)
         self.default_sampling = recommended(model.metadata)
         self.grammars = Grammars(model.vocabulary)
         self.journal = Journal(model.vocabulary, settings.reports)
@@ -107,7 +103,7 @@ class Service:
     ) -> ChatPrompt:
         """The prompt of a conversation, after the rules of the settings, and what they did to it."""
         with _too_long_messages():
-            return self._chat.prompt(
+            return self.chats.prompt(
                 messages,
                 tools=tools,
                 add_generation_prompt=add_generation_prompt,
@@ -125,7 +121,12 @@ class Service:
     ) -> str:
         """A conversation as the model's template writes it, without rules."""
         with _too_long_messages():
-            return self._chat.text(messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options)
+            return self.chats.text(messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options)
+
+    def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
+        """Drop the remembered replies of the namespaces that are meant."""
+        if self.remembered is not None:
+            self.remembered.clear(is_meant)
 
     def chat_prompt(self, messages: Sequence[MessageDict]) -> Prompt:
         return self.chat(messages).prompt
@@ -135,7 +136,7 @@ class Service:
 
         By its size it stands behind short work only, or behind long work too.
         """
-        self._refuse_if_stopped()
+        self.refuse_if_stopped()
         try:
             return await self.lanes.run(function, num_bytes)
         except TooManyTokensError as error:
@@ -143,7 +144,7 @@ class Service:
 
     async def between_steps(self, function: Callable[[], Result]) -> Result:
         """Runs what looks at engine or cache, where both stand still."""
-        self._refuse_if_stopped()
+        self.refuse_if_stopped()
         return await asyncio.wrap_future(self.worker.call(function))
 
     def mailbox(self) -> Mailbox:
@@ -153,30 +154,12 @@ class Service:
             self._mailboxes[loop] = Mailbox(loop)
         return self._mailboxes[loop]
 
-    def start(self, order: Order, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
-        """Submits an order. The reply comes through the stream; closing the stream cancels what is left."""
-        self._refuse_if_stopped()
-        if order.prompt.length >= self.context_tokens:
-            raise PromptTooLongError(order.prompt.length, self.context_tokens)
-        stream = ReplyStream(self, order, request_id or uuid.uuid4().hex, deliver)
-        request = Request(
-            order.prompt,
-            stream,
-            order.sampling,
-            max_tokens=self._max_tokens(order),
-            namespace=order.namespace,
-            wants_logits=order.num_logprobs is not None,
-            ignore_end=order.ignore_end,
-            constraint=order.constraint,
-        )
-        stream.request = request
-        self.scheduler.submit(request)
-        return stream
-
-    def record(self, stream_id: str, order: Order, report: ReuseReport, finish: Finish, timings: Timings) -> None:
-        """One plain line per request in the log, and a record in the journal. Called on the engine's thread."""
-        record = self.journal.add(stream_id, order, report, finish, timings)
-        self.counts[owner_of(order.namespace)].add(record)
+    def record(
+        self, request_id: str, request: Request, report: ReuseReport, finish: Finish, notes: Sequence[str]
+    ) -> None:
+        """Log one line for a request that ended, and add it to the journal and the counts. On the engine's thread."""
+        record = self.journal.add(request_id, request, report, finish, notes)
+        self.counts[owner_of(request.namespace)].add(record)
         logger.info(
             "%s · %d generated · first token after %.0f ms%s",
             record.line,
@@ -185,14 +168,10 @@ class Service:
             "".join(f" · {note}" for note in record.notes),
         )
 
-    def _refuse_if_stopped(self) -> None:
+    def refuse_if_stopped(self) -> None:
+        """Raise a 503 when the engine's thread has ended."""
         if not self.worker.is_alive:
             raise stopping()
-
-    def _max_tokens(self, order: Order) -> int:
-        room = self.context_tokens - order.prompt.length
-        wanted = order.max_tokens if order.max_tokens is not None else self.settings.max_tokens
-        return room if wanted < 0 else min(wanted, room)
 
 
 @contextmanager

@@ -143,7 +143,7 @@ class CacheApi:
         stores = [tier.budget for tier in self._service.cache.tiers]
         used_bytes, num_entries = (sum(store.used_bytes for store in stores), sum(s.num_points for s in stores))
         self._service.cache.clear(tenant.sees)
-        self._service.afterwards.forget(tenant.sees)
+        self._service.forget_replies(tenant.sees)
         freed_bytes = used_bytes - sum(store.used_bytes for store in stores)
         return Cleared(freed_bytes, num_entries - sum(store.num_points for store in stores))
 

@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.server.admin.counts import FIRST_TOKEN_SECONDS, Counts
 from leftoff.server.admin.levels import TierLevels, tier_levels
+from leftoff.server.counts import FIRST_TOKEN_SECONDS, Counts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant, tenant_of

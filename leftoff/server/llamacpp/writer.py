@@ -16,7 +16,7 @@ from leftoff.server.reply.logprobs import TokenLogprob, token_logprobs
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import progress_of, timings_of, timings_so_far
-from leftoff.server.service import Order
+from leftoff.server.request.job import Order
 
 _RANDOM_SEED = 0xFFFFFFFF  # llama-server's name for a seed drawn anew
 _STOP_TYPES = {Finish.END: "eos", Finish.LENGTH: "limit", Finish.STOPPED: "word"}

@@ -4,12 +4,12 @@ A client that vanishes, while it waits or while it is being streamed to, ends it
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 import msgspec
 from starlette.requests import Request
@@ -19,12 +19,12 @@ from starlette.types import Message, Receive, Scope, Send
 from leftoff.chat.formats.parts import Said, join
 from leftoff.scheduler.request import Finish
 from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
+from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
 from leftoff.server.http.framing import Framing
-from leftoff.server.reply.stream import End, Event, Piece, ReplyStream
-from leftoff.server.service import Order, Service
-
-Result = TypeVar("Result")
+from leftoff.server.reply.stream import End, Event, Piece, ReplyStream, start_reply
+from leftoff.server.request.job import Order
+from leftoff.server.service import Service
 
 _encode = msgspec.json.Encoder().encode
 
@@ -69,7 +69,7 @@ class Replies:
         try:
             for index, order in enumerate(orders):
                 name = request_id if len(orders) == 1 else f"{request_id}-{index}"
-                self.streams.append(service.start(order, name, partial(self._deliver, index)))
+                self.streams.append(start_reply(service, order, name, partial(self._deliver, index)))
         except BaseException:
             self.close()
             raise
@@ -185,31 +185,6 @@ class EventStream(Response):
                 yield self._writer.failure(error)
                 return
         yield from self._writer.chunks(self._replies.streams[index], index, event)
-
-
-async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
-    """Does the work as long as the client is there, and gives it up when it is not."""
-    task = asyncio.create_task(work)
-    gone = asyncio.create_task(_gone(receive))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGoneError
-        return await task
-    finally:
-        await _cancelled(task, gone)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    waiting: Awaitable[Any] = asyncio.gather(*tasks, return_exceptions=True)
-    await waiting
 
 
 def _raise_failure(end: End) -> None:

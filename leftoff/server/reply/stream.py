@@ -5,10 +5,11 @@ import base64
 import hashlib
 import logging
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from leftoff.chat.formats.parts import Part, join, object_of
 from leftoff.chat.remembered import Written
 from leftoff.chat.text_stream import TextStream
 from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.server.http.errors import PromptTooLongError
+from leftoff.server.reply.read_ahead import after_reply
 from leftoff.server.request.job import Order
+from leftoff.server.service import Service
 from leftoff.types import Logits
-
-if TYPE_CHECKING:
-    from leftoff.server.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class ReplyStream:
 
     request: Request
 
-    def __init__(self, service: "Service", order: Order, request_id: str, deliver: Deliver | None = None) -> None:
+    def __init__(self, service: Service, order: Order, request_id: str, deliver: Deliver | None = None) -> None:
         """`deliver` gets the events on the event loop, instead of who iterates."""
         self.id = request_id
         self.order = order
@@ -139,7 +140,7 @@ class ReplyStream:
 
     def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
         if self.report is not None:
-            self._service.record(self.id, self.order, self.report, finish, timings)
+            self._service.record(self.id, self.request, self.report, finish, self.order.notes)
         text = self._text.close()
         parts = self._parser.push(text) + self._parser.close() if self._parser else ()
         num_calls = self._parser.num_calls if self._parser else 0
@@ -147,7 +148,8 @@ class ReplyStream:
         has_half_call = bool(said.calls) and object_of(said.calls[-1].arguments) is None
         if self.order.conversation is not None and finish in (Finish.END, Finish.STOPPED):
             written = Written("".join((*self._texts, text)), said)
-            self._service.afterwards.replied(self, written, is_whole=finish is Finish.END)
+            call_ids = [self.call_id(index) for index in range(len(said.calls))]
+            after_reply(self._service, self.order, written, call_ids, is_whole=finish is Finish.END)
         return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
 
     # --- for the dialects, on the event loop
@@ -187,6 +189,32 @@ class ReplyStream:
         is_urgent = isinstance(event, End) or (isinstance(event, Piece) and not self._has_begun)
         self._has_begun |= is_urgent
         self._mailbox.put(partial(self._deliver, event), is_urgent=is_urgent)
+
+
+def start_reply(service: Service, order: Order, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
+    """Submit an order. The reply comes through the stream; closing the stream cancels what is left of it."""
+    service.refuse_if_stopped()
+    if order.prompt.length >= service.context_tokens:
+        raise PromptTooLongError(order.prompt.length, service.context_tokens)
+    stream = ReplyStream(service, order, request_id or uuid.uuid4().hex, deliver)
+    stream.request = Request(
+        order.prompt,
+        stream,
+        order.sampling,
+        max_tokens=_max_tokens(service, order),
+        namespace=order.namespace,
+        wants_logits=order.num_logprobs is not None,
+        ignore_end=order.ignore_end,
+        constraint=order.constraint,
+    )
+    service.scheduler.submit(stream.request)
+    return stream
+
+
+def _max_tokens(service: Service, order: Order) -> int:
+    room = service.context_tokens - order.prompt.length
+    wanted = order.max_tokens if order.max_tokens is not None else service.settings.max_tokens
+    return room if wanted < 0 else min(wanted, room)
 
 
 def _chances(token: int, logits: Logits, num_top: int) -> tuple[TokenChance, tuple[TokenChance, ...]]:

@@ -16,9 +16,9 @@ from leftoff.server.http.errors import bad_field
 from leftoff.server.request.chat import ChatRequest
 from leftoff.server.request.constraints import make_guides
 from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.job import Conversation
+from leftoff.server.request.job import Conversation, Order
 from leftoff.server.request.messages import ChatFields
-from leftoff.server.service import Order, Service
+from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
 from leftoff.types import Prompt
 

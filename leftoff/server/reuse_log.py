@@ -2,13 +2,13 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.scheduler.request import Finish, Timings
-from leftoff.server.request.job import Order
+from leftoff.scheduler.request import Finish, Request
 from leftoff.types import Prompt, Tokens
 
 _SHARED_TOKENS = 48  # before a difference, to tell what kind it is
@@ -59,8 +59,10 @@ class Journal:
     def clear(self) -> None:
         self._records.clear()
 
-    def add(self, request_id: str, order: Order, report: ReuseReport, finish: Finish, timings: Timings) -> Record:
-        difference = self._difference(order.prompt, report)
+    def add(
+        self, request_id: str, request: Request, report: ReuseReport, finish: Finish, notes: Sequence[str]
+    ) -> Record:
+        timings, difference = request.timings, self._difference(request.prompt, report)
         record = Record(
             id=request_id,
             at=time.time(),
@@ -80,8 +82,8 @@ class Journal:
             prompt_ms=timings.prompt_ms if timings.first_token else 1000 * (timings.finished - timings.started),
             generation_ms=timings.generation_ms if timings.first_token else 0.0,
             line=report.line(),
-            notes=(*order.notes, *difference.advice),
-            namespace=order.namespace,
+            notes=(*notes, *difference.advice),
+            namespace=request.namespace,
         )
         self._records.append(record)
         return record
