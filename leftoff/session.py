@@ -16,7 +16,9 @@ import numpy as np
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
-from leftoff.chat.prompts import MessageDict, PromptMaker
+from leftoff.chat.conversation import Conversation
+from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.template.render import MessageDict
 from leftoff.chat.text_stream import TextStream
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
@@ -137,7 +139,7 @@ class Session:
             return self._prompts.from_text(prompt)
         if isinstance(prompt, np.ndarray) or (prompt and isinstance(prompt[0], int)):
             return Prompt(np.asarray(prompt, np.int32))
-        return self._prompts.from_messages(prompt)  # type: ignore[arg-type]
+        return self._prompts.from_conversation(Conversation(prompt))  # type: ignore[arg-type]
 
 
 class ReplyIterator:

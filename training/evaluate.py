@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leftoff import Session
+from leftoff.chat.conversation import Conversation as ChatConversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.engine.context import ContextSettings
 from leftoff.hub import default_model
@@ -65,10 +66,12 @@ class Examiner:
 
     def _ask(self, skill: str, conversation: Conversation, question: Question) -> Answer:
         messages: list[Json] = [*conversation.messages, {"role": "user", "content": question.ask}]
-        prompt = self._prompts.from_messages(
-            messages,
-            tools=[dict(tool) for tool in conversation.tools] or None,
-            options={"enable_thinking": True} if conversation.thinks else None,
+        prompt = self._prompts.from_conversation(
+            ChatConversation(
+                messages,
+                tools=[dict(tool) for tool in conversation.tools] or None,
+                options={"enable_thinking": True} if conversation.thinks else {},
+            )
         )
         reply = self._session.generate(prompt.tokens, max_tokens=_MOST_TOKENS)
         right = is_right(reply.text, question.want, thinks=conversation.thinks)

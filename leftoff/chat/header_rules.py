@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from leftoff.chat.notes import Note
+from leftoff.chat.conversation import Note
 from leftoff.chat.template.render import MessageDict
 from leftoff.lru import LruCache
 

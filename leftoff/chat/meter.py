@@ -4,12 +4,17 @@ Most texts are short enough to be tokenised right away. Of the others, the numbe
 tokens from below; where that does not decide it, slices are counted until there are far too many tokens.
 """
 
+import numpy as np
+
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 
 _USUAL_CHARACTERS = 8  # per token: no more in any language, a text with fewer is simply tokenised
 _MOST_CHARACTERS = 128  # of a token, where nothing is known
 _SLICE_CHARACTERS = 1 << 16
+_SLICE_BYTES = 1 << 20
+_MOST_VALUES = 1 << 16  # a hundredth of a second
+_SEPARATORS = (b",", b"[", b"{")
 # A slice may begin and end inside of a token: its count is not quite that of the whole text. Far less than this off.
 _MARGIN = 2
 
@@ -80,3 +85,33 @@ def num_characters(given: object) -> int:
         elif isinstance(value, list | tuple):
             waiting += value
     return total
+
+
+def has_more_values(data: bytes, most: int) -> bool:
+    """Commas and brackets outside of texts, of which there is one before every value but the first."""
+    num_values, is_inside, rest = 0, False, b""
+    for start in range(0, len(data), _SLICE_BYTES):
+        part = rest + data[start : start + _SLICE_BYTES]
+        rest = b"\\" if _ends_escaping(part) else b""
+        plain = part.removesuffix(rest).replace(rb"\\", b"").replace(rb"\"", b"")
+        signs = np.frombuffer(plain, np.uint8)
+        inside = (np.cumsum(signs == ord('"'), dtype=np.uint8) & 1).astype(bool) ^ is_inside
+        num_values += _num_separators(signs[~inside].tobytes())
+        if num_values > most:
+            return True
+        is_inside = bool(inside[-1]) if inside.size else is_inside
+    return False
+
+
+def _ends_escaping(part: bytes) -> bool:
+    """Whether its last backslash belongs to what follows."""
+    return (len(part) - len(part.rstrip(b"\\"))) % 2 == 1
+
+
+def _num_separators(data: bytes) -> int:
+    return sum(map(data.count, _SEPARATORS))
+
+
+def is_bearable(text: str) -> bool:
+    """Whether a JSON text inside of a request, such as the arguments of a call, may be decoded while others wait."""
+    return len(text) <= _MOST_VALUES or not has_more_values(text.encode("utf-8", "replace"), _MOST_VALUES)

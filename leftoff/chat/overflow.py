@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from leftoff.chat.conversation import Note
 from leftoff.chat.header_rules import HEADER_ROLES
 from leftoff.chat.meter import TooManyTokensError
-from leftoff.chat.notes import Note
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.work import checkpoint
 from leftoff.lru import LruCache

@@ -1,37 +1,27 @@
 """Makes prompts: from messages by the model's template, or from plain text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.meter import TokenMeter
-from leftoff.chat.prefill import BegunReply
 from leftoff.chat.template.probe import find_shape
-from leftoff.chat.template.render import ChatTemplate, MessageDict, TemplateError, ToolDict
+from leftoff.chat.template.render import ChatTemplate, MessageDict
 from leftoff.chat.template.spans import Rendered, TextSpan, render_with_spans
 from leftoff.chat.tokenizer import SegmentTokenizer
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.types import Message, Prompt, Tokens
 
-__all__ = ["MessageDict", "PromptMaker", "TemplateError", "ToolDict"]
-
+Rewrite = Callable[[Rendered], Rendered]
 
 _LONG_MESSAGE = 2000  # characters
 _SHORTEST_PARAGRAPH = 200
 _MOST_BREAKS = 2
 _SHORTEST_MARKER = 4
-
-
-def as_it_is(rendered: Rendered) -> Rendered:
-    return rendered
-
-
-def _any_text(_: str) -> None:
-    pass
 
 
 class PromptMaker:
@@ -54,59 +44,36 @@ class PromptMaker:
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
         self.meter = TokenMeter(vocabulary, context_tokens) if context_tokens is not None else None
 
-    def from_messages(
-        self,
-        messages: Sequence[MessageDict],
-        *,
-        tools: Sequence[ToolDict] | None = None,
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-        rewrite: Callable[[Rendered], Rendered] = as_it_is,
-    ) -> Prompt:
-        """`rewrite` may change the text before it becomes tokens."""
-        rendered = self.render(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options, rewrite=rewrite
-        )
+    def from_conversation(self, conversation: Conversation, rewrite: Rewrite | None = None) -> Prompt:
+        """Renders and tokenises. `rewrite` may change the rendered text before it becomes tokens."""
+        rendered = self.render(conversation, rewrite)
         return self._prompt(rendered.text, rendered.spans)
 
     def from_text(self, text: str) -> Prompt:
         self._check(text)
         return self._prompt(text, ())
 
-    def render(
-        self,
-        messages: Sequence[MessageDict],
-        *,
-        tools: Sequence[ToolDict] | None = None,
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-        rewrite: Callable[[Rendered], Rendered] = as_it_is,
-        must_fit: bool = True,
-    ) -> Rendered:
-        """The text of the prompt, as the model will read it. What was begun of the reply is not rewritten."""
-        begun = BegunReply.of(messages) if add_generation_prompt else BegunReply(messages)
-        check = self._check if must_fit and rewrite is as_it_is else _any_text  # else it may yet become shorter
-        rendered = rewrite(self._render(begun.messages, tools, add_generation_prompt, begun.options(options), check))
-        whole = replace(rendered, text=rendered.text + begun.words)
-        if must_fit and (begun.words or rewrite is not as_it_is):
+    def render(self, conversation: Conversation, rewrite: Rewrite | None = None, *, must_fit: bool = True) -> Rendered:
+        """The text of the prompt, as the model will read it. The prefill is put behind it and is not rewritten."""
+        prefill = conversation.prefill if conversation.add_generation_prompt else ""
+        asked = conversation.without_prefill() if prefill else conversation
+        if rewrite is None:
+            rendered = self._render(asked, self._check if must_fit else _take)
+        else:
+            rendered = rewrite(self._render(asked, _take))  # it may yet become shorter
+        whole = replace(rendered, text=rendered.text + prefill)
+        if must_fit and (prefill or rewrite is not None):
             self._check(whole.text)
         return whole
 
-    def _render(
-        self,
-        messages: Sequence[MessageDict],
-        tools: Sequence[ToolDict] | None,
-        add_generation_prompt: bool,
-        options: Mapping[str, Any] | None,
-        check: Callable[[str], None],
-    ) -> Rendered:
-        shaped_tools = self.shape.tools(tools)
+    def _render(self, asked: Conversation, check: Callable[[str], None]) -> Rendered:
+        tools = self.shape.tools(asked.tools)
 
-        def render(some: Sequence[MessageDict], generation_prompt: bool) -> str:
-            wanted = generation_prompt and add_generation_prompt
-            return self.template.render(some, tools=shaped_tools, add_generation_prompt=wanted, options=options)
+        def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
+            wanted = generation_prompt and asked.add_generation_prompt
+            return self.template.render(messages, tools=tools, add_generation_prompt=wanted, options=asked.options)
 
-        return render_with_spans(self.shape.messages(messages), render, check)
+        return render_with_spans(self.shape.messages(asked.messages), render, check)
 
     def _check(self, text: str) -> None:
         if self.meter is not None:
@@ -129,6 +96,10 @@ class PromptMaker:
         )
         breaks = [position + added for position in tokenised.positions(_blank_lines(text, spans))]
         return Prompt(tokens, messages, tuple(breaks))
+
+
+def _take(_: str) -> None:
+    """A check that no text fails."""
 
 
 def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:

@@ -1,25 +1,80 @@
-"""Tells a conversation that comes back in the letters in which the model wrote it.
+"""Shows replies that clients send back to the template exactly as the model wrote them.
 
-Clients send a reply back without its reasoning, and templates write calls of tools in their own way: `{"a":1}` for
-`{"a": 1}`. Each of these changes the text from there on, and all that follows would have to be read again. A reply
-that is known, message for message, is told to the template whole, and where the template then says the same in other
-letters, the model's own letters take their place.
+Clients send a reply back without its reasoning, and templates write tool calls in their own way: `{"a":1}` for
+`{"a": 1}`. Each of these changes the text from there on, and all tokens after it would have to be read again. So
+replies are remembered as they were written. One that comes back gets its reasoning back before the template sees it,
+and where the rendered text then says the same in other characters, the model's own take their place.
+
+A reply is found by the whole conversation before it and by what it says: two replies that say the same may have
+different reasoning.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from leftoff.chat.formats.output import Output
-from leftoff.chat.formats.parts import Said, join
-from leftoff.chat.notes import Note
-from leftoff.chat.prompts import PromptMaker
-from leftoff.chat.remembered import RememberedReplies, Written, conversation_keys, says_the_same
-from leftoff.chat.template.render import MessageDict, ToolDict
-from leftoff.chat.template.spans import Rendered, TextSpan
+from blake3 import blake3
+from msgspec import msgpack
 
+from leftoff.chat.conversation import Conversation, Note
+from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.parts import Call, Said, join
+from leftoff.chat.meter import is_bearable
+from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.template.render import MessageDict
+from leftoff.chat.template.spans import Rendered, TextSpan
+from leftoff.lru import LruCache
+
+_REMEMBERED_BYTES = 16 << 20
+_OVERHEAD_BYTES = 400
 _DROPPED = Note("reasoning dropped", "reasoning dropped: that of an earlier reply is not told again")
 _RERENDERED = Note("re-rendered", "re-rendered: an earlier reply came back in other letters than the model's")
+
+
+@dataclass(frozen=True)
+class Written:
+    """The text of a reply up to its end token, and what it says."""
+
+    text: str
+    said: Said
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """A key is a hash and does not tell whose reply it leads to."""
+
+    written: Written
+    namespace: str
+
+    @property
+    def num_bytes(self) -> int:
+        said = self.written.said
+        calls = sum(len(call.name) + len(call.arguments) for call in said.calls)
+        return 2 * (len(self.written.text) + len(said.content) + len(said.reasoning) + calls) + _OVERHEAD_BYTES
+
+
+class RememberedReplies:
+    """The most recent replies of each namespace. Any thread may call it."""
+
+    def __init__(self, limit_bytes: int = _REMEMBERED_BYTES) -> None:
+        self._replies: LruCache[bytes, _Reply] = LruCache(
+            max_bytes=limit_bytes, size_of=lambda _, reply: reply.num_bytes
+        )
+
+    def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
+        """`conversation` is the key of what it replied to, in this namespace."""
+        key = _key(conversation, "assistant", shown(written.said))
+        self._replies.put(key, _Reply(written, namespace))
+
+    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+        """Forgets the replies of some namespaces."""
+        self._replies.remove_if(lambda reply: is_meant(reply.namespace))
+
+    def find(self, conversation: bytes) -> Written | None:
+        """The reply that a conversation ends with, by the key of all of it."""
+        reply = self._replies.get(conversation)
+        return reply.written if reply is not None else None
 
 
 class _Place(NamedTuple):
@@ -27,22 +82,19 @@ class _Place(NamedTuple):
     end: int
 
 
-class OwnLetters:
-    """For one request: first the messages, then the text that the template made of them."""
+class VerbatimReplies:
+    """The remembered replies of one conversation: first its messages are completed, then the text rendered from them.
 
-    def __init__(
-        self,
-        prompts: PromptMaker,
-        messages: Sequence[MessageDict],
-        tools: Sequence[ToolDict] | None,
-        namespace: str,
-        remembered: RememberedReplies | None,
-    ) -> None:
-        keys = conversation_keys(messages, namespace)
-        self.conversation = keys[-1] if keys else b""  # by which a reply to it is remembered
+    `key` is the one under which a reply to the conversation is remembered.
+    """
+
+    def __init__(self, prompts: PromptMaker, conversation: Conversation, remembered: RememberedReplies | None) -> None:
+        messages = conversation.messages
+        keys = conversation_keys(messages, conversation.namespace)
+        self.key = keys[-1] if keys else b""
         self.notes: tuple[Note, ...] = ()
         self._prompts = prompts
-        self._output = Output(prompts.format, tools or ())
+        self._output = Output(prompts.format, conversation.tools or ())
         self._known: dict[int, Written] = {}  # by the message's identity: the oldest may be cut
         if remembered is not None:
             found = ((message, remembered.find(key)) for message, key in zip(messages, keys, strict=True))
@@ -50,16 +102,17 @@ class OwnLetters:
         self._told: list[Written | None] = []
 
     @property
-    def restores(self) -> bool:
-        """Whether there is a reply that the model's own letters may take the place of."""
+    def are_known(self) -> bool:
+        """Whether any reply of the conversation is remembered, so that `restore` may change the text."""
         return bool(self._known)
 
     def with_reasoning(self, messages: Sequence[MessageDict]) -> list[MessageDict]:
-        """Replies get back the reasoning that led to them, for the templates that keep it."""
+        """Puts the reasoning back into remembered replies, for the templates that show it."""
         self._told = [self._known.get(id(message)) for message in messages if _is_reply_with_words(message)]
         return [_with_reasoning(message, self._known.get(id(message))) for message in messages]
 
     def restore(self, rendered: Rendered) -> Rendered:
+        """Replaces replies that say the same in other characters by the model's own text."""
         opening = rendered.text[rendered.spans[-1].end :] if rendered.spans else ""
         if not opening or not any(self._told):
             return rendered
@@ -78,7 +131,7 @@ class OwnLetters:
         return rendered
 
     def _place(self, rendered: Rendered, span: TextSpan, opening: str) -> _Place | None:
-        """Where the reply stands: after what invites a reply, up to what ends one."""
+        """Where the text of the reply is: after the generation prompt, up to an end token."""
         before = max((other.start for other in rendered.spans if other.start < span.start), default=0)
         found = rendered.text.rfind(opening, before, span.start)
         if found < 0:
@@ -113,3 +166,43 @@ def _replaced(rendered: Rendered, place: _Place, text: str) -> Rendered:
 
     spans = tuple(replace(span, start=at(span.start), end=at(span.end)) for span in rendered.spans)
     return Rendered(rendered.text[: place.start] + text + rendered.text[place.end :], spans)
+
+
+def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
+    """One for each message: of the conversation up to and with it."""
+    key = namespace.encode()
+    return [key := _key(key, str(message.get("role")), shown(said_of(message))) for message in messages]
+
+
+def _key(before: bytes, role: str, said: Said) -> bytes:
+    return blake3(before + msgpack.encode((role, said))).digest()
+
+
+def said_of(message: MessageDict) -> Said:
+    """What a message on its way back says. Its reasoning is left aside: most clients do not send it."""
+    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
+    content = message.get("content")
+    return Said(
+        content=content if isinstance(content, str) else "",
+        calls=tuple(Call(str(call.get("name", "")), _json(call.get("arguments", ""))) for call in calls),
+    )
+
+
+def says_the_same(one: Said, other: Said) -> bool:
+    return shown(one) == shown(other) and one.reasoning.strip() == other.reasoning.strip()
+
+
+def shown(said: Said) -> Said:
+    """What every client sends back, whatever it does to white space and JSON."""
+    return Said(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
+
+
+def _json(arguments: object) -> str:
+    """One text for all ways to write the same."""
+    try:
+        if isinstance(arguments, str) and not is_bearable(arguments):
+            return arguments
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return json.dumps(value, sort_keys=True)
+    except (ValueError, TypeError, RecursionError):
+        return str(arguments)

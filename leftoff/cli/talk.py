@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import TemplateError
 from leftoff.cli.conversation import Message
 from leftoff.cli.units import show_ms
@@ -82,7 +83,7 @@ class LocalModel:
         self._service.close()
 
     async def _ask(self, messages: Sequence[Message], show: Show) -> Turn:
-        prompt = self._service.chat_prompt(messages)
+        prompt = self._service.chat(Conversation(messages)).prompt
         order = Order(prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens)
         pieces: list[str] = []
         async with start_reply(self._service, order) as stream:

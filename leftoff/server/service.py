@@ -7,20 +7,21 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.header_rules import Rules
 from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.overflow import ContextOverflowError
-from leftoff.chat.prompts import MessageDict, PromptMaker
-from leftoff.chat.remembered import RememberedReplies
+from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.verbatim import RememberedReplies
 from leftoff.config import Settings
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model, Progress
@@ -34,7 +35,7 @@ from leftoff.server.http.errors import PromptTooLongError, stopping
 from leftoff.server.lanes import Lanes
 from leftoff.server.loop_bridge import Mailbox
 from leftoff.server.reuse_log import Journal
-from leftoff.types import Prompt, owner_of
+from leftoff.types import owner_of
 
 logger = logging.getLogger("leftoff.requests")
 
@@ -92,44 +93,20 @@ class Service:
     def context_tokens(self) -> int:
         return self.engine.memory.num_cells
 
-    def chat(
-        self,
-        messages: Sequence[MessageDict],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-        namespace: str = "",
-    ) -> ChatPrompt:
+    def chat(self, conversation: Conversation) -> ChatPrompt:
         """The prompt of a conversation, after the rules of the settings, and what they did to it."""
         with _too_long_messages():
-            return self.chats.prompt(
-                messages,
-                tools=tools,
-                add_generation_prompt=add_generation_prompt,
-                options=options,
-                namespace=namespace,
-            )
+            return self.chats.prompt(conversation)
 
-    def render(
-        self,
-        messages: Sequence[MessageDict],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> str:
+    def render(self, conversation: Conversation) -> str:
         """A conversation as the model's template writes it, without rules."""
         with _too_long_messages():
-            return self.chats.text(messages, tools=tools, add_generation_prompt=add_generation_prompt, options=options)
+            return self.chats.text(conversation)
 
     def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
         """Drop the remembered replies of the namespaces that are meant."""
         if self.remembered is not None:
             self.remembered.clear(is_meant)
-
-    def chat_prompt(self, messages: Sequence[MessageDict]) -> Prompt:
-        return self.chat(messages).prompt
 
     async def aside(self, function: Callable[[], Result], num_bytes: int = 0) -> Result:
         """Runs what takes a while on texts and templates, so that the streams of others go on.

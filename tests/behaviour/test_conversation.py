@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from leftoff.chat.conversation import Conversation
 from leftoff.config import Settings
 from leftoff.server.server import serving
 from leftoff.server.service import Service
@@ -59,5 +60,5 @@ def test_twenty_turns(kind: str) -> None:
             cached = reply.usage.prompt_tokens_details.cached_tokens or 0
             assert cached >= known, f"{cached} of {known} tokens that were read before, at message {len(messages)}"
             # all but the generation prompt comes again
-            known = service.chat_prompt(messages).messages_end or 0
+            known = service.chat(Conversation(messages)).prompt.messages_end or 0
         assert known > 5000

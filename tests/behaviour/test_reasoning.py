@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from leftoff.cache.tree import common_prefix
+from leftoff.chat.conversation import Conversation
 from leftoff.config import Settings
 from leftoff.hub import default_model
 from leftoff.server.server import serving
@@ -51,7 +52,7 @@ def wait_until_idle(service: Service) -> None:
 
 
 def read_as(service: Service, messages: list[dict[str, Any]]) -> Prompt:
-    return service.chat(messages, options={"enable_thinking": True}).prompt
+    return service.chat(Conversation(messages, options={"enable_thinking": True})).prompt
 
 
 @pytest.mark.parametrize("is_idle", [True, False])

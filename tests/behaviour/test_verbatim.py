@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from leftoff.chat.conversation import Conversation
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.behaviour.test_reasoning import thinking
@@ -68,7 +69,7 @@ def test_a_reply_that_was_changed_is_taken_as_it_is() -> None:
         changed = (first.choices[0].message.content or "") + " And a word more."
         messages += [{"role": "assistant", "content": changed}, {"role": "user", "content": "What is my name?"}]
         client.chat.completions.create(messages=messages, **values)
-        prompt = service.chat(messages).prompt
+        prompt = service.chat(Conversation(messages)).prompt
         assert b"And a word more." in service.model.vocabulary.detokenize(prompt.tokens)
 
 

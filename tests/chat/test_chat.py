@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from leftoff.chat.chat import Chat
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.header_rules import Rules
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import PromptMaker
@@ -36,15 +37,18 @@ def text_of(model: Model, prompt: Prompt) -> str:
 
 
 def test_without_rules_it_is_the_templates_prompt(prompts: PromptMaker) -> None:
-    made = Chat(prompts, WINDOW).prompt([RULES, user("Where is the dog?")])
-    assert made.prompt.tokens.tolist() == prompts.from_messages([RULES, user("Where is the dog?")]).tokens.tolist()
+    conversation = Conversation([RULES, user("Where is the dog?")])
+    made = Chat(prompts, WINDOW).prompt(conversation)
+    assert made.prompt.tokens.tolist() == prompts.from_conversation(conversation).tokens.tolist()
     assert made.notes == ()
 
 
 def test_a_header_that_changes_gives_the_same_tokens(prompts: PromptMaker) -> None:
     chat = Chat(prompts, WINDOW, rules=Rules([BILLING_LINE], [r"It is \d+"]))
     made = [
-        chat.prompt([system(f"x-anthropic-billing-header: cch={n};\nYou are a pilot. It is {n}."), user("Hi")])
+        chat.prompt(
+            Conversation([system(f"x-anthropic-billing-header: cch={n};\nYou are a pilot. It is {n}."), user("Hi")])
+        )
         for n in range(3)
     ]
     assert len({one.prompt.tokens.tobytes() for one in made}) == 1
@@ -55,9 +59,7 @@ def test_a_header_that_changes_gives_the_same_tokens(prompts: PromptMaker) -> No
 def test_a_prompt_that_does_not_fit_is_refused(prompts: PromptMaker) -> None:
     chat = Chat(prompts, WINDOW)
     with pytest.raises(ContextOverflowError, match="the context holds 600"):
-        chat.prompt([user("the river " * 400)])
-    with pytest.raises(ContextOverflowError, match="the context holds 600"):
-        chat.text_prompt("the river " * 400)
+        chat.prompt(Conversation([user("the river " * 400)]))
 
 
 def test_a_conversation_beyond_the_window_reads_little_per_turn(prompts: PromptMaker, model: Model) -> None:
@@ -67,7 +69,7 @@ def test_a_conversation_beyond_the_window_reads_little_per_turn(prompts: PromptM
     read, last = 0, np.empty(0, np.int32)
     for number in range(60):
         messages.append(user(f"Question {number}: where does the river run?"))
-        prompt = chat.prompt(messages).prompt
+        prompt = chat.prompt(Conversation(messages)).prompt
         assert prompt.length < WINDOW
         assert text_of(model, prompt).startswith("<|im_start|>system\nYou are a harbour master.")
         size = min(last.size, prompt.length)
@@ -75,7 +77,7 @@ def test_a_conversation_beyond_the_window_reads_little_per_turn(prompts: PromptM
         read += prompt.length - (int(differs[0]) if differs.size else size)
         last = prompt.tokens
         messages.append(assistant(f"Answer {number}: down from the hill to the town."))
-    whole = prompts.from_messages(messages).length
+    whole = prompts.from_conversation(Conversation(messages)).length
     assert whole > 4 * WINDOW
     assert read < 2.5 * whole  # dropping the oldest message on every turn would read 60 times about 500
 
@@ -87,7 +89,7 @@ def test_positions_are_those_of_the_cut_prompt(prompts: PromptMaker, model: Mode
         *(m for n in range(30) for m in (user(f"Question {n}?"), assistant("Down the river."))),
         user("So?"),
     ]
-    made = chat.prompt(messages)
+    made = chat.prompt(Conversation(messages))
     assert made.notes[0].kind == "cut"
     start = made.prompt.last_user_start
     assert start is not None
@@ -96,13 +98,13 @@ def test_positions_are_those_of_the_cut_prompt(prompts: PromptMaker, model: Mode
 
 
 def test_tools_that_the_template_does_not_show_are_noted(prompts: PromptMaker, model: Model) -> None:
-    assert Chat(prompts, 4096).prompt([user("Hi")], tools=TOOLS).notes == ()
+    assert Chat(prompts, 4096).prompt(Conversation([user("Hi")], TOOLS)).notes == ()
     silent = Chat(PromptMaker(model, "{% for m in messages %}{{ m.content }}{% endfor %}"), 4096)
-    (note,) = silent.prompt([user("Hi")], tools=TOOLS).notes
+    (note,) = silent.prompt(Conversation([user("Hi")], TOOLS)).notes
     assert str(note) == "the model's template shows no tools: it was not told of 2"
 
 
 def test_a_refusal_of_the_template_comes_through(model: Model) -> None:
     chat = Chat(PromptMaker(model, "{{ raise_exception('roles must alternate') }}"), WINDOW, overflow="cut")
     with pytest.raises(TemplateError, match="roles must alternate"):
-        chat.prompt([user("Hi")])
+        chat.prompt(Conversation([user("Hi")]))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.tokenizer import SegmentTokenizer
@@ -99,17 +100,17 @@ def history(num_turns: int) -> list[MessageDict]:
 def test_a_turn_costs_only_its_new_text(num_turns: int) -> None:
     model = Model(model_path("llama"))
     maker = PromptMaker(model)
-    maker.from_messages([*history(num_turns), user("And now?")])
+    maker.from_conversation(Conversation([*history(num_turns), user("And now?")]))
     calls, characters = maker.tokenizer.num_calls, maker.tokenizer.num_characters
     reply, question = "It has sailed.", "Since when?"
     longer = [*history(num_turns), user("And now?"), assistant(reply), user(question)]
-    prompt = maker.from_messages(longer)
+    prompt = maker.from_conversation(Conversation(longer))
     assert maker.tokenizer.num_calls - calls <= 4
     assert maker.tokenizer.num_characters - characters <= len(reply) + len(question) + 40
-    assert prompt.tokens.tolist() == model.vocabulary.tokenize(maker.render(longer).text).tolist()
+    assert prompt.tokens.tolist() == model.vocabulary.tokenize(maker.render(Conversation(longer)).text).tolist()
     # the same once more costs nothing
     calls = maker.tokenizer.num_calls
-    maker.from_messages(longer)
+    maker.from_conversation(Conversation(longer))
     assert maker.tokenizer.num_calls == calls
     model.close()
 
@@ -135,7 +136,7 @@ def test_a_prompt_begins_with_what_the_model_wants_once(tmp_path: Path) -> None:
     model = Model(sentencepiece(tmp_path / "spm.gguf"))
     with_it = PromptMaker(model, "{{ bos_token }}{% for m in messages %}[INST]{{ m.content }}[/INST]{% endfor %}")
     without = PromptMaker(model, "{% for m in messages %}[INST]{{ m.content }}[/INST]{% endfor %}")
-    prompts = [maker.from_messages([user("where is the dog")]) for maker in (with_it, without)]
+    prompts = [maker.from_conversation(Conversation([user("where is the dog")])) for maker in (with_it, without)]
     assert prompts[0].tokens.tolist() == prompts[1].tokens.tolist()
     assert prompts[0].tokens.tolist().count(model.vocabulary.bos or 0) == 1
     assert prompts[0].messages == prompts[1].messages

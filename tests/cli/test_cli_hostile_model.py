@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from leftoff.chat.conversation import Conversation
 from leftoff.cli.main import main
 from leftoff.config import Settings
 from leftoff.server.service import Service
@@ -43,7 +44,7 @@ def test_odd_values_are_left_out(make: Make) -> None:
     settings = Settings(model=str(make(odd)), ctx=256, threads=1, ram=16, disk=0, slots=1)
     with Service(settings) as service:
         assert 0 <= service.default_sampling.temperature < 10
-        assert service.chat_prompt([{"role": "user", "content": "Hello"}]).length > 0
+        assert service.chat(Conversation([{"role": "user", "content": "Hello"}])).prompt.length > 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leftoff.chat.num_values import is_bearable
+from leftoff.chat.meter import is_bearable
 from leftoff.chat.template.render import MessageDict, TemplateError, ToolDict
 
 _HEADER_ROLES = ("system", "developer")

@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.chat.prompts import MessageDict
-from leftoff.chat.template.render import TemplateError
+from leftoff.chat.conversation import Conversation
+from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.config import SettingError
 from leftoff.sampling import Sampling
 from leftoff.server.http.body import read_body
@@ -55,32 +57,28 @@ class PrewarmApi:
     async def prewarm(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
         namespace = namespace_of(request, body.cache_salt)
-        messages, tools = body.plain_messages(), body.offered_tools
         num_bytes = len(await request.body())
-        return json_response(await prewarm(self._service, messages, tools, body.template_options, namespace, num_bytes))
+        read = partial(body.conversation, namespace, shows_all_tools=True)
+        return json_response(await prewarm(self._service, read, num_bytes))
 
 
-async def prewarm(
-    service: Service,
-    messages: list[MessageDict],
-    tools: list[dict[str, Any]] | None = None,
-    options: dict[str, Any] | None = None,
-    namespace: str = "",
-    num_bytes: int = 0,
-) -> Prewarmed:
-    def make() -> Prompt:
-        return _prompt(service, messages, tools, options, namespace)
+async def prewarm(service: Service, read: Callable[[], Conversation], num_bytes: int = 0) -> Prewarmed:
+    """`read` is called on a thread for texts: a request's messages may be long."""
 
-    prompt = await service.aside(make, num_bytes)
+    def make() -> tuple[Prompt, str]:
+        conversation = read()
+        return _prompt(service, conversation), conversation.namespace
+
+    prompt, namespace = await service.aside(make, num_bytes)
     order = Order(prompt, Sampling(), max_tokens=0, namespace=namespace)
     with Replies(service, [order], f"prewarm-{uuid.uuid4().hex}") as replies:
-        (read,) = await replies.collect()
+        (reply,) = await replies.collect()
     nbytes = await service.between_steps(lambda: service.cache.pin(prompt.tokens, namespace))
     if not nbytes:
         budget = service.settings.ram
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
-    assert read.end.report is not None
-    return Prewarmed(prompt.length, read.end.report.computed, nbytes)
+    assert reply.end.report is not None
+    return Prewarmed(prompt.length, reply.end.report.computed, nbytes)
 
 
 def prewarm_files(service: Service) -> list[Prewarmed]:
@@ -92,29 +90,19 @@ def prewarm_files(service: Service) -> list[Prewarmed]:
 
     async def read(name: str, file: PrewarmFile) -> Prewarmed:
         try:
-            return await prewarm(service, file.messages, file.tools)
+            return await prewarm(service, lambda: Conversation(file.messages, file.tools))
         except (ApiError, TemplateError) as error:
             raise SettingError(f"--prewarm {name}: {error}") from error
 
     return asyncio.run(read_all())
 
 
-def _prompt(
-    service: Service,
-    messages: list[MessageDict],
-    tools: list[dict[str, Any]] | None,
-    options: dict[str, Any] | None,
-    namespace: str,
-) -> Prompt:
-    """Without an invitation to reply. Few templates take a header alone: somebody speaks, and is cut off again."""
+def _prompt(service: Service, conversation: Conversation) -> Prompt:
+    """Without a generation prompt. Few templates take a header alone: somebody speaks, and is cut off again."""
+    messages = conversation.messages
     is_header = all(message["role"] in _HEADER_ROLES for message in messages)
-    whole = service.chat(
-        [*messages, _SOMEBODY] if is_header else messages,
-        tools=tools,
-        add_generation_prompt=False,
-        options=options,
-        namespace=namespace,
-    ).prompt
+    shown = [*messages, _SOMEBODY] if is_header else messages
+    whole = service.chat(replace(conversation, messages=shown, add_generation_prompt=False)).prompt
     if not is_header or not whole.header_end:
         return whole
     return replace(whole, tokens=whole.tokens[: whole.header_end], messages=whole.messages[: len(messages)], breaks=())

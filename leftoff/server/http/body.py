@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from leftoff.chat.num_values import has_more_values
+from leftoff.chat.meter import has_more_values
 from leftoff.server.http.choices import choices_at
 from leftoff.server.http.errors import ApiError, ClientGoneError
 

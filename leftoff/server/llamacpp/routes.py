@@ -29,7 +29,7 @@ from leftoff.server.llamacpp.types import (
 from leftoff.server.llamacpp.writer import NativeWriter, settings_of, wire_settings
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.stream import ReplyStream
-from leftoff.server.request.build import make_orders, shown_tools
+from leftoff.server.request.build import conversation_of, make_orders
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.service import Service
@@ -110,12 +110,7 @@ class Native:
         rendered = await aside(
             self._service,
             request,
-            lambda: self._service.render(
-                body.plain_messages(),
-                tools=shown_tools(self._service, body),
-                add_generation_prompt=body.add_generation_prompt is not False,
-                options=body.template_options,
-            ),
+            lambda: self._service.render(conversation_of(self._service, request, body)),
         )
         return json_response(TemplateReply(rendered))
 

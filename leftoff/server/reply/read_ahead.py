@@ -4,13 +4,14 @@ import logging
 from collections.abc import Sequence
 
 from leftoff.cache.report import ReuseReport
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.overflow import ContextOverflowError
-from leftoff.chat.remembered import Written
 from leftoff.chat.template.render import MessageDict, TemplateError
+from leftoff.chat.verbatim import Written
 from leftoff.chat.work import GivenUpError
 from leftoff.engine.errors import EngineError
 from leftoff.scheduler.request import Finish, Request, Timings
-from leftoff.server.request.job import Conversation, Order
+from leftoff.server.request.job import Order
 from leftoff.server.service import Service
 from leftoff.types import Logits, owner_of
 
@@ -21,25 +22,22 @@ _TOKEN_BYTES = 4  # of most texts
 
 def after_reply(service: Service, order: Order, written: Written, call_ids: Sequence[str], *, is_whole: bool) -> None:
     """Called on the engine's thread: reading ahead is prepared on another one. Each part can be turned off."""
-    conversation = order.conversation
-    assert conversation is not None
+    chat = order.chat
+    assert chat is not None
     if service.remembered is not None and is_whole:
-        service.remembered.add(conversation.key, written, order.namespace)
+        service.remembered.add(chat.key, written, order.namespace)
     if service.settings.read_ahead:
         reply = _as_sent_back(written, call_ids)
-        service.lanes.later(
-            lambda: _read_ahead(service, conversation, reply, order.namespace), _TOKEN_BYTES * order.prompt.length
-        )
+        service.lanes.later(lambda: _read_ahead(service, chat.conversation, reply), _TOKEN_BYTES * order.prompt.length)
 
 
-def _read_ahead(service: Service, conversation: Conversation, reply: MessageDict, namespace: str) -> None:
+def _read_ahead(service: Service, conversation: Conversation, reply: MessageDict) -> None:
     try:
-        prompt = service.chats.ahead(
-            conversation.messages, reply, tools=conversation.tools, options=conversation.options, namespace=namespace
-        )
+        prompt = service.chats.ahead(conversation, reply)
     except (ContextOverflowError, TemplateError, GivenUpError):
         return  # the client will hear of it, if it goes on like this
     if prompt.length < service.context_tokens:
+        namespace = conversation.namespace
         service.scheduler.read_ahead(Request(prompt, _Reader(service, namespace), max_tokens=0, namespace=namespace))
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.formats.parts import Part, join, object_of
-from leftoff.chat.remembered import Written
 from leftoff.chat.text_stream import TextStream
+from leftoff.chat.verbatim import Written
 from leftoff.scheduler.request import Finish, Request, Timings
 from leftoff.server.http.errors import PromptTooLongError
 from leftoff.server.reply.read_ahead import after_reply
@@ -146,7 +146,7 @@ class ReplyStream:
         num_calls = self._parser.num_calls if self._parser else 0
         said = join((*self._parts, *parts))
         has_half_call = bool(said.calls) and object_of(said.calls[-1].arguments) is None
-        if self.order.conversation is not None and finish in (Finish.END, Finish.STOPPED):
+        if self.order.chat is not None and finish in (Finish.END, Finish.STOPPED):
             written = Written("".join((*self._texts, text)), said)
             call_ids = [self.call_id(index) for index in range(len(said.calls))]
             after_reply(self._service, self.order, written, call_ids, is_whole=finish is Finish.END)

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from starlette.requests import Request
 
 from leftoff.chat.chat import ChatPrompt
+from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.formats.output import Output
-from leftoff.chat.notes import Note
-from leftoff.chat.prefill import BegunReply
 from leftoff.sampling import MOST_BIAS
 from leftoff.server.aside import aside
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.chat import ChatRequest
 from leftoff.server.request.constraints import make_guides
 from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.job import Conversation, Order
+from leftoff.server.request.job import Order
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
@@ -25,31 +23,21 @@ from leftoff.types import Prompt
 _MOST_REPLIES = 1024  # to one request
 
 
-def shown_tools(service: Service, body: ChatFields) -> list[dict[str, Any]] | None:
-    """Also those that must not be called, if the model can be kept from it: so the prompt stays what it was."""
-    can_keep = service.prompts.call_token is not None
-    return body.offered_tools if body.may_call or can_keep else None
+def conversation_of(service: Service, request: Request, body: ChatFields) -> Conversation:
+    """Tools that must not be called are shown all the same, if the model can be kept from calling: then the prompt
+    begins like those before it.
+    """
+    can_forbid = service.prompts.call_token is not None
+    return body.conversation(namespace_of(request, body.cache_salt), shows_all_tools=can_forbid)
 
 
 async def read_chat(service: Service, request: Request, body: ChatFields) -> ChatPrompt:
-    return await aside(
-        service,
-        request,
-        lambda: service.chat(
-            body.plain_messages(),
-            tools=shown_tools(service, body),
-            add_generation_prompt=body.add_generation_prompt is not False,
-            options=body.template_options,
-            namespace=namespace_of(request, body.cache_salt),
-        ),
-    )
+    return await aside(service, request, lambda: service.chat(conversation_of(service, request, body)))
 
 
 async def chat_orders(service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()) -> list[Order]:
     """`notes` is what was done to the request on its way here, for the journal."""
     chat = await read_chat(service, request, body)
-    messages = body.plain_messages()
-    conversation = Conversation(chat.conversation, messages, shown_tools(service, body), body.template_options)
     wants_logprobs = body.logprobs or body.top_logprobs
     return await make_orders(
         service,
@@ -60,7 +48,7 @@ async def chat_orders(service: Service, request: Request, body: ChatRequest, not
         num_logprobs=(body.top_logprobs or 0) if wants_logprobs else None,
         notes=(*notes, *chat.notes),
         output=body.output(service.prompts.format),
-        conversation=conversation if not BegunReply.of(messages).words else None,  # half a reply is no reply
+        chat=None if chat.conversation.prefill else chat,  # half a reply is not remembered
     )
 
 
@@ -74,7 +62,7 @@ async def make_orders(
     num_logprobs: int | None = None,
     notes: Sequence[Note] = (),
     output: Output | None = None,
-    conversation: Conversation | None = None,
+    chat: ChatPrompt | None = None,
 ) -> list[Order]:
     """The replies to one prompt stand together, each with a seed of its own."""
     if len(prompts) * num_each > _MOST_REPLIES:
@@ -98,7 +86,7 @@ async def make_orders(
             notes=tuple(map(str, notes)),
             output=output,
             constraint=guide,
-            conversation=conversation if num_each == 1 else None,
+            chat=chat if num_each == 1 else None,
         )
         for (prompt, seed), guide in zip(replies, guides, strict=True)
     ]

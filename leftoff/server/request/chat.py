@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from leftoff.chat.notes import Note
+from leftoff.chat.conversation import Note
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.fields import ForeignFormat, GenerationFields, ResponseFormat
 from leftoff.server.request.messages import ChatFields

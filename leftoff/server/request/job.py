@@ -1,24 +1,12 @@
 """One reply, as asked for in any dialect."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.formats.output import Output
-from leftoff.chat.template.render import MessageDict, ToolDict
 from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Constraint
 from leftoff.types import Prompt
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """What is replied to, as the client told it, and the key by which the reply is remembered."""
-
-    key: bytes
-    messages: Sequence[MessageDict]
-    tools: Sequence[ToolDict] | None = None
-    options: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,4 +24,4 @@ class Order:
     output: Output | None = None  # None: the text as it is
     constraint: Constraint | None = None
     notes: tuple[str, ...] = ()
-    conversation: Conversation | None = None
+    chat: ChatPrompt | None = None  # if the reply is to be remembered, and the next prompt read ahead

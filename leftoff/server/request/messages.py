@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, to_builtins
 
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.base import OutputFormat
 from leftoff.chat.formats.output import Output
-from leftoff.chat.prompts import MessageDict
+from leftoff.chat.template.render import MessageDict
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.fields import GenerationFields
 from leftoff.server.request.tool_grammar import function_of
@@ -105,9 +106,19 @@ class ChatFields(GenerationFields, kw_only=True):
             one_call=self.parallel_tool_calls is False,
         )
 
-    def plain_messages(self) -> list[MessageDict]:
-        """As the chat layer takes them; refuses what is not text, by its place."""
-        return [self._plain(index, message) for index, message in enumerate(self.messages)]
+    def conversation(self, namespace: str, *, shows_all_tools: bool) -> Conversation:
+        """For the chat layer. Refuses content that is not text, and tools without a name, by their place.
+
+        Unless all tools are shown, the template sees them only if the model may call them.
+        """
+        tools = self.offered_tools
+        return Conversation(
+            [self._plain(index, message) for index, message in enumerate(self.messages)],
+            tools if self.may_call or shows_all_tools else None,
+            self.template_options,
+            namespace,
+            self.add_generation_prompt is not False,
+        )
 
     def _plain(self, index: int, message: Message) -> MessageDict:
         parts = message.content if isinstance(message.content, list) else []

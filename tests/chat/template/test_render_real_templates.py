@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.template.spans import MARK, Rendered
@@ -41,9 +42,11 @@ def maker(request: pytest.FixtureRequest, model: Model) -> PromptMaker:
 
 
 def render(maker: PromptMaker, conversation: str, option: str, *, prompt: bool = True) -> Rendered:
-    return maker.render(
-        CONVERSATIONS[conversation], tools=tools(conversation), add_generation_prompt=prompt, options=OPTIONS[option]
-    )
+    return maker.render(asked(conversation, option, prompt=prompt))
+
+
+def asked(conversation: str, option: str, *, prompt: bool = True) -> Conversation:
+    return Conversation(CONVERSATIONS[conversation], tools(conversation), OPTIONS[option], add_generation_prompt=prompt)
 
 
 def tools(conversation: str) -> list[dict[str, Any]] | None:
@@ -113,7 +116,7 @@ def test_token_positions_lead_back_to_the_text(maker: PromptMaker, model: Model,
     text_of = model.vocabulary.detokenize
     for option in OPTIONS:
         rendered = render(maker, conversation, option)
-        prompt = maker.from_messages(CONVERSATIONS[conversation], tools=tools(conversation), options=OPTIONS[option])
+        prompt = maker.from_conversation(asked(conversation, option))
         assert text_of(prompt.tokens).decode() == rendered.text
         for span, message in zip(rendered.spans, prompt.messages, strict=True):
             for offset, position in ((span.start, message.start), (span.end, message.end)):
@@ -138,7 +141,7 @@ def test_arguments_as_text_and_as_an_object_are_the_same(maker: PromptMaker) -> 
         return [user("Storm?"), assistant(None, tool_calls=calls), result(1, "none")]
 
     texts = {
-        maker.render(conversation(arguments), tools=TOOLS).text
+        maker.render(Conversation(conversation(arguments), TOOLS)).text
         for arguments in ({"place": "Oslo"}, '{"place": "Oslo"}', '{"place":"Oslo"}')
     }
     assert len(texts) == 1
@@ -155,6 +158,6 @@ def test_reasoning_before_a_call_is_shown_where_the_template_knows_any(maker: Pr
 def test_a_growing_conversation_keeps_its_beginning(maker: PromptMaker) -> None:
     """What the cache lives on: a turn adds text, and changes none before the last question."""
     turns = CONVERSATIONS["no system"]
-    shorter, longer = maker.render(turns[:3]), maker.render(turns)
+    shorter, longer = maker.render(Conversation(turns[:3])), maker.render(Conversation(turns))
     start = next(span.start for span in shorter.spans if span.index == 2)
     assert longer.text[:start] == shorter.text[:start]
