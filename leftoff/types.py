@@ -1,6 +1,7 @@
 """The plain dataclasses that every layer shares. They hold data and check it; they do nothing."""
 
 from dataclasses import dataclass
+from typing import AnyStr
 
 import numpy as np
 import numpy.typing as npt
@@ -8,10 +9,26 @@ import numpy.typing as npt
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 
+HEADER_ROLES = ("system", "developer")  # of the messages that a conversation begins with
+
 
 def owner_of(namespace: str) -> str:
     """Namespaces are `owner/salt`. Those of one owner share nothing, but may be told of each other."""
     return namespace.partition("/")[0]
+
+
+def partial_match_length(text: AnyStr, marker: AnyStr) -> int:
+    """Length of the longest end of `text` that `marker` begins with; `marker` as a whole does not count."""
+    longest = min(len(text), len(marker) - 1)
+    return next((size for size in range(longest, 0, -1) if text.endswith(marker[:size])), 0)
+
+
+@dataclass(frozen=True)
+class ReasoningTags:
+    """The texts that a model writes before and after its reasoning."""
+
+    begin: str = "<think>"
+    end: str = "</think>"
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,7 @@ class Prompt:
     @property
     def header_end(self) -> int | None:
         """The end of what all conversations of one client begin with."""
-        starts = (message.start for message in self.messages if message.role not in ("system", "developer"))
+        starts = (message.start for message in self.messages if message.role not in HEADER_ROLES)
         return next(starts, None)
 
     @property

@@ -22,9 +22,8 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError
 from leftoff.grammar.compile import Grammars
-from leftoff.grammar.constraint import Guide
+from leftoff.grammar.constraint import GrammarConstraint, Outline
 from leftoff.grammar.grammar import Grammar, from_schema
-from leftoff.grammar.outline import Outline
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request, Timings
@@ -100,7 +99,7 @@ class Bench:
 
     def _speed(self, sampling: Sampling, grammar: Grammar | None) -> float:
         """Tokens per second by the quicker steps: what other programs disturb is not the grammar's doing."""
-        guide = Guide(self._grammars, Outline(grammar)) if grammar else None
+        guide = GrammarConstraint(self._grammars, Outline(grammar)) if grammar else None
         sink = _Sink()
         self._scheduler.submit(
             Request(self._prompt, sink, sampling, max_tokens=_NUM_TOKENS, ignore_end=True, constraint=guide)

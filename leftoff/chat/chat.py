@@ -97,7 +97,7 @@ class Chat:
             raise ContextOverflowError(size // meter.longest_text, self._context_tokens, _TOO_LARGE, is_exact=False)
 
     def _tool_notes(self, conversation: Conversation) -> tuple[Note, ...]:
-        if not conversation.tools or self.prompts.shape.shows_tools:
+        if not conversation.tools or self.prompts.quirks.shows_tools:
             return ()
         num_tools = len(conversation.tools)
         return (Note("template", f"the model's template shows no tools: it was not told of {num_tools}"),)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from leftoff.chat.conversation import Note
 from leftoff.chat.template.render import MessageDict
 from leftoff.lru import LruCache
+from leftoff.types import HEADER_ROLES
 
-HEADER_ROLES = ("system", "developer")
 _SEEN_CHARACTERS = 1 << 16  # of each text, so that a slow pattern is slow on little
 _PINNED_CHARACTERS = 4096
 _REMEMBERED_PINS = 4096

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leftoff.chat.conversation import Note
-from leftoff.chat.header_rules import HEADER_ROLES
 from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.work import checkpoint
 from leftoff.lru import LruCache
-from leftoff.types import Prompt
+from leftoff.types import HEADER_ROLES, Prompt
 
 _REMEMBERED_CUTS = 4096
 

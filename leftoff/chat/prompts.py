@@ -8,7 +8,7 @@ import numpy as np
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.meter import TokenMeter
-from leftoff.chat.template.probe import find_shape
+from leftoff.chat.template.quirks import find_quirks
 from leftoff.chat.template.render import ChatTemplate, MessageDict
 from leftoff.chat.template.spans import Rendered, TextSpan, render_with_spans
 from leftoff.chat.tokenizer import SegmentTokenizer
@@ -36,7 +36,7 @@ class PromptMaker:
         self._bos = _name(vocabulary, vocabulary.bos)
         source = template or model.chat_template()
         self.template = ChatTemplate(source, bos=self._bos, eos=_name(vocabulary, vocabulary.eos))
-        self.shape = find_shape(self.template)
+        self.quirks = find_quirks(self.template)
         self.format = find_format(self.template)
         self.call_token = _one_token(vocabulary, self.format.trigger)
         self.shown_tokens = shown_tokens(self.format, vocabulary)
@@ -67,13 +67,13 @@ class PromptMaker:
         return whole
 
     def _render(self, asked: Conversation, check: Callable[[str], None]) -> Rendered:
-        tools = self.shape.tools(asked.tools)
+        tools = self.quirks.tools(asked.tools)
 
         def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
             wanted = generation_prompt and asked.add_generation_prompt
             return self.template.render(messages, tools=tools, add_generation_prompt=wanted, options=asked.options)
 
-        return render_with_spans(self.shape.messages(asked.messages), render, check)
+        return render_with_spans(self.quirks.messages(asked.messages), render, check)
 
     def _check(self, text: str) -> None:
         if self.meter is not None:

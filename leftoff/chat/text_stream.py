@@ -3,6 +3,7 @@
 import codecs
 
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.types import partial_match_length
 
 
 class TextStream:
@@ -52,12 +53,6 @@ class TextStream:
             position, self.stop = min(found, key=lambda item: (item[0] + len(item[1]), item[0]))
             self._held = ""
             return text[:position]
-        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        held = max((partial_match_length(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` may be the beginning of `stop`."""
-    longest = min(len(text), len(stop) - 1)
-    return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)

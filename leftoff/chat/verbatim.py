@@ -18,8 +18,8 @@ from blake3 import blake3
 from msgspec import msgpack
 
 from leftoff.chat.conversation import Conversation, Note
-from leftoff.chat.formats.output import Output
-from leftoff.chat.formats.parts import Call, Said, join
+from leftoff.chat.formats.parser import Output
+from leftoff.chat.formats.parts import Call, ParsedReply, join_parts
 from leftoff.chat.meter import is_bearable
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.template.render import MessageDict
@@ -37,7 +37,7 @@ class Written:
     """The text of a reply up to its end token, and what it says."""
 
     text: str
-    said: Said
+    said: ParsedReply
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class VerbatimReplies:
         end = min((end for end in endings if end >= 0), default=-1)
         return _Place(start, end) if end >= 0 else None
 
-    def _said(self, text: str, opening: str) -> Said:
+    def _said(self, text: str, opening: str) -> ParsedReply:
         parser = self._output.parser(opening)
-        return join((*parser.push(text), *parser.close()))
+        return join_parts((*parser.push(text), *parser.close()))
 
 
 def _is_reply_with_words(message: MessageDict) -> bool:
@@ -174,27 +174,27 @@ def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[b
     return [key := _key(key, str(message.get("role")), shown(said_of(message))) for message in messages]
 
 
-def _key(before: bytes, role: str, said: Said) -> bytes:
+def _key(before: bytes, role: str, said: ParsedReply) -> bytes:
     return blake3(before + msgpack.encode((role, said))).digest()
 
 
-def said_of(message: MessageDict) -> Said:
+def said_of(message: MessageDict) -> ParsedReply:
     """What a message on its way back says. Its reasoning is left aside: most clients do not send it."""
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     content = message.get("content")
-    return Said(
+    return ParsedReply(
         content=content if isinstance(content, str) else "",
         calls=tuple(Call(str(call.get("name", "")), _json(call.get("arguments", ""))) for call in calls),
     )
 
 
-def says_the_same(one: Said, other: Said) -> bool:
+def says_the_same(one: ParsedReply, other: ParsedReply) -> bool:
     return shown(one) == shown(other) and one.reasoning.strip() == other.reasoning.strip()
 
 
-def shown(said: Said) -> Said:
+def shown(said: ParsedReply) -> ParsedReply:
     """What every client sends back, whatever it does to white space and JSON."""
-    return Said(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
+    return ParsedReply(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
 
 
 def _json(arguments: object) -> str:

@@ -1,4 +1,4 @@
-"""The grammars of one model: compiled once each, kept while they are asked for, followed by any number of replies."""
+"""Compiles grammars for one model with llguidance, and caches the compiled ones."""
 
 import os
 import threading
@@ -6,23 +6,23 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.grammar.ahead import Ahead
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import Grammar
-from leftoff.grammar.matcher import Matcher, is_stopped
-from leftoff.grammar.tokenizer import make_tokenizer
+from leftoff.grammar.matcher import MaskThreads, Matcher, is_stopped
 
 Result = TypeVar("Result")
 
-_MAX_CHARACTERS = 2 << 20  # of a grammar put together, such as from the schemas of many tools
+_MAX_CHARACTERS = 2 << 20  # of a whole grammar, which may hold the schemas of many tools
 _MAX_KEPT = 64
 _MAX_KEPT_CHARACTERS = 8 << 20
-_MASK_THREADS = min(4, os.cpu_count() or 1)
+_MAX_KEPT_TEXTS = 4096
+_NUM_MASK_THREADS = min(4, os.cpu_count() or 1)
 _STACK_BYTES = 16 << 20
 _LIMITS = LLParserLimits(
     max_lexer_states=50_000,  # of one or two kilobytes each
@@ -32,28 +32,22 @@ _LIMITS = LLParserLimits(
     max_grammar_size=200_000,
     verbose_errors=False,
 )
+_LINE_BREAK = "\n"  # some tokenizers put a space before a text, but none before a line break
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """A grammar that can be followed. Stays so while it is held, whatever is kept."""
+class Submitted(Generic[Result]):
+    """A task on a compiler thread. `started` is set when it leaves the queue and the tokenizer is ready."""
 
-    start: LLMatcher
-
-
-@dataclass(frozen=True)
-class Making(Generic[Result]):
-    """Work on its way. It has begun when those before it are done, and the tokenizer is there."""
-
-    begun: Future[None]
+    started: Future[None]
     result: Future[Result]
 
 
 class Grammars:
-    """Made once per model, closed once. The tokenizer waits for the first constrained reply.
+    """The compiler of one model; one per server. Any thread may call it.
 
-    Compiling has two threads of its own, for short requests and for long ones: those who have no schema wait for
-    neither, and those who have a short one not for the long ones.
+    Compiling has a thread for short requests and one for long ones: requests without a grammar wait for neither, and
+    short requests do not wait for long ones. The tokenizer is made for the first constrained request.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -64,33 +58,46 @@ class Grammars:
         self._long = _one_thread("leftoff-long-grammars")
         self._making_tokenizer = threading.Lock()
         self._made_tokenizer: LLTokenizer | None = None
-        self._ahead = Ahead(_MASK_THREADS, "leftoff-masks")
+        self._mask_threads = MaskThreads(_NUM_MASK_THREADS)
 
     def close(self) -> None:
-        for lane in (self._short, self._long):
-            lane.shutdown(wait=False, cancel_futures=True)
-        self._ahead.close()
+        for executor in (self._short, self._long):
+            executor.shutdown(wait=False, cancel_futures=True)
+        self._mask_threads.close()
 
-    def aside(self, function: Callable[[], Result], *, is_long: bool = False) -> Making[Result]:
-        """Runs what compiles on the thread for it."""
-        begun: Future[None] = Future()
+    def submit(self, function: Callable[[], Result], *, is_long: bool = False) -> Submitted[Result]:
+        """Runs `function`, which calls `compile`, on a compiler thread."""
+        started: Future[None] = Future()
 
         def run() -> Result:
             try:
-                self._tokenizer.vocab_size  # noqa: B018  # made here if this is the first, before the time counts
+                self._tokenizer.vocab_size  # noqa: B018  # makes it, before the caller's time limit begins
             finally:
-                begun.set_result(None)
+                started.set_result(None)
             return function()
 
-        return Making(begun, (self._long if is_long else self._short).submit(run))
+        return Submitted(started, (self._long if is_long else self._short).submit(run))
 
-    def compile(self, grammar: Grammar) -> Compiled:
-        """Raises `GrammarError`. What is known already costs nothing."""
-        return Compiled(self._compiled(grammar.lark))
+    def compile(self, grammar: Grammar) -> LLMatcher:
+        """Returns the start state of a grammar, from the cache if it was compiled before. Raises `GrammarError`."""
+        lark = grammar.lark
+        with self._lock:
+            state = self._kept.get(lark)
+            if state is not None:
+                self._kept.move_to_end(lark)
+                return state
+        if len(lark) > _MAX_CHARACTERS:
+            raise GrammarError(f"it has {len(lark)} characters: must be at most {_MAX_CHARACTERS}")
+        state = LLMatcher(self._tokenizer, lark, log_level=0, limits=_LIMITS)
+        state.compute_bitmask()  # a grammar that no text follows fails here; and copies share the lexer states it found
+        is_stopped(state)
+        with self._lock:
+            self._keep(lark, state)
+        return state
 
-    def follow(self, compiled: Compiled) -> Matcher:
-        """From the grammar's beginning, for one reply."""
-        return Matcher(compiled.start.deep_copy(), self._tokenizer.vocab_size, self._ahead)
+    def match(self, start: LLMatcher) -> Matcher:
+        """A matcher for one reply, from the grammar's start state."""
+        return Matcher(start.deep_copy(), self._tokenizer.vocab_size, self._mask_threads)
 
     @property
     def num_kept(self) -> int:
@@ -100,36 +107,75 @@ class Grammars:
     def _tokenizer(self) -> LLTokenizer:
         with self._making_tokenizer:
             if self._made_tokenizer is None:
-                self._made_tokenizer = make_tokenizer(self.vocabulary)
+                self._made_tokenizer = _make_tokenizer(self.vocabulary)
             return self._made_tokenizer
 
-    def _compiled(self, lark: str) -> LLMatcher:
-        with self._lock:
-            matcher = self._kept.get(lark)
-            if matcher is not None:
-                self._kept.move_to_end(lark)
-                return matcher
-        if len(lark) > _MAX_CHARACTERS:
-            raise GrammarError(f"it has {len(lark)} characters: must be at most {_MAX_CHARACTERS}")
-        matcher = LLMatcher(self._tokenizer, lark, log_level=0, limits=_LIMITS)
-        matcher.compute_bitmask()  # what leads nowhere shows here, and what is found now serves every reply
-        is_stopped(matcher)
-        with self._lock:
-            self._keep(lark, matcher)
-        return matcher
-
-    def _keep(self, lark: str, matcher: LLMatcher) -> None:
-        self._kept[lark] = matcher
+    def _keep(self, lark: str, state: LLMatcher) -> None:
+        self._kept[lark] = state
         while len(self._kept) > 1 and (len(self._kept) > _MAX_KEPT or sum(map(len, self._kept)) > _MAX_KEPT_CHARACTERS):
             self._kept.popitem(last=False)
 
 
 def _one_thread(name: str) -> ThreadPoolExecutor:
-    """With room for a deep grammar: the compiler follows references by recursion, and some systems give little."""
-    usual = threading.stack_size(_STACK_BYTES)
+    """An executor whose stack is deep enough for llguidance, which follows references by recursion."""
+    default = threading.stack_size(_STACK_BYTES)
     try:
-        lane = ThreadPoolExecutor(1, thread_name_prefix=name)
-        lane.submit(lambda: None)  # its thread is there from now on
+        executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        executor.submit(lambda: None)  # starts the thread while the stack size is set
     finally:
-        threading.stack_size(usual)
-    return lane
+        threading.stack_size(default)
+    return executor
+
+
+def _make_tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
+    """Takes a second for a large vocabulary."""
+    if not vocabulary.has_text:
+        raise GrammarError("this model has no tokenizer: its replies cannot be constrained")
+    ends = sorted(vocabulary.end_tokens) or None
+    return LLTokenizer(_TokenizerWrapper(vocabulary), eos_token=ends)  # type: ignore[arg-type]  # it reads attributes
+
+
+class _TokenizerWrapper:
+    """The vocabulary with the attributes that llguidance reads.
+
+    Control tokens are special tokens: no text matches them, only a grammar that names their ids.
+    """
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self.tokens = [vocabulary.piece(token) for token in range(vocabulary.size)]
+        self.special_token_ids = sorted(vocabulary.control_tokens | vocabulary.end_tokens)
+        self.bos_token_id = vocabulary.bos
+        self.eos_token_id = min(vocabulary.end_tokens, default=None)
+        self._kept_tokens = lru_cache(_MAX_KEPT_TEXTS)(self._tokens)
+
+    def __call__(self, text: str) -> list[int]:
+        """Tokenises fixed text of a grammar, such as the name of a property: the same again and again."""
+        return self._kept_tokens(text)
+
+    def _tokens(self, text: str) -> list[int]:
+        """As the model's tokenizer does, without a space that it may add in front."""
+        tokens = self._vocabulary.tokenize(text, parse_special=False)
+        if self._vocabulary.detokenize(tokens) == text.encode():
+            return list(map(int, tokens))
+        before = self._vocabulary.tokenize(_LINE_BREAK, parse_special=False)
+        tokens = self._vocabulary.tokenize(_LINE_BREAK + text, parse_special=False)[before.size :]
+        if self._vocabulary.detokenize(tokens) == text.encode():
+            return list(map(int, tokens))
+        return self._longest_tokens(text.encode())
+
+    def _longest_tokens(self, data: bytes) -> list[int]:
+        """Takes the longest token again and again, up to the first byte that no token begins with."""
+        by_bytes = {piece: token for token, piece in enumerate(self.tokens) if piece}
+        tokens: list[int] = []
+        start = 0
+        while start < len(data):
+            ends = range(min(len(data), start + 32), start, -1)
+            end = next((end for end in ends if data[start:end] in by_bytes), None)
+            if end is None:
+                break
+            tokens.append(by_bytes[data[start:end]])
+            start = end
+        return tokens

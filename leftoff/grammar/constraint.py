@@ -1,88 +1,110 @@
-"""Leads one reply along its outline: lets the free parts be, and asks a grammar for the others."""
+"""Constrains one reply: some parts are free, the others follow a grammar.
 
-from collections.abc import Iterator
+With a grammar for the whole reply:   [ reasoning: free ][ follows the grammar ]
+With triggers:                        [ reasoning: free ][ free ··· trigger ][ follows its grammar ][ free ···
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.compile import Grammars
-from leftoff.grammar.grammar import SPACES, Grammar
-from leftoff.grammar.literal import literal
+from leftoff.grammar.grammar import SPACES, Grammar, literal
 from leftoff.grammar.matcher import Matcher
-from leftoff.grammar.outline import Outline
-from leftoff.grammar.triggers import Watch
-from leftoff.types import Logits
+from leftoff.types import Logits, ReasoningTags, Tokens, partial_match_length
 
 
-class Guide:
-    """A constraint of the scheduler. At any time it either follows a grammar or watches what is written freely."""
+@dataclass(frozen=True)
+class Trigger:
+    """A text in a free part of the reply. What follows it must follow `grammar`."""
+
+    text: str
+    grammar: Grammar
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The parts of a reply: a grammar for all of it after the reasoning, or else triggers."""
+
+    grammar: Grammar | None = None
+    triggers: tuple[Trigger, ...] = ()
+    repeats: bool = False  # after a trigger's grammar is complete, the reply goes on freely
+    reasoning: ReasoningTags | None = None  # set for a model that may reason first
+    is_reasoning: bool = False  # the prompt ends with the opening tag
+
+
+class GrammarConstraint:
+    """The scheduler's `Constraint` for one reply. It either matches a grammar or watches free text for triggers."""
 
     def __init__(self, grammars: Grammars, outline: Outline) -> None:
-        """Compiles all that the outline may come to: a reply that has begun waits for no compiler."""
+        """Compiles every grammar that the outline can reach: decoding never waits for the compiler."""
         self._grammars = grammars
         self._outline = outline
-        self._unopened = b""  # what is still to come of the opening mark, if all that was written is its beginning
-        self._part: Matcher | Watch
-        self._ends = np.fromiter(grammars.vocabulary.end_tokens, np.int32)
+        self._rest_of_tag = b""  # of the opening tag, while all text of the reply so far is its beginning
+        self._part: Matcher | _TextWatch
+        self._end_tokens = np.fromiter(grammars.vocabulary.end_tokens, np.int32)
         self.is_done = False
         self._compiled = {grammar: grammars.compile(grammar) for grammar in self._all_grammars()}
-        if outline.is_thinking:
-            self._think()
+        if outline.is_reasoning:
+            self._begin_reasoning()
         else:
-            self._begin()
+            self._begin_reply()
 
     def mask(self, logits: Logits) -> bool:
-        """Forbids what must not come next. False if there is nothing to forbid."""
+        """Sets the logits of forbidden tokens to minus infinity; returns False if no token is forbidden."""
         if isinstance(self._part, Matcher):
             return self._part.mask(logits)
-        forbidden = self._part.crossing()
-        if self._outline.grammar is not None:  # what it asks for is still to come
-            forbidden = np.append(forbidden, self._ends)
+        forbidden = self._part.overrunning_tokens()
+        if self._outline.grammar is not None:  # the reply must not end before the grammar was followed
+            forbidden = np.append(forbidden, self._end_tokens)
         logits[forbidden] = -np.inf
         return forbidden.size > 0
 
     def accept(self, token: int) -> None:
-        if isinstance(self._part, Watch):
+        """Advances by a token that was sampled."""
+        if isinstance(self._part, _TextWatch):
             found = self._part.push(token)
             if found is not None:
-                self._leave_freedom(found)
+                self._leave_free_part(found)
             return
         self._part.accept(token)
-        if self._opens_reasoning(token):
-            self._think()
+        if self._completes_opening_tag(token):
+            self._begin_reasoning()
         elif self._part.is_done:
             self._leave_grammar()
 
-    def _begin(self) -> None:
-        """The model may think first, or speak at once."""
-        marks = self._outline.marks
-        if self._outline.grammar is None:
+    def _begin_reply(self) -> None:
+        tags, grammar = self._outline.reasoning, self._outline.grammar
+        if grammar is None:
             self._part = self._watch_triggers()
-        elif marks is None:
-            self._part = self._follow(self._outline.grammar)
+        elif tags is None:
+            self._part = self._match(grammar)
         else:
-            self._part = self._follow(self._with_opening(self._outline.grammar))
-            self._unopened = marks.open.encode()
+            self._part = self._match(self._tag_or(tags, grammar))
+            self._rest_of_tag = tags.begin.encode()
 
-    def _think(self) -> None:
-        assert self._outline.marks is not None
-        self._part = Watch(self._grammars.vocabulary, [self._outline.marks.close])
+    def _begin_reasoning(self) -> None:
+        assert self._outline.reasoning is not None
+        self._part = _TextWatch(self._grammars.vocabulary, [self._outline.reasoning.end])
 
-    def _leave_freedom(self, found: str) -> None:
-        marks = self._outline.marks
-        if marks is not None and found == marks.open:
-            self._think()
-        elif marks is not None and found == marks.close:
-            self._speak()
+    def _leave_free_part(self, found: str) -> None:
+        tags = self._outline.reasoning
+        if tags is not None and found == tags.begin:
+            self._begin_reasoning()
+        elif tags is not None and found == tags.end:
+            self._leave_reasoning()
         else:
             (grammar,) = (trigger.grammar for trigger in self._outline.triggers if trigger.text == found)
-            self._part = self._follow(grammar)
+            self._part = self._match(grammar)
 
-    def _speak(self) -> None:
-        """After the reasoning, which most models end with blank lines."""
+    def _leave_reasoning(self) -> None:
         if self._outline.grammar is None:
             self._part = self._watch_triggers()
         else:
-            self._part = self._follow(SPACES + self._outline.grammar)
+            self._part = self._match(SPACES + self._outline.grammar)  # most models write blank lines here
 
     def _leave_grammar(self) -> None:
         if self._outline.repeats:
@@ -90,31 +112,68 @@ class Guide:
         else:
             self.is_done = True
 
-    def _follow(self, grammar: Grammar) -> Matcher:
-        return self._grammars.follow(self._compiled[grammar])
+    def _match(self, grammar: Grammar) -> Matcher:
+        return self._grammars.match(self._compiled[grammar])
 
-    def _watch_triggers(self) -> Watch:
-        opening = [self._outline.marks.open] if self._outline.marks else []
+    def _watch_triggers(self) -> "_TextWatch":
+        tag = [self._outline.reasoning.begin] if self._outline.reasoning else []
         texts = [trigger.text for trigger in self._outline.triggers]
-        return Watch(self._grammars.vocabulary, [*texts, *opening])
+        return _TextWatch(self._grammars.vocabulary, [*texts, *tag])
 
-    def _opens_reasoning(self, token: int) -> bool:
+    def _completes_opening_tag(self, token: int) -> bool:
         piece = self._grammars.vocabulary.piece(token)
-        is_opening = bool(self._unopened) and self._unopened.startswith(piece)
-        self._unopened = self._unopened[len(piece) :] if is_opening else b""
-        return is_opening and not self._unopened
+        is_part = bool(self._rest_of_tag) and self._rest_of_tag.startswith(piece)
+        self._rest_of_tag = self._rest_of_tag[len(piece) :] if is_part else b""
+        return is_part and not self._rest_of_tag
 
-    def _with_opening(self, grammar: Grammar) -> Grammar:
-        assert self._outline.marks is not None
-        return literal(self._outline.marks.open, self._grammars.vocabulary) | grammar
+    def _tag_or(self, tags: ReasoningTags, grammar: Grammar) -> Grammar:
+        return literal(tags.begin, self._grammars.vocabulary) | grammar
 
     def _all_grammars(self) -> Iterator[Grammar]:
         yield from (trigger.grammar for trigger in self._outline.triggers)
-        if self._outline.grammar is None:
+        tags, grammar = self._outline.reasoning, self._outline.grammar
+        if grammar is None:
             return
-        if self._outline.marks is None:
-            yield self._outline.grammar
+        if tags is None:
+            yield grammar
             return
-        yield SPACES + self._outline.grammar
-        if not self._outline.is_thinking:
-            yield self._with_opening(self._outline.grammar)
+        yield SPACES + grammar
+        if not self._outline.is_reasoning:
+            yield self._tag_or(tags, grammar)
+
+
+class _TextWatch:
+    """Looks for texts in free output, however it is cut into tokens. Knows only the end of the output.
+
+    A text must end where a token ends, since a grammar can only begin with a whole token. `overrunning_tokens` are
+    those that contain the end of a text and more. They are few, rarely wanted, and masked.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, texts: Iterable[str]) -> None:
+        self._vocabulary = vocabulary
+        self._texts = tuple(text.encode() for text in texts)
+        self._longest = max(map(len, self._texts))
+        self._tail = b""
+
+    def push(self, token: int) -> str | None:
+        """Returns the text that ends with this token, if any does."""
+        output = self._tail + self._vocabulary.piece(token)
+        self._tail = output[-self._longest :]
+        found = (text for text in self._texts if output.endswith(text))
+        return next((text.decode() for text in found), None)
+
+    def overrunning_tokens(self) -> Tokens:
+        begun = max((partial_match_length(self._tail, text) for text in self._texts), default=0)
+        return _overrunning_tokens(self._vocabulary, self._texts, self._tail[len(self._tail) - begun :])
+
+
+@lru_cache(256)
+def _overrunning_tokens(vocabulary: Vocabulary, texts: tuple[bytes, ...], begun: bytes) -> Tokens:
+    shortest = min(map(len, texts)) - len(begun)
+    pieces = ((token, vocabulary.piece(token)) for token in range(vocabulary.size))
+    found = [token for token, piece in pieces if len(piece) > shortest and _runs_past(begun + piece, texts)]
+    return np.array(found, np.int32)
+
+
+def _runs_past(output: bytes, texts: tuple[bytes, ...]) -> bool:
+    return any(text in output[:-1] for text in texts)

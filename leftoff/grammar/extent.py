@@ -1,42 +1,35 @@
-"""How deep a grammar goes and how much text it may leave no choice about, told before it is compiled.
+"""Measures a grammar before it is compiled: how deep it is nested, and how much text it leaves no choice about.
 
-llguidance follows references by recursion: a few thousand, one leading to the next, overflow the stack and end the
-process. And wherever a text is fixed, it cuts all of it into tokens again for every token that is written.
+llguidance follows references by recursion: a chain of a few thousand overflows the stack and ends the process. And it
+tokenises a fixed text again for every token of it.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
 
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.gbnf import Choice, Class, Name, Node, Repeat, Row, Rules, Text
-from leftoff.grammar.lexemes import dependencies_first
+from leftoff.grammar.lexemes import Choice, Class, Concat, Name, Node, Repeat, Rules, Text, dependencies_first
 
 MAX_LEVELS = 1000  # 8 MiB of stack hold several times as many
 MAX_FIXED_CHARACTERS = 100_000
-_MAX_OTHERS = 64
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Of a part: its longest run of fixed text, whether that is all of it, and the levels below it.
+    """Of a part of a grammar. Branches that are all fixed may be equal, so they count as one fixed text."""
 
-    Branches that are all fixed may be equal: they count as one, as long as the longest.
-    """
-
-    num_fixed: int = 0
-    is_fixed: bool = False
+    num_fixed: int = 0  # characters of the longest run of fixed text
+    is_fixed: bool = False  # that run is the whole part
     num_levels: int = 1
 
-    def times(self, least: int) -> "Extent":
-        """What may be left out is fixed once it has begun."""
+    def repeated(self, least: int) -> "Extent":
+        """Of `least` or more. An optional part is fixed too once it has begun."""
         num_fixed = max(least, 1) * self.num_fixed if self.is_fixed else self.num_fixed
         return Extent(num_fixed, self.is_fixed, self.num_levels + 1)
 
 
-def _row(parts: Iterable[Extent]) -> Extent:
+def _concat(parts: Iterable[Extent]) -> Extent:
     longest = run = num_levels = 0
     is_fixed = True
     for part in parts:
@@ -56,7 +49,7 @@ def _choice(parts: Sequence[Extent]) -> Extent:
 
 
 def checked_length(extent: Extent) -> int:
-    """Of the longest fixed text, if it is bearable."""
+    """Of the longest fixed text. Raises `GrammarError` if it is too long."""
     if extent.num_fixed > MAX_FIXED_CHARACTERS:
         raise GrammarError(
             f"it asks for a text of {extent.num_fixed:,} characters, letter by letter:"
@@ -66,7 +59,7 @@ def checked_length(extent: Extent) -> int:
 
 
 def rules_extent(rules: Rules) -> Extent:
-    """The deepest and the longest of all rules. Raises `GrammarError` if any rule goes too deep."""
+    """The greatest extent of any rule. Raises `GrammarError` if one is too deep."""
     known: dict[str, Extent] = {}
     for name in dependencies_first(rules):
         known[name] = _node_extent(rules[name], known)
@@ -82,14 +75,14 @@ def _node_extent(node: Node, known: Mapping[str, Extent]) -> Extent:
         case Class(ranges):
             return Extent(1, is_fixed=len(ranges) == 1 and ranges[0][0] == ranges[0][1])
         case Name(name):
-            inner = known.get(name, Extent())  # nothing, if it refers back to this one
+            inner = known.get(name, Extent())  # empty for a rule that refers back to this one
             return Extent(inner.num_fixed, inner.is_fixed, inner.num_levels + 1)
-        case Row(items):
-            return _row(_node_extent(item, known) for item in items)
+        case Concat(items):
+            return _concat(_node_extent(item, known) for item in items)
         case Choice(items):
             return _choice([_node_extent(item, known) for item in items])
         case Repeat(item, least):
-            return _node_extent(item, known).times(least)
+            return _node_extent(item, known).repeated(least)
 
 
 _ITEM = re.compile(
@@ -108,7 +101,7 @@ _ONE_MEMBER = re.compile(r"\[\\?.\]", re.DOTALL)
 
 
 def pattern_extent(pattern: str) -> Extent:
-    """Of a regular expression. What cannot be read is left to the compiler, which says why."""
+    """Of a regular expression. The compiler refuses those that are wrong, and says why."""
     groups = [_Group()]
     for found in _items(pattern):
         match found.lastgroup:
@@ -144,7 +137,7 @@ def _least(times: re.Match[str]) -> int:
 
 
 class _Group:
-    """A group whose branches are read one by one, part by part."""
+    """A group of a regular expression that is not closed yet."""
 
     def __init__(self) -> None:
         self._branches: list[Extent] = []
@@ -155,94 +148,11 @@ class _Group:
 
     def repeat(self, least: int) -> None:
         if self._parts:
-            self._parts[-1] = self._parts[-1].times(least)
+            self._parts[-1] = self._parts[-1].repeated(least)
 
     def branch(self) -> None:
-        self._branches.append(_row(self._parts))
+        self._branches.append(_concat(self._parts))
         self._parts = []
 
     def extent(self) -> Extent:
-        return _choice([*self._branches, _row(self._parts)])
-
-
-def schema_extent(schema: Mapping[str, Any]) -> Extent:
-    """Levels are those of the JSON text, with what is referred to in the place of a reference, once.
-
-    Fixed text is at most all constants and choices, and the names of what has such a value.
-    """
-    return _SchemaReader(schema).extent()
-
-
-class _SchemaReader:
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = schema
-        self._seen: set[str] = set()
-
-    def extent(self) -> Extent:
-        """Depth first, as the compiler goes: each definition stands where it is first referred to."""
-        self._check_references()
-        deepest = num_fixed = 0
-        waiting: list[tuple[object, int]] = [(self._without_definitions(), 0)]
-        while waiting:
-            value, level = waiting.pop()
-            deepest = max(deepest, level)
-            if level > MAX_LEVELS:
-                raise GrammarError(f"references lead to references more than {MAX_LEVELS} levels deep: use fewer")
-            num_fixed += _fixed_texts(value)
-            waiting += [(inner, level + 1) for inner in (*self._target(value), *_inner(value))][::-1]
-        return Extent(num_fixed, num_levels=deepest)
-
-    def _check_references(self) -> None:
-        """Those by other names than a path are not followed here: there may be few of them."""
-        waiting: list[object] = [self._schema]
-        others: set[str] = set()
-        while waiting:
-            value = waiting.pop()
-            reference = _reference(value)
-            if reference is not None and not re.match("#(/|$)", reference):
-                others.add(reference)
-            waiting += _inner(value)
-        if len(others) > _MAX_OTHERS:
-            raise GrammarError(f"more than {_MAX_OTHERS} references are no paths: write them as '#/$defs/name'")
-
-    def _without_definitions(self) -> dict[str, Any]:
-        return {key: value for key, value in self._schema.items() if key not in ("$defs", "definitions")}
-
-    def _target(self, value: object) -> list[object]:
-        reference = _reference(value)
-        if reference is None or reference in self._seen or not reference.startswith("#/"):
-            return []
-        self._seen.add(reference)
-        found: object = self._schema
-        for key in reference.removeprefix("#/").split("/"):
-            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-        return [found]
-
-
-def _reference(value: object) -> str | None:
-    reference = value.get("$ref") if isinstance(value, Mapping) else None
-    return unquote(reference) if isinstance(reference, str) else None
-
-
-def _inner(value: object) -> Sequence[object]:
-    if isinstance(value, Mapping):
-        return [*value.values()]
-    return value if isinstance(value, list) else ()
-
-
-def _fixed_texts(value: object) -> int:
-    if not isinstance(value, Mapping):
-        return 0
-    least, items, properties = value.get("minItems"), value.get("items"), value.get("properties")
-    times = least if isinstance(least, int) and _fixed_value(items) else 0
-    named = properties.items() if isinstance(properties, Mapping) else ()
-    names = sum(len(name) for name, inner in named if _fixed_value(inner))
-    return _fixed_value(value) + times * _fixed_value(items) + names
-
-
-def _fixed_value(schema: object) -> int:
-    """The longest text of a constant or a choice."""
-    if not isinstance(schema, Mapping):
-        return 0
-    choices = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
-    return max((len(choice) for choice in choices if isinstance(choice, str)), default=0)
+        return _choice([*self._branches, _concat(self._parts)])

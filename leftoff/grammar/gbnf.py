@@ -1,64 +1,77 @@
-"""Reads llama.cpp's grammar notation. What it means to the lexer is none of its business."""
+"""Reads llama.cpp's grammar notation (GBNF) and translates it to llguidance's dialect of Lark."""
 
+import json
 import re
-from dataclasses import dataclass
 
 from leftoff.grammar.errors import GrammarError
+from leftoff.grammar.extent import checked_length, rules_extent
+from leftoff.grammar.grammar import Grammar
+from leftoff.grammar.lexemes import (
+    Choice,
+    Class,
+    Concat,
+    Name,
+    Node,
+    Range,
+    Repeat,
+    Rules,
+    Text,
+    names_in,
+    regular_rules,
+    safe_lexemes,
+)
 
 MAX_CHARACTERS = 64 << 10
 MAX_NESTING = 64
 _LAST = 0x10FFFF
 _ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]"}
-_HEX = {"x": 2, "u": 4, "U": 8}
+_HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:\s|#[^\r\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _TIMES = re.compile(r"\{\s*(\d{1,6})\s*(?:(,)\s*(\d{1,6})?\s*)?\}")
-
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
+_SURROGATES = range(0xD800, 0xE000)  # half characters, which UTF-8 does not have
 
 
-@dataclass(frozen=True)
-class Class:
-    """One character of these ranges."""
-
-    ranges: tuple[Range, ...]
-
-
-@dataclass(frozen=True)
-class Name:
-    name: str
-
-
-@dataclass(frozen=True)
-class Row:
-    items: tuple["Node", ...]
+def from_gbnf(source: str) -> Grammar:
+    """Lexemes have upper-case names in Lark and refer only to lexemes: a regular but unsafe rule gets two names."""
+    rules = read_gbnf(source)
+    num_fixed = checked_length(rules_extent(rules))
+    regular, safe = regular_rules(rules), safe_lexemes(rules)
+    # Numbers instead of the client's names: Lark allows fewer characters in a name.
+    lexemes = {name: f"W{index}" for index, name in enumerate(rules) if name in regular}
+    names = {name: lexemes[name] if name in safe else f"r{index}" for index, name in enumerate(rules)}
+    as_lexemes = [f"{lexemes[name]}: {_lark(rules[name], lexemes)}" for name in lexemes]
+    others = [f"{names[name]}: {_lark(node, names)}" for name, node in rules.items() if name not in safe]
+    return Grammar(names["root"], (*others, *as_lexemes), num_fixed)
 
 
-@dataclass(frozen=True)
-class Choice:
-    items: tuple["Node", ...]
+def _lark(node: Node, names: dict[str, str]) -> str:
+    match node:
+        case Text(text):
+            return json.dumps(text, ensure_ascii=False)
+        case Class(ranges):
+            return f"/[{''.join(map(_range, ranges))}]/"
+        case Name(name):
+            return names[name]
+        case Concat(items):
+            return " ".join(_lark(item, names) for item in items) or '""'
+        case Choice(items):
+            return f"({' | '.join(_lark(item, names) for item in items)})"
+        case Repeat(item, least, most):
+            return f"({_lark(item, names)}){{{least},{'' if most is None else most}}}"
 
 
-@dataclass(frozen=True)
-class Repeat:
-    item: "Node"
-    least: int
-    most: int | None
-
-
-Node = Text | Class | Name | Row | Choice | Repeat
-Rules = dict[str, Node]
+def _range(characters: Range) -> str:
+    low, high = characters
+    low = 0xE000 if low in _SURROGATES else low
+    high = 0xD7FF if high in _SURROGATES else high
+    return f"\\x{{{low:x}}}-\\x{{{high:x}}}"
 
 
 def read_gbnf(source: str) -> Rules:
-    """The rules by their names. All names that are used are there, and so is `root`."""
+    """The rules by name. `root` and all rules that are referred to exist."""
     if len(source) > MAX_CHARACTERS:
         raise GrammarError(f"it has {len(source)} characters: must be at most {MAX_CHARACTERS}")
     rules = _Reader(source).rules()
@@ -70,19 +83,8 @@ def read_gbnf(source: str) -> Rules:
     return rules
 
 
-def names_in(node: Node) -> set[str]:
-    match node:
-        case Name(name):
-            return {name}
-        case Row(items) | Choice(items):
-            return {name for item in items for name in names_in(item)}
-        case Repeat(item):
-            return names_in(item)
-    return set()
-
-
 class _Reader:
-    """Goes through the text once."""
+    """A recursive-descent parser."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -102,13 +104,13 @@ class _Reader:
         return rules
 
     def _choice(self, *, nested: bool) -> Node:
-        items = [self._row(nested=nested)]
-        while self._is_next_branch():
-            items.append(self._row(nested=nested))
+        items = [self._concat(nested=nested)]
+        while self._skip_bar():
+            items.append(self._concat(nested=nested))
         return items[0] if len(items) == 1 else Choice(tuple(items))
 
-    def _is_next_branch(self) -> bool:
-        """A branch may stand on a line of its own."""
+    def _skip_bar(self) -> bool:
+        """Whether another branch follows, perhaps on the next line. Moves behind its bar."""
         match = _SPACE_AND_LINES.match(self._source, self._at)
         assert match
         if not self._source.startswith("|", match.end()):
@@ -117,14 +119,14 @@ class _Reader:
         self._skip(_SPACE_AND_LINES)
         return True
 
-    def _row(self, *, nested: bool) -> Node:
+    def _concat(self, *, nested: bool) -> Node:
         items: list[Node] = []
         space = _SPACE_AND_LINES if nested else _SPACE
         while (item := self._item()) is not None:
             self._skip(space)
             items.append(self._repeated(item))
             self._skip(space)
-        return items[0] if len(items) == 1 else Row(tuple(items))
+        return items[0] if len(items) == 1 else Concat(tuple(items))
 
     def _item(self) -> Node | None:
         match self._peek():
@@ -173,7 +175,7 @@ class _Reader:
         while self._peek() != '"':
             characters.append(self._character())
         self._at += 1
-        return Text("".join(characters)) if characters else Row(())
+        return Text("".join(characters)) if characters else Concat(())
 
     def _class(self) -> Node:
         self._at += 1
@@ -202,8 +204,8 @@ class _Reader:
             return character
         kind = self._peek()
         self._at += 1
-        if kind in _HEX:
-            return self._code_point(_HEX[kind])
+        if kind in _HEX_DIGITS:
+            return self._code_point(_HEX_DIGITS[kind])
         if kind not in _ESCAPES:
             raise self._error(f"there is no escape \\{kind}")
         return _ESCAPES[kind]

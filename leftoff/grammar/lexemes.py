@@ -1,30 +1,80 @@
-"""Which rules of a grammar may be read by a lexer, as one word, without changing what the grammar means.
+"""Grammar rules as trees, and which rules the lexer may read as one lexeme without changing the grammar's meaning.
 
-llguidance's lexer is greedy: a word goes on as long as it can. A rule is safe as a word if nothing that may follow it
-can also continue it. A rule that is not safe is read character by character, which is exact, and slow.
+llguidance's lexer is greedy: a lexeme takes as many characters as it can. A rule is safe as a lexeme if no character
+that may follow it can also continue it. Any other rule is parsed character by character, which is exact but slow.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.gbnf import Choice, Class, Name, Node, Range, Repeat, Row, Rules, Text, names_in
 
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Class:
+    """One character in these ranges of code points."""
+
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Name:
+    name: str
+
+
+@dataclass(frozen=True)
+class Concat:
+    items: tuple["Node", ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    items: tuple["Node", ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    item: "Node"
+    least: int
+    most: int | None
+
+
+Node = Text | Class | Name | Concat | Choice | Repeat
+Rules = dict[str, Node]
 Characters = frozenset[Range]
 
 _NONE: Characters = frozenset()
 _ALL: Characters = frozenset({(0, 0x10FFFF)})
-_MOST_STEPS = 500_000  # looks at a part of a rule or at a range of characters: half a second
+_MAX_STEPS = 500_000  # one for each part of a rule or range of characters: half a second
+
+
+def names_in(node: Node) -> set[str]:
+    match node:
+        case Name(name):
+            return {name}
+        case Concat(items) | Choice(items):
+            return {name for item in items for name in names_in(item)}
+        case Repeat(item):
+            return names_in(item)
+    return set()
 
 
 def regular_rules(rules: Rules) -> frozenset[str]:
-    """The names of the rules that never come back to themselves, nor to one that does."""
+    """The names of the rules that reach no recursive rule: each could be a regular expression."""
     order, missing = dependencies_first(rules), {name: len(names_in(node)) for name, node in rules.items()}
     users: dict[str, list[str]] = {name: [] for name in rules}
     for name, node in rules.items():
         for used in names_in(node):
             users[used].append(name)
     regular: list[str] = [name for name in order if not missing[name]]
-    for name in regular:  # which grows while it is gone through
+    for name in regular:  # which grows in the loop
         for user in users[name]:
             missing[user] -= 1
             if not missing[user]:
@@ -32,8 +82,8 @@ def regular_rules(rules: Rules) -> frozenset[str]:
     return frozenset(regular)
 
 
-def safe_words(rules: Rules) -> frozenset[str]:
-    """The names of the rules that may be words wherever they stand. If `root` is one, it is the whole grammar."""
+def safe_lexemes(rules: Rules) -> frozenset[str]:
+    """The names of the rules that may be lexemes wherever they are used. A regular `root` is always safe."""
     regular = regular_rules(rules)
     if "root" in regular:
         return regular
@@ -42,7 +92,7 @@ def safe_words(rules: Rules) -> frozenset[str]:
 
 
 def dependencies_first(rules: Rules) -> list[str]:
-    """Each rule after those it refers to, as far as they do not refer back to it."""
+    """The rules in an order in which each comes after those it refers to, except where they refer back to it."""
     order: dict[str, None] = {}
     begun: set[str] = set()
     waiting = [*reversed(rules)]
@@ -57,16 +107,15 @@ def dependencies_first(rules: Rules) -> list[str]:
 
 
 class _Facts:
-    """What rules begin with, and what follows them, by going through them until nothing new is found.
+    """The FIRST and FOLLOW sets of all rules, found by iterating to a fixed point.
 
-    In the order in which they refer to each other, few rounds are needed; a grammar that is made to need more is
-    refused.
+    With dependencies first this takes few rounds. A grammar that is made to take more is refused.
     """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._order = dependencies_first(rules)
-        self._steps_left = _MOST_STEPS
+        self._steps_left = _MAX_STEPS
         self._continuing: dict[str, Characters] = {}
         self._empty: set[str] = set()
         self._first: dict[str, Characters] = dict.fromkeys(rules, _NONE)
@@ -78,7 +127,7 @@ class _Facts:
         match node:
             case Name(name):
                 return name in self._empty
-            case Row(items):
+            case Concat(items):
                 return all(map(self.may_be_empty, items))
             case Choice(items):
                 return any(map(self.may_be_empty, items))
@@ -87,7 +136,7 @@ class _Facts:
         return False
 
     def first(self, node: Node) -> Characters:
-        """The characters it may begin with."""
+        """The characters that it may begin with."""
         self._spend(1)
         match node:
             case Text(text):
@@ -96,22 +145,22 @@ class _Facts:
                 return frozenset(ranges)
             case Name(name):
                 return self._first[name]
-            case Row(items):
-                return self._first_of_row(items)
+            case Concat(items):
+                return self._first_of_concat(items)
             case Choice(items):
                 return _NONE.union(*map(self.first, items))
             case Repeat(item):
                 return self.first(item)
 
     def continuing(self, node: Node) -> Characters:
-        """The characters by which something that is whole may yet go on. Only for rules without recursion."""
+        """The characters that may come after a complete match and make a longer one. Only for regular rules."""
         match node:
             case Name(name):
                 if name not in self._continuing:
                     self._continuing[name] = self.continuing(self._rules[name])
                 return self._continuing[name]
-            case Row(items):
-                return self._continuing_row(items)
+            case Concat(items):
+                return self._continuing_concat(items)
             case Choice(items):
                 return self._continuing_choice(items)
             case Repeat(item, _, most):
@@ -119,7 +168,7 @@ class _Facts:
                 return self.continuing(item) | again
         return _NONE
 
-    def _continuing_row(self, items: Sequence[Node]) -> Characters:
+    def _continuing_concat(self, items: Sequence[Node]) -> Characters:
         found = _NONE
         for item in reversed(items):
             found |= self.continuing(item)
@@ -129,7 +178,7 @@ class _Facts:
         return found
 
     def _continuing_choice(self, items: Sequence[Node]) -> Characters:
-        """One branch may be the beginning of another: unless they can be told apart at once, anything may follow."""
+        """A branch may be a prefix of another, so any character may continue them unless their first ones differ."""
         seen = _NONE
         for item in items:
             if _overlap(seen, self.first(item)):
@@ -138,7 +187,7 @@ class _Facts:
         goes_on = seen if any(map(self.may_be_empty, items)) else _NONE
         return goes_on.union(*map(self.continuing, items))
 
-    def _first_of_row(self, items: Sequence[Node]) -> Characters:
+    def _first_of_concat(self, items: Sequence[Node]) -> Characters:
         found = _NONE
         for item in items:
             found |= self.first(item)
@@ -159,7 +208,7 @@ class _Facts:
     def _find_followers(self) -> bool:
         before = self.follow.copy()
         for name in reversed(self._order):
-            self._see(self._rules[name], self.follow[name])
+            self._add_followers(self._rules[name], self.follow[name])
         return before != self.follow
 
     def _spend(self, num_steps: int) -> None:
@@ -167,20 +216,20 @@ class _Facts:
         if self._steps_left < 0:
             raise GrammarError("its rules refer to each other in too many ways: use fewer of them")
 
-    def _see(self, node: Node, after: Characters) -> None:
+    def _add_followers(self, node: Node, after: Characters) -> None:
         self._spend(1 + len(after))
         match node:
             case Name(name):
                 self.follow[name] |= after
-            case Row(items):
+            case Concat(items):
                 for item in reversed(items):
-                    self._see(item, after)
+                    self._add_followers(item, after)
                     after = self.first(item) | (after if self.may_be_empty(item) else _NONE)
             case Choice(items):
                 for item in items:
-                    self._see(item, after)
+                    self._add_followers(item, after)
             case Repeat(item, _, most):
-                self._see(item, after if most == 1 else after | self.first(item))
+                self._add_followers(item, after if most == 1 else after | self.first(item))
 
 
 def _settle(find: Callable[[], bool]) -> None:
@@ -189,9 +238,9 @@ def _settle(find: Callable[[], bool]) -> None:
 
 
 def _overlap(left: Characters, right: Characters) -> bool:
-    """Whether a character is in both. Side by side in order: classes may have thousands of ranges."""
+    """Whether a character is in both. Merges sorted ranges, since a class may have thousands."""
     ranges = sorted([(*span, 0) for span in left] + [(*span, 1) for span in right])
-    ends = [-1, -1]  # of the ranges on either side so far
+    ends = [-1, -1]  # the last character so far, of either side
     for low, high, side in ranges:
         if low <= ends[1 - side]:
             return True

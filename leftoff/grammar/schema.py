@@ -1,37 +1,32 @@
-"""JSON schemas on their way to a grammar: what is refused before a compiler sees it, and what is left unsaid."""
+"""JSON schemas before they are compiled: their limits, their extent, and the properties that they do not list."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 from leftoff.grammar.errors import GrammarError
+from leftoff.grammar.extent import MAX_LEVELS, Extent
 
 Schema = Mapping[str, Any]
 
 MAX_DEPTH = 64
 MAX_DIVISOR = 10_000
 MAX_PAIRS = 1_000_000  # of optional properties: each is compiled with each that may follow it, a million in 0.3 s
+_MAX_OTHER_REFERENCES = 64
 
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTED = ("prefixItems", "anyOf", "oneOf")
-_SINGLE = ("items", "additionalProperties")
-_SAYS_MORE = frozenset(
+_SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMA_LISTS = ("prefixItems", "anyOf", "oneOf")
+_SCHEMAS = ("items", "additionalProperties")
+_MAY_ADD_PROPERTIES = frozenset(
     {"additionalProperties", "patternProperties", "unevaluatedProperties", "minProperties", "$ref", "anyOf", "oneOf"}
 )
 
 
-def closed(schema: Schema) -> Schema:
-    """Objects have the properties that are listed, unless the schema says that there may be others.
-
-    JSON schemas mean the opposite, but hardly anyone who writes one: a model that may make up names does. Documents of
-    the closed schema are documents of the open one. With `allOf`, the names of one part may be those of another.
-    """
-    return schema if _mentions(schema, "allOf") else _closed(schema)
-
-
 def check_schema(schema: Schema) -> None:
-    """Level by level, without recursion: what is too deep for that is what we look for."""
+    """Raises `GrammarError` for what would take the compiler too long. Goes level by level, without recursion."""
     level: list[object] = [schema]
     num_pairs = 0
     for _ in range(MAX_DEPTH):
@@ -47,29 +42,39 @@ def check_schema(schema: Schema) -> None:
         raise GrammarError(f"the schema is nested more than {MAX_DEPTH} deep: use '$ref' and '$defs'")
 
 
-def _check_divisor(schema: object) -> None:
-    """The lexer counts remainders: it would count up to a million for seconds."""
-    divisor = schema.get("multipleOf") if isinstance(schema, Mapping) else None
-    if isinstance(divisor, int | float) and _without_point(divisor) > MAX_DIVISOR:
-        raise GrammarError(f"the keyword 'multipleOf' must be at most {MAX_DIVISOR}, not counting its decimal point")
+def close_objects(schema: Schema) -> Schema:
+    """Forbids properties that an object does not list, unless its schema mentions others.
+
+    JSON schemas mean the opposite, but hardly any author does, and models make names up. Documents of the closed
+    schema follow the open one too. Schemas with `allOf` stay open: one part may list what another leaves out.
+    """
+    has_all_of = any(isinstance(value, Mapping) and "allOf" in value for value in _values(schema))
+    return schema if has_all_of else _closed(schema)
 
 
-def _num_optional(schema: object) -> int:
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
-        return 0
-    required = schema.get("required")
-    return len(properties) - (len(properties.keys() & _texts(required)) if isinstance(required, list) else 0)
+def schema_extent(schema: Schema) -> Extent:
+    """Levels of the JSON text, where each definition stands in the place of the first reference to it.
 
-
-def _texts(values: list[object]) -> set[str]:
-    return {value for value in values if isinstance(value, str)}
-
-
-def _without_point(number: float) -> int:
-    if isinstance(number, int) or number.is_integer():
-        return abs(int(number))
-    return int("".join(map(str, Decimal(repr(number)).as_tuple().digits)))
+    The fixed text is at most that of all constants and choices, and of the names of properties with such values.
+    """
+    _check_references(schema)
+    deepest = num_fixed = 0
+    seen: set[str] = set()
+    inline = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+    waiting: list[tuple[object, int]] = [(inline, 0)]
+    while waiting:  # depth first, as the compiler goes
+        value, level = waiting.pop()
+        deepest = max(deepest, level)
+        if level > MAX_LEVELS:
+            raise GrammarError(f"references lead to references more than {MAX_LEVELS} levels deep: use fewer")
+        num_fixed += _fixed_texts(value)
+        reference = _reference(value)
+        target = []
+        if reference is not None and reference not in seen and reference.startswith("#/"):
+            seen.add(reference)
+            target = [_lookup(schema, reference)]
+        waiting += [(inner, level + 1) for inner in (*target, *_inner(value))][::-1]
+    return Extent(num_fixed, num_levels=deepest)
 
 
 def _inner(value: object) -> Sequence[object]:
@@ -78,33 +83,90 @@ def _inner(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _mentions(schema: Schema, keyword: str) -> bool:
-    level: list[object] = [schema]
-    while level:
-        if any(isinstance(value, Mapping) and keyword in value for value in level):
-            return True
-        level = [inner for outer in level for inner in _inner(outer)]
-    return False
+def _values(schema: Schema) -> list[object]:
+    """All values of the JSON text."""
+    values: list[object] = [schema]
+    for value in values:  # which grows while it is gone through
+        values += _inner(value)
+    return values
+
+
+def _check_divisor(schema: object) -> None:
+    """The lexer has a state for each remainder: a divisor of a million would take it seconds."""
+    divisor = schema.get("multipleOf") if isinstance(schema, Mapping) else None
+    if isinstance(divisor, int | float) and _without_point(divisor) > MAX_DIVISOR:
+        raise GrammarError(f"the keyword 'multipleOf' must be at most {MAX_DIVISOR}, not counting its decimal point")
+
+
+def _without_point(number: float) -> int:
+    if isinstance(number, int) or number.is_integer():
+        return abs(int(number))
+    return int("".join(map(str, Decimal(repr(number)).as_tuple().digits)))
+
+
+def _num_optional(schema: object) -> int:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
+        return 0
+    required = schema.get("required")
+    names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    return len(properties.keys() - names)
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401
     if not isinstance(schema, Mapping):
         return schema
     whole = {key: _closed_inside(key, value) for key, value in schema.items()}
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping) and not schema.keys() & _SAYS_MORE and _lists_required(schema, properties):
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping) or schema.keys() & _MAY_ADD_PROPERTIES:
+        return whole
+    names = required if isinstance(required, list) else []
+    if all(isinstance(name, str) and name in properties for name in names):
         whole["additionalProperties"] = False
     return whole
 
 
-def _lists_required(schema: Schema, properties: Schema) -> bool:
-    required = schema.get("required")
-    return not isinstance(required, list) or all(isinstance(name, str) and name in properties for name in required)
-
-
 def _closed_inside(key: str, value: Any) -> Any:  # noqa: ANN401
-    if key in _NAMED and isinstance(value, Mapping):
+    if key in _SCHEMAS_BY_NAME and isinstance(value, Mapping):
         return {name: _closed(inner) for name, inner in value.items()}
-    if key in _LISTED and isinstance(value, list):
+    if key in _SCHEMA_LISTS and isinstance(value, list):
         return [_closed(inner) for inner in value]
-    return _closed(value) if key in _SINGLE else value
+    return _closed(value) if key in _SCHEMAS else value
+
+
+def _check_references(schema: Schema) -> None:
+    """References that are no paths are not followed here, so there may only be few."""
+    references = filter(None, map(_reference, _values(schema)))
+    others = {reference for reference in references if not re.match("#(/|$)", reference)}
+    if len(others) > _MAX_OTHER_REFERENCES:
+        raise GrammarError(f"more than {_MAX_OTHER_REFERENCES} references are no paths: write them as '#/$defs/name'")
+
+
+def _reference(value: object) -> str | None:
+    reference = value.get("$ref") if isinstance(value, Mapping) else None
+    return unquote(reference) if isinstance(reference, str) else None
+
+
+def _lookup(schema: Schema, reference: str) -> object:
+    found: object = schema
+    for key in reference.removeprefix("#/").split("/"):
+        found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def _fixed_texts(value: object) -> int:
+    if not isinstance(value, Mapping):
+        return 0
+    least, items, properties = value.get("minItems"), value.get("items"), value.get("properties")
+    times = least if isinstance(least, int) and _fixed_value(items) else 0
+    named = properties.items() if isinstance(properties, Mapping) else ()
+    names = sum(len(name) for name, inner in named if _fixed_value(inner))
+    return _fixed_value(value) + times * _fixed_value(items) + names
+
+
+def _fixed_value(schema: object) -> int:
+    """The longest text of a constant or a choice."""
+    if not isinstance(schema, Mapping):
+        return 0
+    choices = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
+    return max((len(choice) for choice in choices if isinstance(choice, str)), default=0)

@@ -331,14 +331,14 @@ def test_the_time_of_those_who_came_before_does_not_count(
     http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leftoff.server.request.constraints._COMPILE_SECONDS", 1.0)
-    service.grammars.aside(lambda: time.sleep(2))
+    service.grammars.submit(lambda: time.sleep(2))
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "boolean"})}
     assert http.post("/v1/chat/completions", json=body).status_code == 200
 
 
 def test_a_short_request_does_not_wait_for_the_schemas_of_a_long_one(http: httpx.Client, service: Service) -> None:
     released = threading.Event()
-    service.grammars.aside(lambda: released.wait(60), is_long=True)
+    service.grammars.submit(lambda: released.wait(60), is_long=True)
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "null"})}
     reply = http.post("/v1/chat/completions", json=body)
     released.set()
@@ -350,7 +350,7 @@ def test_who_waits_for_ever_is_told_to_come_back(
 ) -> None:
     monkeypatch.setattr("leftoff.server.request.constraints._WAITING_SECONDS", 0.05)
     released = threading.Event()
-    service.grammars.aside(lambda: released.wait(60))
+    service.grammars.submit(lambda: released.wait(60))
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "null"})}
     reply = http.post("/v1/chat/completions", json=body)
     released.set()

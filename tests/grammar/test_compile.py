@@ -96,7 +96,7 @@ def test_white_space_has_an_end(grammars: Grammars) -> None:
 
 def test_a_schema_is_compiled_once_and_each_reply_goes_its_own_way(grammars: Grammars) -> None:
     grammar = from_choices(["ab", "cd"])
-    one, other = (grammars.follow(grammars.compile(grammar)) for _ in range(2))
+    one, other = (grammars.match(grammars.compile(grammar)) for _ in range(2))
     num_kept = grammars.num_kept
     vocabulary = grammars.vocabulary
     one.accept(int(vocabulary.tokenize("a")[0]))
@@ -118,7 +118,7 @@ def test_what_is_held_can_be_followed_whatever_is_kept(grammars: Grammars, monke
     held = grammars.compile(from_choices(["held"]))
     monkeypatch.setattr(limits, "_MAX_KEPT", 1)
     grammars.compile(from_choices(["another"]))
-    assert allowed(grammars.follow(held), grammars.vocabulary)
+    assert allowed(grammars.match(held), grammars.vocabulary)
 
 
 def test_a_grammar_that_is_too_long_is_refused(grammars: Grammars) -> None:
@@ -128,7 +128,7 @@ def test_a_grammar_that_is_too_long_is_refused(grammars: Grammars) -> None:
 
 def test_the_next_mask_is_worked_out_on_another_thread(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leftoff.grammar.matcher._HANDING_OVER_SECONDS", -1.0)
-    matcher = grammars.follow(grammars.compile(from_regex("[a-z]{9}")))
+    matcher = grammars.match(grammars.compile(from_regex("[a-z]{9}")))
     for token in grammars.vocabulary.tokenize("abc").tolist():
         assert matcher._next.wait(PATIENCE_S), "though nobody has asked for it"
         matcher.accept(token)
@@ -140,16 +140,16 @@ def test_the_next_mask_is_worked_out_on_another_thread(grammars: Grammars, monke
 def test_a_mask_is_there_even_if_no_thread_is_free(grammars: Grammars) -> None:
     busy = Grammars(grammars.vocabulary)
     busy.close()
-    matcher = busy.follow(busy.compile(from_choices(["ab"])))
+    matcher = busy.match(busy.compile(from_choices(["ab"])))
     assert len(allowed(matcher, grammars.vocabulary)) == 1
 
 
 def test_work_begins_when_the_tokenizer_is_there(grammars: Grammars) -> None:
     fresh = Grammars(grammars.vocabulary)
     with fresh._making_tokenizer:  # as if another thread were at it
-        making = fresh.aside(lambda: fresh._made_tokenizer)
+        submitted = fresh.submit(lambda: fresh._made_tokenizer)
         with pytest.raises(TimeoutError):
-            making.begun.result(0.05)
-    making.begun.result(30)
-    assert making.result.result(30) is not None
+            submitted.started.result(0.05)
+    submitted.started.result(30)
+    assert submitted.result.result(30) is not None
     fresh.close()

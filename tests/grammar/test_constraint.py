@@ -4,25 +4,23 @@ import numpy as np
 import pytest
 
 from leftoff.grammar.compile import Grammars
-from leftoff.grammar.constraint import Guide
+from leftoff.grammar.constraint import GrammarConstraint, Outline, Trigger
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.grammar import from_choices, from_regex, from_schema
-from leftoff.grammar.literal import literal, text_until
-from leftoff.grammar.outline import Marks, Outline, Trigger
+from leftoff.grammar.grammar import from_choices, from_regex, from_schema, literal, text_until
 from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Prompt
+from leftoff.types import Prompt, ReasoningTags
 from tests.grammar.walk import accepts, allowed, may_end, write
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, run
 
-THINKING = Marks("<think>", "</think>")
+THINKING = ReasoningTags()
 YES_OR_NO = from_choices(["yes", "no"])
 
 
 def test_a_grammar_holds_from_the_first_token_to_the_last(grammars: Grammars) -> None:
-    guide = Guide(grammars, Outline(YES_OR_NO))
+    guide = GrammarConstraint(grammars, Outline(YES_OR_NO))
     assert {grammars.vocabulary.piece(token)[:1] for token in allowed(guide, grammars.vocabulary)} == {b"y", b"n"}
     assert not may_end(guide, grammars.vocabulary)
     write(guide, grammars.vocabulary, "yes")
@@ -30,7 +28,7 @@ def test_a_grammar_holds_from_the_first_token_to_the_last(grammars: Grammars) ->
 
 
 def test_a_reply_may_end_exactly_where_the_grammar_does(grammars: Grammars) -> None:
-    guide = Guide(grammars, Outline(from_regex("ab(cd)*")))
+    guide = GrammarConstraint(grammars, Outline(from_regex("ab(cd)*")))
     ends = []
     for letter in "abcdcd":
         write(guide, grammars.vocabulary, letter)
@@ -41,7 +39,7 @@ def test_a_reply_may_end_exactly_where_the_grammar_does(grammars: Grammars) -> N
 
 def test_reasoning_that_the_prompt_has_opened_is_free(grammars: Grammars) -> None:
     vocabulary = grammars.vocabulary
-    guide = Guide(grammars, Outline(YES_OR_NO, marks=THINKING, is_thinking=True))
+    guide = GrammarConstraint(grammars, Outline(YES_OR_NO, reasoning=THINKING, is_reasoning=True))
     everything = frozenset(range(vocabulary.size))
     assert everything - allowed(guide, vocabulary) == vocabulary.end_tokens, "there is more to come"
     write(guide, vocabulary, "well, <yes> or no? {}</think>")
@@ -51,8 +49,8 @@ def test_reasoning_that_the_prompt_has_opened_is_free(grammars: Grammars) -> Non
 
 
 def test_a_model_may_think_first_or_speak_at_once(grammars: Grammars) -> None:
-    outline = Outline(YES_OR_NO, marks=THINKING)
-    speaks, thinks = Guide(grammars, outline), Guide(grammars, outline)
+    outline = Outline(YES_OR_NO, reasoning=THINKING)
+    speaks, thinks = GrammarConstraint(grammars, outline), GrammarConstraint(grammars, outline)
     write(speaks, grammars.vocabulary, "yes")
     assert speaks.is_done
     write(thinks, grammars.vocabulary, "<think>\nthe river\n</think>\n\nyes")
@@ -63,7 +61,7 @@ def test_a_model_may_think_first_or_speak_at_once(grammars: Grammars) -> None:
 def test_a_trigger_in_free_text_starts_the_grammar(grammars: Grammars, repeats: bool) -> None:
     vocabulary = grammars.vocabulary
     trigger = Trigger("<tool_call>", literal('{"a": ', vocabulary) + from_regex("[0-9]") + literal("}", vocabulary))
-    guide = Guide(grammars, Outline(triggers=(trigger,), repeats=repeats))
+    guide = GrammarConstraint(grammars, Outline(triggers=(trigger,), repeats=repeats))
     assert len(allowed(guide, vocabulary)) == vocabulary.size
     write(guide, vocabulary, 'I call {"a": x} <tool_call>')
     assert len(allowed(guide, vocabulary)) == 1
@@ -77,8 +75,8 @@ def test_a_trigger_in_free_text_starts_the_grammar(grammars: Grammars, repeats: 
 
 def test_a_trigger_in_the_reasoning_is_none(grammars: Grammars) -> None:
     vocabulary = grammars.vocabulary
-    outline = Outline(triggers=(Trigger("<tool_call>", YES_OR_NO),), marks=THINKING)
-    guide = Guide(grammars, outline)
+    outline = Outline(triggers=(Trigger("<tool_call>", YES_OR_NO),), reasoning=THINKING)
+    guide = GrammarConstraint(grammars, outline)
     write(guide, vocabulary, "<think>no <tool_call> yet</think> now <tool_call>")
     assert len(allowed(guide, vocabulary)) < 10
 
@@ -86,7 +84,7 @@ def test_a_trigger_in_the_reasoning_is_none(grammars: Grammars) -> None:
 def test_a_trigger_spelled_in_letters_ends_where_a_token_ends(grammars: Grammars) -> None:
     """A token like " the" holds the end of the trigger and more: it would hide where the grammar begins."""
     vocabulary = grammars.vocabulary
-    guide = Guide(grammars, Outline(triggers=(Trigger("call t", YES_OR_NO),)))
+    guide = GrammarConstraint(grammars, Outline(triggers=(Trigger("call t", YES_OR_NO),)))
     write(guide, vocabulary, "x call")
     crossing = {vocabulary.piece(t) for t in set(range(vocabulary.size)) - allowed(guide, vocabulary)}
     assert b" the" in crossing
@@ -98,10 +96,10 @@ def test_a_trigger_spelled_in_letters_ends_where_a_token_ends(grammars: Grammars
 def test_control_tokens_are_asked_for_by_their_ids_and_are_no_text(grammars: Grammars) -> None:
     vocabulary = grammars.vocabulary
     start = int(vocabulary.tokenize("<|im_start|>")[0])
-    guide = Guide(grammars, Outline(literal("a<|im_start|>b", vocabulary)))
+    guide = GrammarConstraint(grammars, Outline(literal("a<|im_start|>b", vocabulary)))
     write(guide, vocabulary, "a")
     assert allowed(guide, vocabulary) == {start}
-    text = Guide(grammars, Outline(from_regex("(.|\n)*")))
+    text = GrammarConstraint(grammars, Outline(from_regex("(.|\n)*")))
     assert start not in allowed(text, vocabulary)
 
 
@@ -114,7 +112,7 @@ def test_any_text_up_to_its_end(grammars: Grammars, end: str) -> None:
 
 def test_a_schema_that_cannot_be_compiled_is_known_before_the_reply_begins(grammars: Grammars) -> None:
     with pytest.raises(GrammarError, match="'not'"):
-        Guide(grammars, Outline(triggers=(Trigger("<tool_call>", from_schema({"not": {}})),)))
+        GrammarConstraint(grammars, Outline(triggers=(Trigger("<tool_call>", from_schema({"not": {}})),)))
 
 
 # --- in a scheduler
@@ -131,7 +129,7 @@ SAMPLINGS = [
 ]
 
 
-def order(scheduler: Scheduler, guide: Guide | None, sampling: Sampling, **fields: object) -> Recorder:
+def order(scheduler: Scheduler, guide: GrammarConstraint | None, sampling: Sampling, **fields: object) -> Recorder:
     recorder = Recorder()
     prompt = Prompt(scheduler.engine.model.vocabulary.tokenize("the river runs down"))
     values = {"max_tokens": 40, "constraint": guide} | fields
@@ -149,7 +147,7 @@ def test_no_way_to_choose_gets_around_a_mask() -> None:
         outline = Outline(from_regex("[0-9]{3}-(x|yz)"))
         for ignores in (False, True):
             for sampling in SAMPLINGS:
-                recorder = order(scheduler, Guide(grammars, outline), sampling, ignore_end=ignores)
+                recorder = order(scheduler, GrammarConstraint(grammars, outline), sampling, ignore_end=ignores)
                 run(scheduler)
                 assert recorder.finish is Finish.END
                 assert text_of(scheduler, recorder)[3:] in ("-x", "-yz")
@@ -165,7 +163,7 @@ def test_warm_and_cold_say_the_same() -> None:
             scheduler.cache.clear()
             replies = []
             for _ in range(2):
-                recorder = order(scheduler, Guide(grammars, outline), sampling)
+                recorder = order(scheduler, GrammarConstraint(grammars, outline), sampling)
                 run(scheduler)
                 assert recorder.report is not None
                 replies.append((text_of(scheduler, recorder), recorder.report.reused > 0))
@@ -179,7 +177,7 @@ def test_a_reply_without_a_constraint_beside_it_is_as_it_would_be_alone() -> Non
         alone = order(scheduler, None, Sampling())
         run(scheduler)
         beside = order(scheduler, None, Sampling())
-        other = order(scheduler, Guide(grammars, Outline(from_regex("[0-9]{40}"))), Sampling())
+        other = order(scheduler, GrammarConstraint(grammars, Outline(from_regex("[0-9]{40}"))), Sampling())
         run(scheduler)
         assert beside.tokens == alone.tokens
         assert text_of(scheduler, other).isdecimal()

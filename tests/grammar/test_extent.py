@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.extent import MAX_FIXED_CHARACTERS, pattern_extent, schema_extent
-from leftoff.grammar.from_gbnf import from_gbnf
-from leftoff.grammar.gbnf import Choice, Name, Rules, Text, names_in, read_gbnf
+from leftoff.grammar.extent import MAX_FIXED_CHARACTERS, pattern_extent
+from leftoff.grammar.gbnf import from_gbnf, read_gbnf
 from leftoff.grammar.grammar import Grammar, from_choices, from_regex, from_schema
-from leftoff.grammar.lexemes import regular_rules
+from leftoff.grammar.lexemes import Choice, Name, Rules, Text, names_in, regular_rules
+from leftoff.grammar.schema import schema_extent
 from leftoff.types import Tokens
 from tests.grammar.walk import accepts, allowed
 
@@ -173,7 +173,7 @@ def test_a_long_fixed_text_is_not_cut_into_tokens_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Work is compared, not time: how much text the tokenizer is asked for while three tokens are written."""
-    matcher = grammars.follow(grammars.compile(grammar))
+    matcher = grammars.match(grammars.compile(grammar))
     asked: list[int] = []
     tokenize = Vocabulary.tokenize
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.from_gbnf import from_gbnf
-from leftoff.grammar.gbnf import Choice, Class, Name, Node, Repeat, Row, Text, read_gbnf
+from leftoff.grammar.gbnf import from_gbnf, read_gbnf
+from leftoff.grammar.lexemes import Choice, Class, Concat, Name, Node, Repeat, Text
 from tests.grammar.walk import accepts
 
 JSON = r"""
@@ -102,7 +102,7 @@ _LETTERS = st.text("ab", min_size=1, max_size=2).map(Text) | st.just(Class(((97,
 _NODES = st.recursive(
     _LETTERS | st.sampled_from([Name("x"), Name("y")]),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3).map(lambda items: Row(tuple(items))),
+        st.lists(inner, max_size=3).map(lambda items: Concat(tuple(items))),
         st.lists(inner, min_size=2, max_size=3).map(lambda items: Choice(tuple(items))),
         st.tuples(inner, st.integers(0, 1), st.sampled_from([1, 2, None])).map(lambda parts: Repeat(*parts)),
     ),
@@ -119,7 +119,7 @@ def written(node: Node) -> str:
             return "[a-b]"
         case Name(name):
             return name
-        case Row(items):
+        case Concat(items):
             return f"({' '.join(map(written, items))})"
         case Choice(items):
             return f"({' | '.join(map(written, items))})"
@@ -136,7 +136,7 @@ def ends(node: Node, text: str, start: int, rules: dict[str, Node]) -> set[int]:
             return {start + 1} if start < len(text) else set()
         case Name(name):
             return ends(rules[name], text, start, rules)
-        case Row(items):
+        case Concat(items):
             found = {start}
             for item in items:
                 found = {end for begin in found for end in ends(item, text, begin, rules)}

@@ -9,9 +9,8 @@ import pytest
 
 from leftoff.chat.text_stream import TextStream
 from leftoff.grammar.compile import Grammars
-from leftoff.grammar.constraint import Guide
+from leftoff.grammar.constraint import GrammarConstraint, Outline
 from leftoff.grammar.grammar import from_schema
-from leftoff.grammar.outline import Outline
 from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Finish, Request
 from leftoff.scheduler.scheduler import Scheduler
@@ -32,7 +31,7 @@ def documents(scheduler: Scheduler, schemas: list[Schema]) -> list[str]:
     recorders = [Recorder() for _ in schemas]
     for seed, (schema, recorder) in enumerate(zip(schemas, recorders, strict=True)):
         prompt = Prompt(vocabulary.tokenize(f"a document {seed}: "))
-        guide = Guide(grammars, Outline(from_schema(schema)))
+        guide = GrammarConstraint(grammars, Outline(from_schema(schema)))
         sampling = Sampling(temperature=1.5, seed=seed)
         scheduler.submit(Request(prompt, recorder, sampling, max_tokens=MAX_TOKENS, constraint=guide))
     run(scheduler)

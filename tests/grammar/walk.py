@@ -11,7 +11,7 @@ from leftoff.types import Logits
 
 def accepts(grammars: Grammars, grammar: Grammar, text: str) -> bool:
     """Whether the text is one that the grammar describes, from its beginning to its end."""
-    matcher = grammars.follow(grammars.compile(grammar))
+    matcher = grammars.match(grammars.compile(grammar))
     for token in grammars.vocabulary.tokenize(text, parse_special=True).tolist():
         if matcher.is_done or token not in allowed(matcher, grammars.vocabulary):
             return False

@@ -1,1 +1,1 @@
-"""The text of a reply to what it says: words, reasoning and calls, one file per way to write them."""
+"""Parses the text of replies into content, reasoning and tool calls: one file per model family."""

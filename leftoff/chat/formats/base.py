@@ -1,27 +1,23 @@
-"""How a model writes its replies: what a parser must look for, and what a grammar must ask for."""
+"""What each output format defines: the syntax that a grammar writes, and the parser that reads it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from leftoff.chat.formats.scanner import Reading, Waiting
-from leftoff.chat.formats.tools import Tools
+from leftoff.chat.formats.scanner import Scanner, Waiting
+from leftoff.chat.template.render import ToolDict
+from leftoff.types import ReasoningTags
 
-
-@dataclass(frozen=True)
-class Thinking:
-    """The texts around reasoning."""
-
-    begin: str = "<think>"
-    end: str = "</think>"
+ANY_TYPE = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
 
 @dataclass(frozen=True)
 class ParameterSyntax:
-    """`before_key` key `after_key` value `after_value`, and `between` two of them.
+    """`before_key` key `after_key` value `after_value`, with `between` between parameters.
 
-    A value is JSON, but for strings where `plain_strings` is set: they are written as they are, with `text_quote`
-    before and after them, and `after_text_key` in the place of `after_key` where it is set.
+    Values are JSON. With `plain_strings`, strings are written without JSON's quotes and escapes, between two
+    `text_quote`, and after `after_text_key` instead of `after_key` if that is set.
     """
 
     before_key: str
@@ -35,10 +31,10 @@ class ParameterSyntax:
 
 @dataclass(frozen=True)
 class CallSyntax:
-    """`begin`, then calls with `between` two of them, then `end`.
+    """`begin`, one or more calls with `between` between them, `end`.
 
-    A call is `before_name` name `after_name` arguments `after_arguments`. The arguments are one JSON object, or where
-    `parameter` says so, one parameter after the other.
+    A call is `before_name` name `after_name` arguments `after_arguments`. The arguments are a JSON object, or one
+    parameter after another as `parameter` says.
     """
 
     before_name: str
@@ -50,33 +46,76 @@ class CallSyntax:
     parameter: ParameterSyntax | None = None
 
 
+class OfferedTools:
+    """The names of a request's tools, and the types of their parameters.
+
+    Some formats write the string "3" and the number 3 alike: only the tool's schema tells which it is.
+    """
+
+    def __init__(self, tools: Iterable[ToolDict] = ()) -> None:
+        self._parameters = {str(function_of(tool).get("name")): _properties(tool) for tool in tools}
+        self.names = frozenset(self._parameters)
+
+    def __bool__(self) -> bool:
+        return bool(self._parameters)
+
+    def types(self, name: str, parameter: str) -> frozenset[str]:
+        """The JSON types that a parameter may have; all of them if its schema does not say."""
+        return _types(self._parameters.get(name, {}).get(parameter))
+
+
 @dataclass(frozen=True)
-class Wanted:
+class ParseOptions:
     """What to look for in one reply."""
 
-    tools: Tools
+    tools: OfferedTools
     splits_reasoning: bool = True
     begins_in_reasoning: bool = False
 
 
 class OutputFormat(ABC):
-    """One way to write replies. Knows no request."""
+    """How a model family writes reasoning, content and tool calls. Knows no request."""
 
     name: str
     syntax: CallSyntax
-    thinking: Thinking | None
-    before_content: str = ""  # what a model must write before it can speak to the user
+    reasoning: ReasoningTags | None
+    before_content: str = ""  # what the model must write before content
 
     @property
     @abstractmethod
     def trigger(self) -> str:
-        """The text that begins a call; empty if any reply may be one."""
+        """The text that begins a call; empty if a call may begin without one."""
 
     @property
     @abstractmethod
     def markers(self) -> Sequence[str]:
-        """All texts that steer the parser: where a model has tokens of their own for them, they must be shown."""
+        """All texts that the parser looks for. Control tokens with these texts must not be hidden from it."""
 
     @abstractmethod
-    def read(self, reading: Reading, wanted: Wanted) -> Waiting[None]:
-        """Reads a reply to its end."""
+    def parse(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:
+        """Parses a reply to its end."""
+
+
+def function_of(tool: ToolDict) -> Mapping[str, Any]:
+    """The function of a tool as OpenAI writes it, or the tool itself if it is already one."""
+    function = tool.get("function")
+    return function if isinstance(function, Mapping) else tool
+
+
+def _properties(tool: ToolDict) -> Mapping[str, Any]:
+    schema = function_of(tool).get("parameters")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _types(schema: Any) -> frozenset[str]:  # noqa: ANN401
+    if not isinstance(schema, Mapping):
+        return ANY_TYPE
+    if "type" in schema:
+        given = schema["type"]
+        return frozenset(map(str, given)) if isinstance(given, list) else frozenset({str(given)})
+    if "enum" in schema or "const" in schema:
+        values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
+        return frozenset({"string"}) if all(isinstance(value, str) for value in values) else ANY_TYPE
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    return frozenset().union(*map(_types, choices)) if isinstance(choices, list) else ANY_TYPE

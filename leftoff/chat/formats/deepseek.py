@@ -1,28 +1,42 @@
 # ruff: noqa: RUF001, RUF002 - these bars are what the models were trained on
-"""The ways of DeepSeek V3 and R1, and of V3.1.
+"""DeepSeek: JSON arguments up to V3.1, one parameter after another (DSML) since V3.2.
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>look_up<｜tool▁sep｜>{"place": "harbour"}<｜tool▁call▁end｜>
     <｜tool▁calls▁end｜>
 
-The earlier ones write `function` for the name, then the name, and the arguments as a block of code.
+V3 and R1 write `function`, a separator, the name, and the arguments as a block of code.
+
+    <｜DSML｜tool_calls>
+    <｜DSML｜invoke name="look_up">
+    <｜DSML｜parameter name="place" string="true">harbour</｜DSML｜parameter>
+    </｜DSML｜invoke>
+    </｜DSML｜tool_calls>
 """
 
-from leftoff.chat.formats.base import CallSyntax
-from leftoff.chat.formats.json_calls import read_named
-from leftoff.chat.formats.scanner import Markers, Reading, Waiting
+from leftoff.chat.formats.base import ANY_TYPE, CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.json_calls import parse_named_call
+from leftoff.chat.formats.parameters import STRING, Parameter, ValueWriter, parse_parameters, parse_plain_value
+from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
-from leftoff.chat.formats.tools import Tools
 
 BEGIN, _END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _CALL, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 _SEPARATOR = "<｜tool▁sep｜>"
-_NAME_END = Markers(_SEPARATOR, strips=False)
+_SEPARATOR_MARKER = Markers(_SEPARATOR, strips=False)
 _CODE = "\n```json\n"
-_CODE_BEGIN = Markers(_CODE, strips=False)
+_CODE_MARKER = Markers(_CODE, strips=False)
+
+DSML = "｜DSML｜"
+_INVOKE, _INVOKE_END = '<｜DSML｜invoke name="', "</｜DSML｜invoke>"
+_PARAMETER, _PARAMETER_END = '<｜DSML｜parameter name="', "</｜DSML｜parameter>"
+_NAME_END = Markers('">', strips=False)
+_IS_STRING, _IS_JSON = '" string="true">', '" string="false">'
+_KEY_ENDS = Markers(_IS_STRING, _IS_JSON, strips=False)
+_VALUE_END = Markers(_PARAMETER_END, strips=False)
 
 
 class DeepSeekCalls(CallFormat):
-    """`has_code`: as V3 and R1. Both are read."""
+    """Up to V3.1. Parses both ways; `has_code` says that the template writes as V3 and R1 do."""
 
     triggers = (BEGIN,)
     markers = (_END, _CALL, _CALL_END, _SEPARATOR)
@@ -33,15 +47,52 @@ class DeepSeekCalls(CallFormat):
         between = "\n" if has_code else ""
         self.syntax = CallSyntax(before_name, after_name, after_arguments, begin=BEGIN, between=between, end=_END)
 
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        yield from reading.expect(_CALL)
-        yield from reading.calls(self._read_call, _CALL)
-        yield from reading.expect(_END)
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from scanner.expect(_CALL)
+        yield from scanner.calls(self._parse_call, _CALL)
+        yield from scanner.expect(_END)
 
-    def _read_call(self, reading: Reading) -> Waiting[None]:
-        name = yield from reading.word(_NAME_END)
+    def _parse_call(self, scanner: Scanner) -> Waiting[None]:
+        name = yield from scanner.word(_SEPARATOR_MARKER)
         if has_code := name == "function":
-            name = yield from reading.word(_CODE_BEGIN)
-        yield from read_named(reading, name)
-        yield from reading.expect(*(["```"] if has_code else []), _CALL_END)
-        reading.hold()
+            name = yield from scanner.word(_CODE_MARKER)
+        yield from parse_named_call(scanner, name)
+        yield from scanner.expect(*(["```"] if has_code else []), _CALL_END)
+        scanner.mark()
+
+
+class DsmlCalls(CallFormat):
+    """Since V3.2. `block` is the name of the tag around all calls."""
+
+    markers = (DSML,)
+
+    def __init__(self, block: str) -> None:
+        begin, self._end = f"<｜DSML｜{block}>", f"</｜DSML｜{block}>"
+        self.triggers = (begin,)
+        parameter = ParameterSyntax(_PARAMETER, _IS_JSON, _PARAMETER_END + "\n", after_text_key=_IS_STRING)
+        self.syntax = CallSyntax(
+            _INVOKE, '">\n', _INVOKE_END + "\n", begin=begin + "\n", end=self._end, parameter=parameter
+        )
+
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from scanner.expect(_INVOKE)
+        yield from scanner.calls(self._parse_call, _INVOKE)
+        yield from scanner.expect(self._end)
+
+    def _parse_call(self, scanner: Scanner) -> Waiting[None]:
+        def parse_value(value: ValueWriter) -> Waiting[None]:
+            yield from parse_plain_value(scanner, _VALUE_END, value)
+
+        name = yield from scanner.word(_NAME_END)
+        yield from parse_parameters(scanner, name, lambda: self._parse_key(scanner), parse_value)
+
+    def _parse_key(self, scanner: Scanner) -> Waiting[Parameter | None]:
+        yield from scanner.spaces()
+        if not (yield from scanner.accept(_PARAMETER)):
+            yield from scanner.expect(_INVOKE_END)
+            return None
+        key: list[str] = []
+        end = yield from scanner.until(_KEY_ENDS, key.append)
+        if end is None:
+            raise MismatchError
+        return Parameter("".join(key), STRING if end == _IS_STRING else ANY_TYPE - STRING)

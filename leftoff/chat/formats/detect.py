@@ -1,18 +1,17 @@
-"""Finds out how a model writes its replies: from its template, since no model says so."""
+"""Detects a model's output format from its chat template, since no model file names it.
+
+A new way to write tool calls is one file with a `CallFormat`, and one line in `_FAMILIES`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leftoff.chat.formats import deepseek, dsml
-from leftoff.chat.formats.base import OutputFormat, Thinking
-from leftoff.chat.formats.deepseek import DeepSeekCalls
-from leftoff.chat.formats.dsml import DsmlCalls
+from leftoff.chat.formats.base import OutputFormat
+from leftoff.chat.formats.deepseek import BEGIN, DSML, DeepSeekCalls, DsmlCalls
 from leftoff.chat.formats.gemma import GemmaCalls
-from leftoff.chat.formats.generic import GenericCalls
 from leftoff.chat.formats.glm import GlmCalls
-from leftoff.chat.formats.granite import GraniteCalls
 from leftoff.chat.formats.harmony import HarmonyFormat
-from leftoff.chat.formats.hermes import HermesCalls
+from leftoff.chat.formats.hermes import GenericCalls, GraniteCalls, HermesCalls
 from leftoff.chat.formats.kimi import KimiCalls
 from leftoff.chat.formats.lfm2 import Lfm2Calls
 from leftoff.chat.formats.llama import LlamaCalls
@@ -21,53 +20,51 @@ from leftoff.chat.formats.qwen_xml import QwenXmlCalls
 from leftoff.chat.formats.tagged import CallFormat, TaggedFormat
 from leftoff.chat.template.render import ChatTemplate
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.types import ReasoningTags
 
-_MISTRAL_THINKING = Thinking("[THINK]", "[/THINK]")
-_GEMMA_THINKING = Thinking("<|channel>thought\n", "<channel|>")
+_MISTRAL_REASONING = ReasoningTags("[THINK]", "[/THINK]")
+_GEMMA_REASONING = ReasoningTags("<|channel>thought\n", "<channel|>")
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """A way to write calls, and the texts by which a template shows that it is the model's."""
+class _Family:
+    """A call format, and the texts that all occur in the templates of its models."""
 
     name: str
     texts: tuple[str, ...]
     make: Callable[[ChatTemplate], CallFormat]
 
-    def is_in(self, template: ChatTemplate) -> bool:
-        return all(map(template.mentions, self.texts))
 
-
-# Texts that others show as well come last.
-_KINDS = (
-    _Kind("gemma", ("<|tool_call>call:",), lambda _: GemmaCalls()),
-    _Kind("dsml", (dsml.NAME,), lambda template: DsmlCalls(_dsml_block(template))),
-    _Kind("deepseek", (deepseek.BEGIN,), lambda template: DeepSeekCalls(has_code=template.mentions("```json"))),
-    _Kind("kimi", ("<|tool_calls_section_begin|>",), lambda _: KimiCalls()),
-    _Kind("mistral", ("[TOOL_CALLS]",), lambda template: MistralCalls(has_list=not template.mentions("[ARGS]"))),
-    _Kind("glm", ("<arg_key>",), lambda _: GlmCalls()),
-    _Kind("qwen_xml", ("<function=", "<parameter="), lambda _: QwenXmlCalls()),
-    _Kind("lfm2", ("<|tool_call_start|>",), lambda _: Lfm2Calls()),
-    _Kind("lfm2", ("List of tools: [",), lambda _: Lfm2Calls()),
-    _Kind("granite", ("<|tool_call|>",), lambda _: GraniteCalls()),
-    _Kind("hermes", ("<tool_call>",), lambda _: HermesCalls()),
-    _Kind("llama", ('"name": function name, "parameters": ',), lambda _: LlamaCalls()),
-    _Kind("generic", (), lambda _: GenericCalls()),
+# The first match wins: texts that occur in the templates of other families come last.
+_FAMILIES = (
+    _Family("gemma", ("<|tool_call>call:",), lambda _: GemmaCalls()),
+    _Family("dsml", (DSML,), lambda template: DsmlCalls(_dsml_block(template))),
+    _Family("deepseek", (BEGIN,), lambda template: DeepSeekCalls(has_code=template.mentions("```json"))),
+    _Family("kimi", ("<|tool_calls_section_begin|>",), lambda _: KimiCalls()),
+    _Family("mistral", ("[TOOL_CALLS]",), lambda template: MistralCalls(has_list=not template.mentions("[ARGS]"))),
+    _Family("glm", ("<arg_key>",), lambda _: GlmCalls()),
+    _Family("qwen_xml", ("<function=", "<parameter="), lambda _: QwenXmlCalls()),
+    _Family("lfm2", ("<|tool_call_start|>",), lambda _: Lfm2Calls()),
+    _Family("lfm2", ("List of tools: [",), lambda _: Lfm2Calls()),
+    _Family("granite", ("<|tool_call|>",), lambda _: GraniteCalls()),
+    _Family("hermes", ("<tool_call>",), lambda _: HermesCalls()),
+    _Family("llama", ('"name": function name, "parameters": ',), lambda _: LlamaCalls()),
+    _Family("generic", (), lambda _: GenericCalls()),
 )
 
 
 def find_format(template: ChatTemplate) -> OutputFormat:
     if template.mentions("<|channel|>") and template.mentions("<|message|>"):
         return HarmonyFormat()
-    kind = next(kind for kind in _KINDS if kind.is_in(template))
-    return TaggedFormat(kind.name, kind.make(template), _thinking(kind, template))
+    family = next(family for family in _FAMILIES if all(map(template.mentions, family.texts)))
+    return TaggedFormat(family.name, family.make(template), _reasoning(family, template))
 
 
-def _thinking(kind: _Kind, template: ChatTemplate) -> Thinking:
-    """A model may reason though its template does not speak of it: its tags are then the usual ones."""
-    if kind.name == "gemma":
-        return _GEMMA_THINKING
-    return _MISTRAL_THINKING if template.mentions(_MISTRAL_THINKING.begin) else Thinking()
+def _reasoning(family: _Family, template: ChatTemplate) -> ReasoningTags:
+    """A model may reason though its template does not mention it: its tags are then the usual ones."""
+    if family.name == "gemma":
+        return _GEMMA_REASONING
+    return _MISTRAL_REASONING if template.mentions(_MISTRAL_REASONING.begin) else ReasoningTags()
 
 
 def _dsml_block(template: ChatTemplate) -> str:
@@ -75,6 +72,6 @@ def _dsml_block(template: ChatTemplate) -> str:
 
 
 def shown_tokens(output_format: OutputFormat, vocabulary: Vocabulary) -> frozenset[int]:
-    """The control tokens that the format must see: all others are no part of what is said."""
+    """The control tokens whose text the format's parser needs. All others are left out of the reply's text."""
     markers = {marker.encode() for marker in output_format.markers}
     return frozenset(token for token in vocabulary.control_tokens if vocabulary.piece(token) in markers)

@@ -1,21 +1,20 @@
-"""The way of Gemma 4: JSON with quotes of its own.
+"""Gemma 4: JSON with quotes of its own, and keys without quotes.
 
 <|tool_call>call:look_up{place:<|"|>harbour<|"|>,days:3}<tool_call|>
 """
 
-from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
-from leftoff.chat.formats.json_text import escaped, read_string, to_json
+from leftoff.chat.formats.base import ANY_TYPE, CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.json_calls import escaped, parse_string, to_json
 from leftoff.chat.formats.parameters import as_json
-from leftoff.chat.formats.scanner import Markers, NotSoError, Reading, Waiting
+from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
-from leftoff.chat.formats.tools import ANY, Tools
 
 _QUOTE = '<|"|>'
 _QUOTE_END = Markers(_QUOTE, strips=False)
 _NAME_END = Markers("{", strips=False)
 _KEY_END = Markers(":", strips=False)
 _SCALAR_ENDS = frozenset(",}]")
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 class GemmaCalls(CallFormat):
@@ -28,94 +27,76 @@ class GemmaCalls(CallFormat):
     triggers = ("<|tool_call>",)
     markers = ("<tool_call|>", _QUOTE)
 
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        yield from reading.expect("call:")
-        reading.start_call((yield from reading.word(_NAME_END)))
-        yield from _read_object(reading, _DEEPEST)
-        reading.hold()
-        yield from reading.expect("<tool_call|>")
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from scanner.expect("call:")
+        scanner.start_call((yield from scanner.word(_NAME_END)))
+        yield from _parse_nested(scanner, "{", "}", _MAX_DEPTH)
+        scanner.mark()
+        yield from scanner.expect("<tool_call|>")
 
 
-def _read_value(reading: Reading, levels: int) -> Waiting[None]:
+def _parse_value(scanner: Scanner, levels: int) -> Waiting[None]:
     if levels == 0:
-        raise NotSoError
-    yield from reading.spaces()
-    if (yield from reading.literal(_QUOTE)):
-        yield from _read_text(reading)
-    elif (yield from reading.peek()) == '"':
-        reading.say_arguments(to_json((yield from read_string(reading))))
-    elif (yield from reading.literal("{")):
-        yield from _read_object(reading, levels)
-    elif (yield from reading.literal("[")):
-        yield from _read_list(reading, levels)
+        raise MismatchError
+    yield from scanner.spaces()
+    if (yield from scanner.accept(_QUOTE)):
+        yield from _parse_text(scanner)
+    elif (yield from scanner.peek()) == '"':
+        scanner.emit_arguments(to_json((yield from parse_string(scanner))))
+    elif (yield from scanner.accept("{")):
+        yield from _parse_nested(scanner, "{", "}", levels)
+    elif (yield from scanner.accept("[")):
+        yield from _parse_nested(scanner, "[", "]", levels)
     else:
-        yield from _read_scalar(reading)
+        yield from _parse_scalar(scanner)
 
 
-def _read_text(reading: Reading) -> Waiting[None]:
-    reading.let_go()
-    reading.say_arguments('"')
-    if not (yield from reading.until(_QUOTE_END, lambda text: reading.say_arguments(escaped(text)))):
-        raise NotSoError
-    reading.say_arguments('"')
+def _parse_text(scanner: Scanner) -> Waiting[None]:
+    scanner.unmark()
+    scanner.emit_arguments('"')
+    if not (yield from scanner.until(_QUOTE_END, lambda text: scanner.emit_arguments(escaped(text)))):
+        raise MismatchError
+    scanner.emit_arguments('"')
 
 
-def _read_object(reading: Reading, levels: int) -> Waiting[None]:
-    """From behind its bracket, as all that is nested."""
-    reading.say_arguments("{")
-    reading.hold()
+def _parse_nested(scanner: Scanner, bracket: str, closing: str, levels: int) -> Waiting[None]:
+    """Parses an object or a list, from behind its opening bracket. All that was emitted stays: the mark follows."""
+    scanner.emit_arguments(bracket)
+    scanner.mark()
     separator = ""
-    while not (yield from _closes(reading, "}", separator)):
-        key = yield from _read_key(reading)
-        reading.say_arguments(f"{separator}{to_json(key)}: ")
-        reading.hold()
-        yield from _read_value(reading, levels - 1)
-        reading.hold()
+    while True:
+        yield from scanner.spaces()
+        if (yield from scanner.accept(closing)):
+            break
+        if separator:
+            yield from scanner.expect(",")
+        key = f"{to_json((yield from _parse_key(scanner)))}: " if bracket == "{" else ""
+        scanner.emit_arguments(separator + key)
+        scanner.mark()
+        yield from _parse_value(scanner, levels - 1)
+        scanner.mark()
         separator = ", "
-    reading.say_arguments("}")
+    scanner.emit_arguments(closing)
 
 
-def _read_list(reading: Reading, levels: int) -> Waiting[None]:
-    reading.say_arguments("[")
-    reading.hold()
-    separator = ""
-    while not (yield from _closes(reading, "]", separator)):
-        reading.say_arguments(separator)
-        reading.hold()
-        yield from _read_value(reading, levels - 1)
-        reading.hold()
-        separator = ", "
-    reading.say_arguments("]")
-
-
-def _closes(reading: Reading, bracket: str, separator: str) -> Waiting[bool]:
-    """Goes behind the bracket, or else behind the comma that must be there after the first."""
-    yield from reading.spaces()
-    if (yield from reading.literal(bracket)):
-        return True
-    if separator:
-        yield from reading.expect(",")
-    return False
-
-
-def _read_key(reading: Reading) -> Waiting[str]:
-    yield from reading.spaces()
-    if (yield from reading.literal(_QUOTE)):
-        key = yield from reading.word(_QUOTE_END)
-    elif (yield from reading.peek()) == '"':
-        key = yield from read_string(reading)
+def _parse_key(scanner: Scanner) -> Waiting[str]:
+    yield from scanner.spaces()
+    if (yield from scanner.accept(_QUOTE)):
+        key = yield from scanner.word(_QUOTE_END)
+    elif (yield from scanner.peek()) == '"':
+        key = yield from parse_string(scanner)
     else:
-        return (yield from reading.word(_KEY_END))
-    yield from reading.expect(":")
+        return (yield from scanner.word(_KEY_END))
+    yield from scanner.expect(":")
     return key
 
 
-def _read_scalar(reading: Reading) -> Waiting[None]:
-    taken = ""
-    while (letter := (yield from reading.peek())) not in _SCALAR_ENDS:
+def _parse_scalar(scanner: Scanner) -> Waiting[None]:
+    text = ""
+    while (letter := (yield from scanner.peek())) not in _SCALAR_ENDS:
         if not letter:
-            raise NotSoError
-        taken += letter
-        reading.at += 1
-    reading.let_go()
-    reading.say_arguments(as_json(taken, ANY))
+            raise MismatchError
+        text += letter
+        scanner.at += 1
+    scanner.unmark()
+    scanner.emit_arguments(as_json(text, ANY_TYPE))

@@ -1,17 +1,18 @@
-"""The way of gpt-oss: a reply is a row of messages, each on a channel, some to a tool.
+"""gpt-oss: a reply is a sequence of messages, each on a channel and some addressed to a tool.
 
 <|channel|>analysis<|message|>The harbour, then.<|end|>
 <|start|>assistant<|channel|>commentary to=functions.look_up <|constrain|>json<|message|>{"place": "harbour"}<|call|>
 <|start|>assistant<|channel|>final<|message|>It is calm.<|return|>
 
-The prompt ends with `<|start|>assistant`: the first header has begun.
+The prompt ends with `<|start|>assistant`, inside the first header.
 """
 
 import re
 
-from leftoff.chat.formats.base import CallSyntax, OutputFormat, Thinking, Wanted
-from leftoff.chat.formats.json_calls import read_named
-from leftoff.chat.formats.scanner import Markers, NotSoError, Reading, Say, Waiting
+from leftoff.chat.formats.base import CallSyntax, OutputFormat, ParseOptions
+from leftoff.chat.formats.json_calls import parse_named_call
+from leftoff.chat.formats.scanner import Emit, Markers, MismatchError, Scanner, Waiting
+from leftoff.types import ReasoningTags
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -28,63 +29,63 @@ class HarmonyFormat(OutputFormat):
     syntax = CallSyntax(
         "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>", between="<|start|>assistant"
     )
-    thinking = Thinking("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
+    reasoning = ReasoningTags("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
     before_content = "<|channel|>final<|message|>"
     trigger = "<|channel|>commentary to="
     markers = (_START, _CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS)
 
-    def read(self, reading: Reading, wanted: Wanted) -> Waiting[None]:
-        while (yield from reading.peek()):
-            header = yield from self._read_header(reading)
+    def parse(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:
+        while (yield from scanner.peek()):
+            header = yield from self._parse_header(scanner)
             if header is None:
-                yield from reading.until(_MARKERS, reading.say_content)
+                yield from scanner.until(_MARKERS, scanner.emit_content)
             else:
-                yield from self._read_body(reading, wanted, header)
+                yield from self._parse_body(scanner, options, header)
 
-    def _read_header(self, reading: Reading) -> Waiting[re.Match[str] | None]:
-        """What stands before a message; None if none begins here."""
-        reading.hold()
+    def _parse_header(self, scanner: Scanner) -> Waiting[re.Match[str] | None]:
+        """Skips the header of a message and returns it; None if there is none here."""
+        scanner.mark()
         try:
-            header = _HEADER.fullmatch((yield from self._read_words(reading)))
-        except NotSoError:
+            header = _HEADER.fullmatch((yield from self._header_text(scanner)))
+        except MismatchError:
             header = None
         if header is None:
-            reading.go_back()
-        reading.let_go()
+            scanner.rewind()
+        scanner.unmark()
         return header
 
-    def _read_words(self, reading: Reading) -> Waiting[str]:
+    def _header_text(self, scanner: Scanner) -> Waiting[str]:
         for word in (_START, "assistant"):
-            yield from reading.spaces()
-            yield from reading.literal(word)
-        yield from reading.spaces()
-        if (yield from reading.literal(_MESSAGE)):
+            yield from scanner.spaces()
+            yield from scanner.accept(word)
+        yield from scanner.spaces()
+        if (yield from scanner.accept(_MESSAGE)):
             return ""
         for word in ("to=", _CHANNEL):
-            if (yield from reading.literal(word)):
+            if (yield from scanner.accept(word)):
                 taken = [word]
-                if (yield from reading.until(_HEADER_ENDS, taken.append)) == _MESSAGE:
+                if (yield from scanner.until(_HEADER_ENDS, taken.append)) == _MESSAGE:
                     return "".join(taken)
-        raise NotSoError
+        raise MismatchError
 
-    def _read_body(self, reading: Reading, wanted: Wanted, header: re.Match[str]) -> Waiting[None]:
+    def _parse_body(self, scanner: Scanner, options: ParseOptions, header: re.Match[str]) -> Waiting[None]:
         recipient = header["to"] or header["also_to"]
-        say: Say = reading.say_content
-        if recipient and wanted.tools:
-            yield from self._read_call(reading, recipient.removeprefix("functions."))
-        elif header["channel"] == "analysis" and wanted.splits_reasoning:
-            say = reading.say_reasoning
-        end = yield from reading.until(_MARKERS, say)
-        if end in (_START, _CHANNEL):  # of the next message, whose end is missing here
-            reading.at -= len(end)
+        emit: Emit = scanner.emit_content
+        if recipient and options.tools:
+            yield from self._parse_call(scanner, recipient.removeprefix("functions."))
+        elif header["channel"] == "analysis" and options.splits_reasoning:
+            emit = scanner.emit_reasoning
+        end = yield from scanner.until(_MARKERS, emit)
+        if end in (_START, _CHANNEL):  # the end is missing: this belongs to the next message
+            scanner.at -= len(end)
 
-    def _read_call(self, reading: Reading, name: str) -> Waiting[None]:
-        reading.hold()
+    def _parse_call(self, scanner: Scanner, name: str) -> Waiting[None]:
+        scanner.mark()
         try:
-            yield from read_named(reading, name)
-        except NotSoError:
-            reading.go_back()
+            yield from parse_named_call(scanner, name)
+        except MismatchError:
+            scanner.rewind()
             return
-        reading.let_go()
-        yield from reading.spaces()
-        reading.end_call()
+        scanner.unmark()
+        yield from scanner.spaces()
+        scanner.end_call()

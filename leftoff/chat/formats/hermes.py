@@ -1,15 +1,14 @@
-"""The way of Nous Hermes, which Qwen took over, and many after it.
+"""Calls as JSON objects between tags: Nous Hermes, Qwen 2.5 and 3, Granite and many others.
 
 <tool_call>
 {"name": "look_up", "arguments": {"place": "harbour"}}
 </tool_call>
 """
 
-from leftoff.chat.formats.base import CallSyntax
-from leftoff.chat.formats.json_calls import read_call
-from leftoff.chat.formats.scanner import Reading, Waiting
+from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.json_calls import parse_call, parse_call_list
+from leftoff.chat.formats.scanner import Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
-from leftoff.chat.formats.tools import Tools
 
 
 class HermesCalls(CallFormat):
@@ -17,6 +16,28 @@ class HermesCalls(CallFormat):
     triggers = ("<tool_call>",)
     markers = ("</tool_call>",)
 
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        yield from read_call(reading)
-        yield from reading.expect("</tool_call>")
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from parse_call(scanner)
+        yield from scanner.expect("</tool_call>")
+
+
+class GenericCalls(HermesCalls):
+    """For templates that show no calls: those of Hermes, as `quirks.py` shows them instead, or one JSON object."""
+
+    is_bare = True
+
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
+        if trigger:
+            yield from super().parse_calls(scanner, tools, trigger)
+        else:
+            yield from parse_call(scanner, tools.names)
+
+
+class GraniteCalls(CallFormat):
+    """Granite 3: `<|tool_call|>[{"name": "look_up", "arguments": {"place": "harbour"}}]`. Granite 4 is Hermes."""
+
+    syntax = CallSyntax('{"name": "', '", "arguments": ', "}", begin="<|tool_call|>[", between=", ", end="]")
+    triggers = ("<|tool_call|>",)
+
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from parse_call_list(scanner)

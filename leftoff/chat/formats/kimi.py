@@ -1,14 +1,13 @@
-"""The way of Kimi K2.
+"""Kimi K2.
 
 <|tool_calls_section_begin|><|tool_call_begin|>functions.look_up:0<|tool_call_argument_begin|>{"place": "harbour"}
 <|tool_call_end|><|tool_calls_section_end|>
 """
 
-from leftoff.chat.formats.base import CallSyntax
-from leftoff.chat.formats.json_calls import read_named
-from leftoff.chat.formats.scanner import Markers, Reading, Waiting
+from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.json_calls import parse_named_call
+from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
-from leftoff.chat.formats.tools import Tools
 
 _BEGIN, _END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"
@@ -21,13 +20,13 @@ class KimiCalls(CallFormat):
     triggers = (_BEGIN,)
     markers = (_END, _CALL, _CALL_END, _ARGUMENTS)
 
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        yield from reading.expect(_CALL)
-        yield from reading.calls(self._read_call, _CALL)
-        yield from reading.expect(_END)
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from scanner.expect(_CALL)
+        yield from scanner.calls(self._parse_call, _CALL)
+        yield from scanner.expect(_END)
 
-    def _read_call(self, reading: Reading) -> Waiting[None]:
-        name = (yield from reading.word(_NAME_END)).removeprefix("functions.")
-        yield from read_named(reading, name.rpartition(":")[0] or name)
-        yield from reading.expect(_CALL_END)
-        reading.hold()
+    def _parse_call(self, scanner: Scanner) -> Waiting[None]:
+        name = (yield from scanner.word(_NAME_END)).removeprefix("functions.")
+        yield from parse_named_call(scanner, name.rpartition(":")[0] or name)
+        yield from scanner.expect(_CALL_END)
+        scanner.mark()

@@ -1,23 +1,22 @@
-"""The way of Llama 3: the reply is the call, or several with semicolons between them.
+"""Llama 3: the reply is a call, or several with semicolons between them.
 
 {"name": "look_up", "parameters": {"place": "harbour"}}
 """
 
 from functools import partial
 
-from leftoff.chat.formats.base import CallSyntax
-from leftoff.chat.formats.json_calls import read_call
-from leftoff.chat.formats.scanner import Reading, Waiting
+from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.json_calls import parse_call
+from leftoff.chat.formats.scanner import Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
-from leftoff.chat.formats.tools import Tools
 
 
 class LlamaCalls(CallFormat):
-    """Any reply may be JSON: it is a call only of a tool that was offered."""
+    """Any reply may be JSON, so it is a call only if it names a tool that was offered."""
 
     syntax = CallSyntax('{"name": "', '", "parameters": ', "}", between="; ")
     triggers = ("<|python_tag|>",)
     is_bare = True
 
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        yield from reading.calls(partial(read_call, names=tools.names), ";")
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+        yield from scanner.calls(partial(parse_call, names=tools.names), ";")

@@ -1,88 +1,118 @@
-"""Arguments that a model writes one by one, made into one JSON object as they come."""
+"""Arguments that a model writes one by one, turned into one JSON object as they arrive."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import NoneType
 
-from leftoff.chat.formats.json_text import escaped, from_json, to_json
-from leftoff.chat.formats.scanner import Markers, NotSoError, Reading, Say, Waiting
+from leftoff.chat.formats.json_calls import escaped, from_json, to_json
+from leftoff.chat.formats.scanner import Emit, Markers, MismatchError, Scanner, Waiting
 
-TEXT = frozenset({"string"})
-_MOST_HELD = 1 << 16  # characters of a value whose type is not known before its end
-_KINDS: Mapping[type, frozenset[str]] = {
+STRING = frozenset({"string"})
+_MAX_HELD = 1 << 16  # characters of a value whose type is not known before its end
+_TYPES: Mapping[type, frozenset[str]] = {
     dict: frozenset({"object"}),
     list: frozenset({"array"}),
-    str: TEXT,
+    str: STRING,
     bool: frozenset({"boolean"}),
     int: frozenset({"integer", "number"}),
     float: frozenset({"number"}),
     NoneType: frozenset({"null"}),
 }
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_PYTHON_NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
-class ArgumentsWriter:
-    """The object around the values."""
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter whose value comes next; `types` are the JSON types that it may have."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._say = reading.say_arguments
+    key: str
+    types: frozenset[str]
+
+
+class ObjectWriter:
+    """Emits the JSON around the values of an object."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self._emit = scanner.emit_arguments
         self._is_empty = True
 
     def key(self, name: str) -> None:
-        self._say(("{" if self._is_empty else ", ") + to_json(name) + ": ")
+        self._emit(("{" if self._is_empty else ", ") + to_json(name) + ": ")
         self._is_empty = False
 
     def end(self) -> None:
-        self._say("{}" if self._is_empty else "}")
+        self._emit("{}" if self._is_empty else "}")
 
 
 class ValueWriter:
-    """A value that stands there without quotes, piece by piece. Text goes out at once, all else at its end."""
+    """Emits a value that is written without quotes as JSON: strings piece by piece, others when they are complete."""
 
-    def __init__(self, say: Say, kinds: frozenset[str]) -> None:
-        """`kinds` are the JSON types that it may have."""
-        self._say = say
-        self._kinds = kinds
+    def __init__(self, emit: Emit, types: frozenset[str]) -> None:
+        self._emit = emit
+        self._types = types
         self._held = ""
-        self._is_text = False
+        self._is_string = False
 
     def write(self, text: str) -> None:
-        if self._is_text:
-            self._say(escaped(text))
+        if self._is_string:
+            self._emit(escaped(text))
             return
         self._held += text
-        if self._held and self._must_be_text():
-            self._is_text = True
-            self._say('"' + escaped(self._held))
+        if self._held and self._must_be_string():
+            self._is_string = True
+            self._emit('"' + escaped(self._held))
 
     def end(self) -> None:
-        self._say('"' if self._is_text else as_json(self._held, self._kinds))
+        self._emit('"' if self._is_string else as_json(self._held, self._types))
 
     def break_off(self) -> None:
-        """The reply ended within the value."""
-        if not self._is_text and self._held:
-            self._say('"' + escaped(self._held) if "string" in self._kinds else self._held)
+        """The reply ended inside the value: emits what there is of it."""
+        if not self._is_string and self._held:
+            self._emit('"' + escaped(self._held) if "string" in self._types else self._held)
 
-    def _must_be_text(self) -> bool:
-        if self._kinds <= TEXT or len(self._held) > _MOST_HELD:
+    def _must_be_string(self) -> bool:
+        if self._types <= STRING or len(self._held) > _MAX_HELD:
             return True
-        return self._kinds == {"string", "null"} and not "null".startswith(self._held.strip())
+        return self._types == {"string", "null"} and not "null".startswith(self._held.strip())
 
 
-def read_value(reading: Reading, ends: Markers, value: ValueWriter) -> Waiting[str]:
-    """Up to one of `ends`, and which it is."""
-    end = yield from reading.until(ends, value.write)
+def parse_parameters(
+    scanner: Scanner,
+    name: str,
+    parse_key: Callable[[], Waiting[Parameter | None]],
+    parse_value: Callable[[ValueWriter], Waiting[None]],
+) -> Waiting[None]:
+    """Parses the parameters of a call. `parse_key` returns None at its end; `parse_value` reads a value."""
+    parameter = yield from parse_key()
+    scanner.start_call(name)
+    arguments = ObjectWriter(scanner)
+    while parameter is not None:
+        arguments.key(parameter.key)
+        value = ValueWriter(scanner.emit_arguments, parameter.types)
+        yield from parse_value(value)
+        value.end()
+        scanner.mark()
+        parameter = yield from parse_key()
+        scanner.unmark()
+    arguments.end()
+    scanner.mark()
+
+
+def parse_plain_value(scanner: Scanner, ends: Markers, value: ValueWriter) -> Waiting[str]:
+    """Writes the text before the first of `ends`, and returns which of them it is."""
+    end = yield from scanner.until(ends, value.write)
     if end is None:
         value.break_off()
-        raise NotSoError
+        raise MismatchError
     return end
 
 
-def as_json(text: str, kinds: frozenset[str]) -> str:
-    """A value that was written without quotes. What can be read as text and as something else is what it looks like."""
-    literal = _PYTHON.get(text.strip(), text.strip())
+def as_json(text: str, types: frozenset[str]) -> str:
+    """A value that is written without quotes, as JSON. What looks like another type is a string only if it must be."""
+    literal = _PYTHON_NAMES.get(text.strip(), text.strip())
     try:
         value = from_json(literal)
     except ValueError:
         return to_json(text)
-    may_be_text = "string" in kinds and not _KINDS[type(value)] & (kinds - TEXT)
-    return to_json(text) if may_be_text else literal
+    is_string = "string" in types and not _TYPES[type(value)] & (types - STRING)
+    return to_json(text) if is_string else literal

@@ -1,39 +1,59 @@
-"""Parses one reply, as its text comes."""
+"""Parses one reply as its text arrives."""
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
-from leftoff.chat.formats.base import OutputFormat, Wanted
+from leftoff.chat.formats.base import OfferedTools, OutputFormat, ParseOptions
 from leftoff.chat.formats.parts import Part
-from leftoff.chat.formats.scanner import EnoughError, Reading, Waiting
+from leftoff.chat.formats.scanner import EnoughError, Scanner, Waiting
+from leftoff.chat.template.render import ToolDict
+
+
+@dataclass(frozen=True)
+class Output:
+    """How to parse the reply to one request. Without tools, text that looks like a call is content."""
+
+    format: OutputFormat
+    tools: Sequence[ToolDict] = ()
+    splits_reasoning: bool = True  # otherwise reasoning is part of the content, with its tags
+    one_call: bool = False  # stop after the first tool call
+
+    def parser(self, prompt_end: str = "") -> "Parser":
+        """`prompt_end` is the end of the prompt's text: some templates write the opening tag of the reasoning there."""
+        tags = self.format.reasoning
+        begins = tags is not None and prompt_end.rstrip().endswith(tags.begin.rstrip())
+        options = ParseOptions(OfferedTools(self.tools), self.splits_reasoning, begins)
+        return Parser(self.format, options, one_call=self.one_call)
 
 
 class Parser:
-    """A pure function of the text: however it is cut, the parts say the same. The last call is `close`."""
+    """Turns text into parts. The joined parts depend on the text alone, not on how it is cut."""
 
-    def __init__(self, output_format: OutputFormat, wanted: Wanted, *, one_call: bool = False) -> None:
-        self._reading = Reading(one_call=one_call)
-        self._steps = self._run(output_format.read(self._reading, wanted))
-        self.is_over = False
+    def __init__(self, output_format: OutputFormat, options: ParseOptions, *, one_call: bool = False) -> None:
+        self._scanner = Scanner(one_call=one_call)
+        self._steps = self._run(output_format.parse(self._scanner, options))
+        self.is_over = False  # the one call that was allowed is complete
 
     @property
     def num_calls(self) -> int:
-        return self._reading.num_calls
+        return self._scanner.num_calls
 
     def push(self, text: str) -> tuple[Part, ...]:
-        """What is certain now."""
+        """Returns the parts that are certain now."""
         if not text or self.is_over:
             return ()
-        self._reading.feed(text)
+        self._scanner.feed(text)
         next(self._steps)
-        return self._reading.take()
+        return self._scanner.take_parts()
 
     def close(self) -> tuple[Part, ...]:
-        """What was held back."""
+        """Ends the reply; returns what was held back."""
         if self.is_over:
             return ()
-        self._reading.is_ended = True
+        self._scanner.is_ended = True
         next(self._steps)
-        return self._reading.take()
+        return self._scanner.take_parts()
 
     def _run(self, steps: Waiting[None]) -> Waiting[None]:
         with suppress(EnoughError):

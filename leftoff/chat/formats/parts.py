@@ -1,7 +1,6 @@
-"""What a reply is made of, in the order in which it was written.
+"""The parts that the text of a reply is parsed into, in the order in which the model wrote them.
 
-A parser turns the text of a reply into parts as it comes. Parts of one kind that follow each other belong together:
-whoever wants the whole joins them.
+Consecutive parts of one kind belong together: they are cut only because the text arrives token by token.
 """
 
 from collections.abc import Iterable
@@ -13,21 +12,21 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Words for the user."""
+    """Text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Words the model wrote for itself."""
+    """Text that the model wrote before its answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A tool is called. Calls are counted from 0 within a reply."""
+    """A tool call begins. Calls are numbered from 0 within a reply."""
 
     index: int
     name: str
@@ -35,7 +34,7 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """Some more of a call's arguments: all of them together are one JSON object, as text."""
+    """The next piece of a call's arguments. All pieces together are a JSON object."""
 
     index: int
     text: str
@@ -46,20 +45,22 @@ Part = Content | Reasoning | CallStart | CallArguments
 
 @dataclass(frozen=True)
 class Call:
+    """A whole tool call; `arguments` is JSON text."""
+
     name: str
     arguments: str
 
 
 @dataclass(frozen=True)
-class Said:
-    """A whole reply, part by part joined."""
+class ParsedReply:
+    """A whole reply."""
 
     content: str = ""
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
 
 
-def join(parts: Iterable[Part]) -> Said:
+def join_parts(parts: Iterable[Part]) -> ParsedReply:
     content: list[str] = []
     reasoning: list[str] = []
     names: list[str] = []
@@ -76,12 +77,12 @@ def join(parts: Iterable[Part]) -> Said:
             case CallArguments(index, text):
                 arguments[index].append(text)
     calls = tuple(Call(name, "".join(texts)) for name, texts in zip(names, arguments, strict=True))
-    return Said("".join(content), "".join(reasoning), calls)
+    return ParsedReply("".join(content), "".join(reasoning), calls)
 
 
-def object_of(arguments: str) -> dict[str, Any] | None:
-    """A call's arguments; None where they are no object, as those that were cut off."""
+def parse_arguments(text: str) -> dict[str, Any] | None:
+    """A call's arguments; None if they are not a JSON object, for example because the reply was cut off."""
     try:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None

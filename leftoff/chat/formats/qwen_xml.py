@@ -1,4 +1,4 @@
-"""The way of Qwen3-Coder, Qwen3.5 and Nemotron 3.
+"""Qwen3-Coder, Qwen3.5 and Nemotron 3.
 
 <tool_call>
 <function=look_up>
@@ -9,16 +9,15 @@ harbour
 </tool_call>
 """
 
-from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
-from leftoff.chat.formats.parameters import ArgumentsWriter, ValueWriter, read_value
-from leftoff.chat.formats.scanner import Markers, NotSoError, Reading, Waiting
+from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.parameters import Parameter, ValueWriter, parse_parameters, parse_plain_value
+from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
-from leftoff.chat.formats.tools import Tools
 
-_FUNCTION, _PARAMETER = "<function=", "<parameter="
-_VALUE_END = "</parameter>"
+_FUNCTION, _FUNCTION_END = "<function=", "</function>"
+_PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
 _TAG_END = Markers(">", strips=False)
-_VALUE_ENDS = Markers(_VALUE_END, "\n" + _VALUE_END, strips=False)
+_VALUE_ENDS = Markers(_PARAMETER_END, "\n" + _PARAMETER_END, strips=False)
 
 
 class QwenXmlCalls(CallFormat):
@@ -32,51 +31,42 @@ class QwenXmlCalls(CallFormat):
     triggers = ("<tool_call>", _FUNCTION)
     markers = ("</tool_call>",)
 
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:
-        if trigger != _FUNCTION:
-            yield from reading.expect(_FUNCTION)
-        name = yield from reading.word(_TAG_END)
-        if trigger == _FUNCTION and name not in tools.names:
-            raise NotSoError
-        key = yield from self._read_key(reading)
-        reading.start_call(name)
-        arguments = ArgumentsWriter(reading)
-        while key is not None:
-            arguments.key(key)
-            yield from self._read_value(reading, ValueWriter(reading.say_arguments, tools.kinds(name, key)))
-            reading.hold()
-            key = yield from self._read_key(reading)
-            reading.let_go()
-        arguments.end()
-        reading.hold()
-        if trigger != _FUNCTION:
-            yield from reading.expect("</tool_call>")
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
+        is_enclosed = trigger != _FUNCTION  # some models leave the outer tags out
+        if is_enclosed:
+            yield from scanner.expect(_FUNCTION)
+        name = yield from scanner.word(_TAG_END)
+        if not is_enclosed and name not in tools.names:
+            raise MismatchError
 
-    def _read_key(self, reading: Reading) -> Waiting[str | None]:
-        """Of the next parameter; None if the call ends here."""
-        yield from reading.spaces()
-        if (yield from reading.literal(_PARAMETER)):
-            return (yield from reading.word(_TAG_END))
-        yield from reading.expect("</function>")
-        return None
+        def parse_key() -> Waiting[Parameter | None]:
+            yield from scanner.spaces()
+            if not (yield from scanner.accept(_PARAMETER)):
+                yield from scanner.expect(_FUNCTION_END)
+                return None
+            key = yield from scanner.word(_TAG_END)
+            return Parameter(key, tools.types(name, key))
 
-    def _read_value(self, reading: Reading, value: ValueWriter) -> Waiting[None]:
-        yield from reading.literal("\n")
+        yield from parse_parameters(scanner, name, parse_key, lambda value: self._parse_value(scanner, value))
+        if is_enclosed:
+            yield from scanner.expect("</tool_call>")
+
+    def _parse_value(self, scanner: Scanner, value: ValueWriter) -> Waiting[None]:
+        yield from scanner.accept("\n")
         while True:
-            end = yield from read_value(reading, _VALUE_ENDS, value)
-            if (yield from self._goes_on(reading)):
-                break
-            value.write(end)  # it is what the value speaks of
-        value.end()
+            end = yield from parse_plain_value(scanner, _VALUE_ENDS, value)
+            if (yield from self._is_at_next_tag(scanner)):
+                return
+            value.write(end)  # the value contains the text of its own end tag
 
-    def _goes_on(self, reading: Reading) -> Waiting[bool]:
-        """Whether the next tag is one that can follow a value."""
-        reading.hold()
+    def _is_at_next_tag(self, scanner: Scanner) -> Waiting[bool]:
+        """Whether a tag that may follow a value comes next, or the end of the reply."""
+        scanner.mark()
         try:
-            yield from reading.spaces()
-            goes_on = (yield from reading.literal(_PARAMETER)) or (yield from reading.literal("</function>"))
-        except NotSoError:
-            goes_on = False
-        goes_on = goes_on or (reading.is_ended and reading.at == len(reading.text))
-        reading.go_back()
-        return goes_on
+            yield from scanner.spaces()
+            is_tag = (yield from scanner.accept(_PARAMETER)) or (yield from scanner.accept(_FUNCTION_END))
+        except MismatchError:
+            is_tag = False
+        is_tag = is_tag or (scanner.is_ended and scanner.at == len(scanner.text))
+        scanner.rewind()
+        return is_tag

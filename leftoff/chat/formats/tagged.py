@@ -1,40 +1,40 @@
-"""Replies in which reasoning and calls stand between tags, and all else is content: most models' way."""
+"""Replies with reasoning and tool calls between tags, and content around them: how most models write."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from leftoff.chat.formats.base import CallSyntax, OutputFormat, Thinking, Wanted
-from leftoff.chat.formats.scanner import Markers, NotSoError, Reading, Waiting
-from leftoff.chat.formats.tools import Tools
+from leftoff.chat.formats.base import CallSyntax, OfferedTools, OutputFormat, ParseOptions
+from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
+from leftoff.types import ReasoningTags
 
 
 class CallFormat(ABC):
-    """How calls are written."""
+    """How a model family writes tool calls."""
 
     syntax: CallSyntax
     triggers: tuple[str, ...]  # each begins one or more calls, anywhere in the content
-    markers: tuple[str, ...] = ()  # what else steers
-    is_bare: bool = False  # a reply may also be a call without any trigger
+    markers: tuple[str, ...] = ()  # other texts that the parser looks for
+    is_bare: bool = False  # a reply may also begin with a call that has no trigger
 
     @abstractmethod
-    def read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:
-        """From behind a trigger, which is "" at the beginning of a reply, to behind the last of its calls.
+    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
+        """Parses one or more calls from behind their trigger, which is empty for bare ones.
 
-        Holds what may turn out to be none. After a `NotSoError`, what is held is content.
+        Keeps a mark before text that may turn out to be content: after a `MismatchError`, content goes on at the mark.
         """
 
 
 class TaggedFormat(OutputFormat):
-    """`thinking` is None for a model that has no reasoning of its own."""
+    """`reasoning` is None for a model that does not reason."""
 
-    def __init__(self, name: str, calls: CallFormat, thinking: Thinking | None = None) -> None:
+    def __init__(self, name: str, calls: CallFormat, reasoning: ReasoningTags | None = None) -> None:
         self.name = name
         self.syntax = calls.syntax
-        self.thinking = thinking
+        self.reasoning = reasoning
         self._calls = calls
         self._triggers = Markers(*calls.triggers)
-        self._end_of_thinking = Markers(thinking.end) if thinking else Markers()
-        self._shown_end_of_thinking = Markers(thinking.end, strips=False) if thinking else Markers()
+        self._reasoning_end = Markers(reasoning.end) if reasoning else Markers()
+        self._shown_reasoning_end = Markers(reasoning.end, strips=False) if reasoning else Markers()
 
     @property
     def trigger(self) -> str:
@@ -42,54 +42,54 @@ class TaggedFormat(OutputFormat):
 
     @property
     def markers(self) -> Sequence[str]:
-        tags = (self.thinking.begin, self.thinking.end) if self.thinking else ()
+        tags = (self.reasoning.begin, self.reasoning.end) if self.reasoning else ()
         return (*(tag.strip() for tag in tags), *self._calls.triggers, *self._calls.markers)
 
-    def read(self, reading: Reading, wanted: Wanted) -> Waiting[None]:
-        if wanted.begins_in_reasoning:
-            yield from self._read_reasoning(reading, wanted)
-        while (yield from self._begins_reasoning(reading, wanted)):
-            yield from self._read_reasoning(reading, wanted)
-        if self._calls.is_bare and wanted.tools:
-            yield from self._read_calls(reading, wanted.tools, "")
-        triggers = self._triggers if wanted.tools else Markers(strips=False)
-        while trigger := (yield from reading.until(triggers, reading.say_content)):
-            yield from self._read_calls(reading, wanted.tools, trigger)
+    def parse(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:
+        if options.begins_in_reasoning:
+            yield from self._parse_reasoning(scanner, options)
+        while (yield from self._begins_reasoning(scanner, options)):
+            yield from self._parse_reasoning(scanner, options)
+        if self._calls.is_bare and options.tools:
+            yield from self._parse_calls(scanner, options.tools, "")
+        triggers = self._triggers if options.tools else Markers(strips=False)
+        while trigger := (yield from scanner.until(triggers, scanner.emit_content)):
+            yield from self._parse_calls(scanner, options.tools, trigger)
 
-    def _begins_reasoning(self, reading: Reading, wanted: Wanted) -> Waiting[bool]:
-        """Only before the first word: later on, it is what is spoken of."""
-        if self.thinking is None:
+    def _begins_reasoning(self, scanner: Scanner, options: ParseOptions) -> Waiting[bool]:
+        """Skips the opening tag, but only before any content: later on, the model writes about the tag."""
+        if self.reasoning is None:
             return False
-        reading.hold()
+        scanner.mark()
         try:
-            yield from reading.spaces()
-            begins = yield from reading.literal(self.thinking.begin)
-        except NotSoError:
+            yield from scanner.spaces()
+            begins = yield from scanner.accept(self.reasoning.begin)
+        except MismatchError:
             begins = False
-        if not begins or not wanted.splits_reasoning:
-            reading.go_back()
-        reading.let_go()
+        if not begins or not options.splits_reasoning:
+            scanner.rewind()
+        scanner.unmark()
         return begins
 
-    def _read_reasoning(self, reading: Reading, wanted: Wanted) -> Waiting[None]:
-        if wanted.splits_reasoning:
-            yield from reading.spaces()
-            yield from reading.until(self._end_of_thinking, reading.say_reasoning)
-            yield from reading.spaces()
-        elif self.thinking and (yield from reading.until(self._shown_end_of_thinking, reading.say_content)):
-            reading.say_content(self.thinking.end)
+    def _parse_reasoning(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:
+        if options.splits_reasoning:
+            yield from scanner.spaces()
+            yield from scanner.until(self._reasoning_end, scanner.emit_reasoning)
+            yield from scanner.spaces()
+        elif self.reasoning and (yield from scanner.until(self._shown_reasoning_end, scanner.emit_content)):
+            scanner.emit_content(self.reasoning.end)
 
-    def _read_calls(self, reading: Reading, tools: Tools, trigger: str) -> Waiting[None]:
-        """What turns out to be no call is content: the trigger, and whatever follows it."""
-        num_before, seen = reading.num_calls, reading.gap + trigger if trigger else ""
-        reading.hold()
+    def _parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
+        """If no call follows the trigger, the trigger is content."""
+        num_before, skipped = scanner.num_calls, scanner.spaces_before_marker + trigger if trigger else ""
+        scanner.mark()
         try:
-            yield from self._calls.read_calls(reading, tools, trigger)
-            reading.let_go()
-        except NotSoError:
-            reading.go_back()
-            if reading.num_calls == num_before:
-                reading.say_content(seen)
+            yield from self._calls.parse_calls(scanner, tools, trigger)
+            scanner.unmark()
+        except MismatchError:
+            scanner.rewind()
+            if scanner.num_calls == num_before:
+                scanner.emit_content(skipped)
                 return
-        reading.end_call()
-        yield from reading.spaces()
+        scanner.end_call()
+        yield from scanner.spaces()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftoff.chat.template.render import MessageDict, TemplateError, TemplateLimitError
+from leftoff.types import HEADER_ROLES
 
 MARK = "\U000f5a5a"  # of the private use area; the character after it numbers the message
 _FIRST_NUMBER, _MOST_NUMBERS = 0x100000, 0xFFFE
@@ -169,7 +170,7 @@ def _moved_back(text: str, messages: Sequence[MessageDict], starts: dict[int, in
 def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) -> _Found:
     """Only what placement needs: the first message after the header, and the last of the user."""
     roles = [message.get("role") for message in messages]
-    first = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), None)
+    first = next((i for i, role in enumerate(roles) if role not in HEADER_ROLES), None)
     last = _last_user(messages)
     starts = {}
     for index in {i for i in (first, last) if i is not None}:

@@ -25,9 +25,8 @@ from leftoff.server.request.job import Order
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
-from leftoff.types import Prompt
+from leftoff.types import HEADER_ROLES, Prompt
 
-_HEADER_ROLES = ("system", "developer")
 _SOMEBODY = {"role": "user", "content": "."}
 
 
@@ -100,7 +99,7 @@ def prewarm_files(service: Service) -> list[Prewarmed]:
 def _prompt(service: Service, conversation: Conversation) -> Prompt:
     """Without a generation prompt. Few templates take a header alone: somebody speaks, and is cut off again."""
     messages = conversation.messages
-    is_header = all(message["role"] in _HEADER_ROLES for message in messages)
+    is_header = all(message["role"] in HEADER_ROLES for message in messages)
     shown = [*messages, _SOMEBODY] if is_header else messages
     whole = service.chat(replace(conversation, messages=shown, add_generation_prompt=False)).prompt
     if not is_header or not whole.header_end:

@@ -30,8 +30,8 @@ def described(service: Service) -> ModelDescription:
     architecture = model.architecture
     capabilities = {
         "completion": True,
-        "tools": prompts.shape.shows_tools,
-        "thinking": prompts.format.thinking is not None,
+        "tools": prompts.quirks.shows_tools,
+        "thinking": prompts.format.reasoning is not None,
     }
     return ModelDescription(
         template=prompts.template.source,

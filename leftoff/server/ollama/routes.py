@@ -5,7 +5,7 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.parser import Output
 from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning, object_of
+from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning, parse_arguments
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Piece
 
@@ -29,11 +29,11 @@ class Block:
     @property
     def arguments(self) -> dict[str, Any]:
         """Empty where the model wrote no object, or was cut off within it."""
-        return object_of(self.text) or {}
+        return parse_arguments(self.text) or {}
 
     @property
     def is_whole_call(self) -> bool:
-        return self.kind == "call" and object_of(self.text) is not None
+        return self.kind == "call" and parse_arguments(self.text) is not None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from leftoff.chat.formats.parts import Said, join
+from leftoff.chat.formats.parts import ParsedReply, join_parts
 from leftoff.scheduler.request import Finish
 from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
 from leftoff.server.http.endpoint import attended
@@ -34,7 +34,7 @@ class Whole:
     """A reply that has ended: its text as it was written, and what it says."""
 
     text: str
-    said: Said
+    said: ParsedReply
     pieces: list[Piece]
     end: End
     stream: ReplyStream
@@ -120,7 +120,7 @@ def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
     while end.stop is not None and pieces and not pieces[-1].text:  # what made up the stop string was not said
         pieces.pop()
     text = "".join(piece.text for piece in pieces) + end.text
-    said = join(chain(*(piece.parts for piece in pieces), end.parts))
+    said = join_parts(chain(*(piece.parts for piece in pieces), end.parts))
     return Whole(text, said, pieces, end, stream)
 
 

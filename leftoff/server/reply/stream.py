@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from leftoff.cache.report import ReuseReport
-from leftoff.chat.formats.parts import Part, join, object_of
+from leftoff.chat.formats.parts import Part, join_parts, parse_arguments
 from leftoff.chat.text_stream import TextStream
 from leftoff.chat.verbatim import Written
 from leftoff.scheduler.request import Finish, Request, Timings
@@ -144,8 +144,8 @@ class ReplyStream:
         text = self._text.close()
         parts = self._parser.push(text) + self._parser.close() if self._parser else ()
         num_calls = self._parser.num_calls if self._parser else 0
-        said = join((*self._parts, *parts))
-        has_half_call = bool(said.calls) and object_of(said.calls[-1].arguments) is None
+        said = join_parts((*self._parts, *parts))
+        has_half_call = bool(said.calls) and parse_arguments(said.calls[-1].arguments) is None
         if self.order.chat is not None and finish in (Finish.END, Finish.STOPPED):
             written = Written("".join((*self._texts, text)), said)
             call_ids = [self.call_id(index) for index in range(len(said.calls))]

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.conversation import Conversation, Note
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.parser import Output
 from leftoff.sampling import MOST_BIAS
 from leftoff.server.aside import aside
 from leftoff.server.http.errors import bad_field

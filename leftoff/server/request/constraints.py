@@ -7,12 +7,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from leftoff.chat.formats.output import Output
-from leftoff.grammar.constraint import Guide
+from leftoff.chat.formats.parser import Output
+from leftoff.grammar.constraint import GrammarConstraint, Outline, Trigger
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.grammar import Grammar
-from leftoff.grammar.literal import literal
-from leftoff.grammar.outline import Outline, Trigger
+from leftoff.grammar.grammar import Grammar, literal
 from leftoff.server.http.errors import bad_field, busy
 from leftoff.server.request.fields import GenerationFields
 from leftoff.server.request.messages import ChatFields
@@ -23,7 +21,7 @@ from leftoff.server.request.tool_grammars import ToolGrammars
 from leftoff.server.service import Service
 from leftoff.types import Prompt
 
-_COMPILE_SECONDS = 10.0  # of one's own: neither the making of the tokenizer counts, nor those who came before
+_COMPILE_SECONDS = 10.0  # of one's own: neither the compiling of the tokenizer counts, nor those who came before
 _WAITING_SECONDS = 60.0
 _PROMPT_END_TOKENS = 16
 
@@ -35,24 +33,24 @@ async def make_guides(
     prompts: Sequence[Prompt],
     num_each: int,
     num_bytes: int,
-) -> list[Guide | None]:
+) -> list[GrammarConstraint | None]:
     """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` has the request."""
     choice = choose_tools(body.tool_choice, body.tools) if isinstance(body, ChatFields) else ToolChoice(())
-    free: list[Guide | None] = [None] * (len(prompts) * num_each)
+    free: list[GrammarConstraint | None] = [None] * (len(prompts) * num_each)
     field = form_field(body)
     must_follow = choice.must or field is not None
     if not choice.tools and not must_follow:
         return free
-    making = service.grammars.aside(
+    compiling = service.grammars.submit(
         lambda: _guides(service, body, output, choice, prompts, num_each), is_long=service.lanes.is_long(num_bytes)
     )
     try:
-        await asyncio.wait_for(asyncio.wrap_future(making.begun), _WAITING_SECONDS)
+        await asyncio.wait_for(asyncio.wrap_future(compiling.started), _WAITING_SECONDS)
     except TimeoutError as error:
-        making.result.cancel()
+        compiling.result.cancel()
         raise busy("what other replies must look like is still being compiled") from error
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(making.result), _COMPILE_SECONDS)
+        return await asyncio.wait_for(asyncio.wrap_future(compiling.result), _COMPILE_SECONDS)
     except TimeoutError as error:
         if not must_follow:
             return free
@@ -67,14 +65,14 @@ def _guides(
     choice: ToolChoice,
     prompts: Sequence[Prompt],
     num_each: int,
-) -> list[Guide | None]:
+) -> list[GrammarConstraint | None]:
     grammar, triggers = _parts(service, body, output, choice)
     if grammar is None and not triggers:
         return [None] * (len(prompts) * num_each)
     repeats = output is not None and not output.one_call
     plain = Outline(grammar, triggers, repeats=bool(triggers) and repeats)
     outlines = [_with_thinking(plain, service, body, output, prompt) for prompt in prompts]
-    return [Guide(service.grammars, outline) for outline in outlines for _ in range(num_each)]
+    return [GrammarConstraint(service.grammars, outline) for outline in outlines for _ in range(num_each)]
 
 
 def _parts(
@@ -111,9 +109,9 @@ def _with_thinking(
     outline: Outline, service: Service, body: GenerationFields, output: Output | None, prompt: Prompt
 ) -> Outline:
     """The reasoning is free, if there will be any."""
-    if output is None or output.format.thinking is None:
+    if output is None or output.format.reasoning is None:
         return outline
     last = prompt.tokens[-_PROMPT_END_TOKENS:]
     prompt_end = service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
-    marks = marks_of(output.format.thinking, service.prompts.template, body, prompt_end)
-    return replace(outline, marks=marks, is_thinking=marks is not None and is_open(marks, prompt_end))
+    marks = marks_of(output.format.reasoning, service.prompts.template, body, prompt_end)
+    return replace(outline, reasoning=marks, is_reasoning=marks is not None and is_open(marks, prompt_end))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from leftoff.chat.chat import ChatPrompt
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.parser import Output
 from leftoff.sampling import Sampling
 from leftoff.scheduler.request import Constraint
 from leftoff.types import Prompt

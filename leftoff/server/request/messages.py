@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, to_builtins
 
 from leftoff.chat.conversation import Conversation
-from leftoff.chat.formats.base import OutputFormat
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.base import OutputFormat, function_of
+from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import MessageDict
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.tool_grammar import function_of
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 # llama-server's. All that split the reasoning off mean the same here.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.from_gbnf import from_gbnf
+from leftoff.grammar.gbnf import from_gbnf
 from leftoff.grammar.grammar import ANY_OBJECT, Grammar, check_characters, from_choices, from_regex, from_schema
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.fields import GenerationFields, ResponseFormat, Schema

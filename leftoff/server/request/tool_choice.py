@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from leftoff.chat.formats.base import function_of
 from leftoff.chat.template.render import ToolDict
 from leftoff.server.http.errors import bad_field
-from leftoff.server.request.tool_grammar import function_of
 
 _WORDS = ("auto", "none", "required")
 

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
-from leftoff.chat.formats.tools import Tools
+from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax, function_of
 from leftoff.chat.template.render import ToolDict
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.grammar.grammar import NOTHING, Grammar, any_of, from_schema
-from leftoff.grammar.literal import literal, text_until
+from leftoff.grammar.grammar import NOTHING, Grammar, any_of, from_schema, literal, text_until
 
 _SHARED = ("$defs", "definitions")
 _SAYS_WHAT_IT_TAKES = frozenset(
@@ -22,7 +20,7 @@ class CallGrammar:
     def __init__(self, syntax: CallSyntax, tools: Sequence[ToolDict], vocabulary: Vocabulary) -> None:
         self._syntax = syntax
         self._tools = tools
-        self._kinds = Tools(tools)
+        self._offered = OfferedTools(tools)
         self._vocabulary = vocabulary
 
     def calls(self, most: int) -> Grammar:
@@ -78,7 +76,7 @@ class CallGrammar:
         return any_of(firsts)
 
     def _parameter(self, syntax: ParameterSyntax, name: str, key: str, schema: Mapping[str, Any]) -> Grammar:
-        if syntax.plain_strings and "string" in self._kinds.kinds(name, key):
+        if syntax.plain_strings and "string" in self._offered.types(name, key):
             quote = syntax.text_quote
             head = self._text(f"{syntax.before_key}{key}{syntax.after_text_key or syntax.after_key}{quote}")
             return head + self._plain_string(schema, quote + syntax.after_value)
@@ -92,11 +90,6 @@ class CallGrammar:
 
     def _text(self, text: str) -> Grammar:
         return literal(text, self._vocabulary)
-
-
-def function_of(tool: ToolDict) -> Mapping[str, Any]:
-    function = tool.get("function")
-    return function if isinstance(function, Mapping) else tool
 
 
 def _parameters_of(function: Mapping[str, Any]) -> dict[str, Any]:

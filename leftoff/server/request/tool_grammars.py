@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.base import function_of
+from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import ToolDict
 from leftoff.grammar.compile import Grammars
+from leftoff.grammar.constraint import Trigger
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import Grammar
-from leftoff.grammar.outline import Trigger
 from leftoff.server.http.errors import bad_field
-from leftoff.server.request.tool_grammar import CallGrammar, function_of
+from leftoff.server.request.tool_grammar import CallGrammar
 
 _MAX_CALLS = 16  # in one reply
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from leftoff.chat.formats.base import CallSyntax, OutputFormat
 from leftoff.chat.formats.detect import find_format
-from leftoff.chat.formats.output import Output
-from leftoff.chat.formats.parts import Call, CallArguments, CallStart, Content, Part, Reasoning, Said, join
+from leftoff.chat.formats.parser import Output
+from leftoff.chat.formats.parts import Call, CallArguments, CallStart, Content, ParsedReply, Part, Reasoning, join_parts
 from leftoff.chat.template.render import ChatTemplate
 
 # A template is known by the tags it writes.
@@ -59,9 +59,9 @@ class Reply:
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
 
     @property
-    def said(self) -> Said:
+    def said(self) -> ParsedReply:
         calls = tuple(Call(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in self.calls)
-        return Said(self.content, self.reasoning, calls)
+        return ParsedReply(self.content, self.reasoning, calls)
 
 
 def parse(output: Output, pieces: Sequence[str], prompt_end: str = "") -> list[Part]:
@@ -70,8 +70,8 @@ def parse(output: Output, pieces: Sequence[str], prompt_end: str = "") -> list[P
     return [*parts, *parser.close()]
 
 
-def read(output: Output, text: str, prompt_end: str = "") -> Said:
-    return join(parse(output, [text], prompt_end))
+def read(output: Output, text: str, prompt_end: str = "") -> ParsedReply:
+    return join_parts(parse(output, [text], prompt_end))
 
 
 def cut(text: str, sizes: Sequence[int]) -> list[str]:
@@ -109,7 +109,7 @@ def written(name: str, reply: Reply) -> str:
     output_format = FORMATS[name]
     if name == "harmony":
         return _harmony(output_format.syntax, reply)
-    thinking = output_format.thinking
+    thinking = output_format.reasoning
     before = f"{thinking.begin}\n{reply.reasoning}\n{thinking.end}\n\n" if thinking and reply.reasoning else ""
     gap = "\n" if reply.content and reply.calls else ""
     return before + reply.content + gap + _calls(output_format.syntax, reply)

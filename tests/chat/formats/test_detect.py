@@ -10,10 +10,10 @@ import pytest
 
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.formats.hermes import HermesCalls
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.parser import Output
 from leftoff.chat.formats.parts import Call
 from leftoff.chat.formats.tagged import TaggedFormat
-from leftoff.chat.template.probe import find_shape
+from leftoff.chat.template.quirks import find_quirks
 from leftoff.chat.template.render import CHATML, ChatTemplate
 from leftoff.chat.text_stream import TextStream
 from leftoff.engine.model import Model
@@ -57,7 +57,7 @@ def test_a_template_without_tools_has_the_generic_one() -> None:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_what_a_real_template_writes_is_read(path: Path) -> None:
     template = ChatTemplate(path.read_text())
-    shape, output_format = find_shape(template), find_format(template)
+    shape, output_format = find_quirks(template), find_format(template)
     assert output_format.name == REAL[path.stem]
 
     question: dict[str, Any] = {"role": "user", "content": "question?"}

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from leftoff.chat.formats.output import Output
-from leftoff.chat.formats.parts import Call, Said
+from leftoff.chat.formats.parser import Output
+from leftoff.chat.formats.parts import Call, ParsedReply
 from tests.chat.formats.forms import FORMATS, TOOL, read
 
 FREE_TOOL = {"type": "function", "function": {"name": "free", "parameters": {"type": "object"}}}
 PLACE = Call("look_up", '{"place": "harbour"}')
 
 
-def said(name: str, text: str) -> Said:
+def said(name: str, text: str) -> ParsedReply:
     return read(Output(FORMATS[name], [TOOL, FREE_TOOL]), text)
 
 
@@ -36,7 +36,7 @@ def said(name: str, text: str) -> Said:
     ],
 )
 def test_other_ways_to_write_a_call(name: str, text: str) -> None:
-    assert said(name, text) == Said(calls=(PLACE,))
+    assert said(name, text) == ParsedReply(calls=(PLACE,))
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_other_ways_to_write_a_call(name: str, text: str) -> None:
     ],
 )
 def test_what_is_no_call_is_content(name: str, text: str) -> None:
-    assert said(name, text) == Said(text)
+    assert said(name, text) == ParsedReply(text)
 
 
 def test_the_rest_of_a_broken_call_is_content() -> None:
     text = '<tool_call>\n{"name": "look_up", "arguments": {"place": "harbour"}, oops\n</tool_call>'
-    assert said("hermes", text) == Said(", oops\n</tool_call>", "", (PLACE,))
+    assert said("hermes", text) == ParsedReply(", oops\n</tool_call>", "", (PLACE,))
 
 
 def test_a_reply_that_was_cut_off_has_half_a_call() -> None:
@@ -71,7 +71,7 @@ def test_a_reply_that_was_cut_off_has_half_a_call() -> None:
 
 def test_words_may_stand_around_calls() -> None:
     text = 'I look.\n\n<tool_call>{"name": "look_up", "arguments": {}}</tool_call>\n\nThen I wait.'
-    assert said("hermes", text) == Said("I look.Then I wait.", "", (Call("look_up", "{}"),))
+    assert said("hermes", text) == ParsedReply("I look.Then I wait.", "", (Call("look_up", "{}"),))
 
 
 def test_a_value_may_speak_of_its_own_tags() -> None:
@@ -116,16 +116,20 @@ def test_python_values_become_json() -> None:
 
 
 def test_reasoning_is_recognised_before_the_first_word_only() -> None:
-    assert said("hermes", "\n<think>\nhm\n</think>\n\nSo <think> is a tag.") == Said("So <think> is a tag.", "hm")
+    assert said("hermes", "\n<think>\nhm\n</think>\n\nSo <think> is a tag.") == ParsedReply(
+        "So <think> is a tag.", "hm"
+    )
 
 
 def test_reasoning_that_never_ends_is_reasoning() -> None:
-    assert said("hermes", "<think>\non and on") == Said("", "on and on")
+    assert said("hermes", "<think>\non and on") == ParsedReply("", "on and on")
 
 
 def test_a_call_within_reasoning_is_a_thought() -> None:
     text = '<think>\nmaybe <tool_call>{"name": "look_up", "arguments": {}}</tool_call>?\n</think>\n\nNo.'
-    assert said("hermes", text) == Said("No.", 'maybe <tool_call>{"name": "look_up", "arguments": {}}</tool_call>?')
+    assert said("hermes", text) == ParsedReply(
+        "No.", 'maybe <tool_call>{"name": "look_up", "arguments": {}}</tool_call>?'
+    )
 
 
 def test_channels_that_are_no_call() -> None:
@@ -133,4 +137,4 @@ def test_channels_that_are_no_call() -> None:
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary<|message|>First I look. <|end|>"
         "<|start|>assistant<|channel|>final<|message|>Calm.<|return|>"
     )
-    assert said("harmony", text) == Said("First I look. Calm.", "hm")
+    assert said("harmony", text) == ParsedReply("First I look. Calm.", "hm")

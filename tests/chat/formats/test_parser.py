@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from leftoff.chat.formats.output import Output
-from leftoff.chat.formats.parts import CallArguments, Said, join
+from leftoff.chat.formats.parser import Output
+from leftoff.chat.formats.parts import CallArguments, ParsedReply, join_parts
 from tests.chat.formats.forms import BARE, FORMATS, TOOL, Reply, cut, in_order, merged, parse, read, written
 
 few = settings(deadline=None, max_examples=25)
@@ -46,7 +46,7 @@ def test_what_is_written_is_read(
 ) -> None:
     reply = Reply(reasoning, "" if name == "llama" and calls else content, calls)
     parts = parse(Output(FORMATS[name], [TOOL]), cut(written(name, reply), sizes))
-    said = join(parts)
+    said = join_parts(parts)
     assert (said.reasoning, said.content) == (reply.reasoning, reply.content)
     assert [call.name for call in said.calls] == [call[0] for call in reply.calls]
     assert [json.loads(call.arguments) for call in said.calls] == [call[1] for call in reply.calls]
@@ -55,7 +55,7 @@ def test_what_is_written_is_read(
 def noise(name: str) -> st.SearchStrategy[str]:
     """Markers, halves of them, calls and halves of them, white space, and letters that no marker has."""
     output_format = FORMATS[name]
-    thinking, syntax = output_format.thinking, output_format.syntax
+    thinking, syntax = output_format.reasoning, output_format.syntax
     tags = [*output_format.markers, syntax.begin, syntax.before_name, syntax.after_name, syntax.after_arguments]
     tags += [syntax.between, syntax.end]
     tags += [thinking.begin, thinking.end] if thinking else ["<|start|>assistant", "<|channel|>analysis<|message|>"]
@@ -92,15 +92,16 @@ def test_nothing_is_lost_whatever_comes(
     said = "".join(re.findall("[\u4e00-\u9fff]", in_order(pieces)))
     letters = "".join(re.findall("[\u4e00-\u9fff]", text))
     assert letters.startswith(said) if one_call else said == letters
-    if not splits and name != "harmony" and not join(pieces).calls:
-        assert join(pieces) == Said(text)
+    if not splits and name != "harmony" and not join_parts(pieces).calls:
+        assert join_parts(pieces) == ParsedReply(text)
 
 
 @every_format
 @few
 @given(text=st.text(max_size=60) | texts, sizes=sizes)
 def test_plain_text_is_content(name: str, text: str, sizes: list[int]) -> None:
-    assert join(parse(Output(FORMATS[name], [TOOL]), cut(text, sizes))) == Said(text)
+    assume(not any(marker in text for marker in FORMATS[name].markers))
+    assert join_parts(parse(Output(FORMATS[name], [TOOL]), cut(text, sizes))) == ParsedReply(text)
 
 
 @every_format
@@ -141,7 +142,7 @@ def test_one_call_ends_the_reply(name: str) -> None:
     parser = Output(FORMATS[name], [TOOL], one_call=True).parser()
     parts = parser.push(written(name, reply))
     assert parser.is_over
-    assert join(parts).calls == reply.said.calls[:1]
+    assert join_parts(parts).calls == reply.said.calls[:1]
     assert parser.push("and more") == parser.close() == ()
 
 
@@ -178,6 +179,6 @@ def thread_seconds(do: Callable[[], None]) -> float:
 
 def test_half_a_character_is_no_name_of_a_tool() -> None:
     text = '<tool_call>\n{"name": "look\\ud800up", "arguments": {}}\n</tool_call>'
-    said = join(parse(Output(FORMATS["hermes"], [TOOL]), [text]))
+    said = join_parts(parse(Output(FORMATS["hermes"], [TOOL]), [text]))
     assert said.calls == ()
     assert said.content == text

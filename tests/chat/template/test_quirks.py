@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from leftoff.chat.template.probe import find_shape
-from leftoff.chat.template.quirks import Shape
+from leftoff.chat.template.quirks import Quirks, find_quirks
 from leftoff.chat.template.render import ChatTemplate, MessageDict, TemplateError
 from tests.chat.conversations import CALLS, TOOLS, assistant, call, result, system, user
 
@@ -14,13 +13,13 @@ EACH = "{% for c in m.tool_calls %}({{ c.function.name }} ARGUMENTS){% endfor %}
 PLAIN = BODY.replace("CALLS", EACH)
 
 
-def shape_of(source: str) -> Shape:
-    return find_shape(ChatTemplate(source))
+def shape_of(source: str) -> Quirks:
+    return find_quirks(ChatTemplate(source))
 
 
 def text_of(source: str, messages: list[MessageDict], tools: list[dict[str, Any]] | None = None) -> str:
     template = ChatTemplate(source)
-    shape = find_shape(template)
+    shape = find_quirks(template)
     return template.render(shape.messages(messages), tools=shape.tools(tools))
 
 
@@ -122,7 +121,7 @@ def test_ids_are_shortened_only_where_they_must_be() -> None:
     assert len(one["id"]) == 9
     assert one["id"].isalnum()
     assert messages[2]["tool_call_id"] == one["id"]
-    assert Shape().messages(CALLS)[2]["tool_call_id"] == CALLS[2]["tool_call_id"]
+    assert Quirks().messages(CALLS)[2]["tool_call_id"] == CALLS[2]["tool_call_id"]
 
 
 def test_calls_and_results_that_would_be_lost_are_shown_as_text() -> None:
@@ -149,7 +148,7 @@ def test_developer_is_system_where_nobody_knows_it() -> None:
 
 
 def test_function_is_the_old_name_of_tool() -> None:
-    assert Shape().messages([{"role": "function", "name": "look", "content": "fog"}])[0]["role"] == "tool"
+    assert Quirks().messages([{"role": "function", "name": "look", "content": "fog"}])[0]["role"] == "tool"
 
 
 def test_reasoning_goes_by_the_name_the_template_knows() -> None:
@@ -162,21 +161,21 @@ def test_reasoning_goes_by_the_name_the_template_knows() -> None:
 
 
 def test_an_empty_list_of_calls_is_no_call() -> None:
-    assert "tool_calls" not in Shape().messages([assistant("Hi", tool_calls=[])])[0]
+    assert "tool_calls" not in Quirks().messages([assistant("Hi", tool_calls=[])])[0]
 
 
 def test_parts_are_joined_as_lines_and_what_is_no_text_is_refused() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    assert Shape().messages([{"role": "user", "content": parts}])[0]["content"] == "one\ntwo"
+    assert Quirks().messages([{"role": "user", "content": parts}])[0]["content"] == "one\ntwo"
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
     with pytest.raises(TemplateError, match=r"messages\[1\].content has a part of type 'image_url'"):
-        Shape().messages([user("Look:"), {"role": "user", "content": [image]}])
+        Quirks().messages([user("Look:"), {"role": "user", "content": [image]}])
     with pytest.raises(TemplateError, match=r"messages\[0\].content is neither"):
-        Shape().messages([{"role": "user", "content": 7}])
+        Quirks().messages([{"role": "user", "content": 7}])
 
 
 def test_what_was_given_is_not_changed() -> None:
     before = repr(CALLS)
-    Shape(short_ids=True, shows_calls=False, shows_results=False, text_as_parts=True).messages(CALLS)
+    Quirks(short_ids=True, shows_calls=False, shows_results=False, text_as_parts=True).messages(CALLS)
     assert repr(CALLS) == before
     assert result(1, "x")["role"] == "tool"

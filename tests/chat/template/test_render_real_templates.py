@@ -73,7 +73,7 @@ def test_the_templates_are_there_or_the_reason_is_said() -> None:
 
 @every_conversation
 def test_a_message_begins_where_its_own_words_do(maker: PromptMaker, conversation: str) -> None:
-    shaped = maker.shape.messages(CONVERSATIONS[conversation])
+    shaped = maker.quirks.messages(CONVERSATIONS[conversation])
     for option in OPTIONS:
         rendered = render(maker, conversation, option)
         for span in rendered.spans:

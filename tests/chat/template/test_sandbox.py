@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from leftoff.chat.template.probe import find_shape
+from leftoff.chat.template.quirks import find_quirks
 from leftoff.chat.template.render import ChatTemplate, TemplateError, TemplateLimitError
 from tests.chat.conversations import user
 
@@ -302,7 +302,7 @@ def test_a_hostile_template_is_refused_at_once_when_its_form_is_looked_for() -> 
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", seconds=0.1
     )
     with pytest.raises(TemplateLimitError):
-        find_shape(template)
+        find_quirks(template)
 
 
 def test_constants_are_not_computed_when_the_template_is_read() -> None:

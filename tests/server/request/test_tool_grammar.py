@@ -7,26 +7,24 @@ import jsonschema
 import numpy as np
 import pytest
 
-from leftoff.chat.formats.base import CallSyntax, OutputFormat, Thinking
-from leftoff.chat.formats.deepseek import DeepSeekCalls
-from leftoff.chat.formats.dsml import DsmlCalls
+from leftoff.chat.formats.base import CallSyntax, OutputFormat
+from leftoff.chat.formats.deepseek import DeepSeekCalls, DsmlCalls
 from leftoff.chat.formats.gemma import GemmaCalls
-from leftoff.chat.formats.generic import GenericCalls
 from leftoff.chat.formats.glm import GlmCalls
-from leftoff.chat.formats.granite import GraniteCalls
 from leftoff.chat.formats.harmony import HarmonyFormat
-from leftoff.chat.formats.hermes import HermesCalls
+from leftoff.chat.formats.hermes import GenericCalls, GraniteCalls, HermesCalls
 from leftoff.chat.formats.kimi import KimiCalls
 from leftoff.chat.formats.lfm2 import Lfm2Calls
 from leftoff.chat.formats.llama import LlamaCalls
 from leftoff.chat.formats.mistral import MistralCalls
-from leftoff.chat.formats.output import Output
+from leftoff.chat.formats.parser import Output
 from leftoff.chat.formats.parts import CallArguments, CallStart
 from leftoff.chat.formats.qwen_xml import QwenXmlCalls
 from leftoff.chat.formats.tagged import CallFormat, TaggedFormat
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.grammar import Grammar
 from leftoff.server.request.tool_grammar import CallGrammar
+from leftoff.types import ReasoningTags
 from tests.grammar.conftest import grammars
 from tests.grammar.walk import accepts, allowed
 
@@ -49,7 +47,7 @@ CALLS: list[CallFormat] = [
     GemmaCalls(),
 ]
 FORMATS: list[OutputFormat] = [
-    *(TaggedFormat(type(calls).__name__, calls, Thinking()) for calls in CALLS),
+    *(TaggedFormat(type(calls).__name__, calls, ReasoningTags()) for calls in CALLS),
     HarmonyFormat(),
 ]
 LOOK_UP = {
@@ -81,7 +79,7 @@ def calls_in(output_format: OutputFormat, text: str) -> list[tuple[str, Any]]:
 def random_text(grammars: Grammars, grammar: Grammar, rng: np.random.Generator) -> str:
     """What a model might write that knows nothing but the grammar."""
     vocabulary = grammars.vocabulary
-    matcher, tokens = grammars.follow(grammars.compile(grammar)), []
+    matcher, tokens = grammars.match(grammars.compile(grammar)), []
     while not matcher.is_done:
         token = int(rng.choice(sorted(allowed(matcher, vocabulary))))
         if token in vocabulary.end_tokens:
