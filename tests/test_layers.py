@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 # From the top down.
 ORDER = (
     *("__main__", "cli", "server", "session", "chat", "grammar"),
-    *("scheduler", "disk", "cache", "engine", "hub", "models", "config", "sampling", "lru", "types", "errors"),
+    *("scheduler", "disk", "cache", "engine", "client", "hub", "models"),
+    *("config", "sampling", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}

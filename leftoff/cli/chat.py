@@ -5,15 +5,15 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from leftoff.cli.conversation import Conversation
+from leftoff.chat.template.render import MessageDict
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
-from leftoff.cli.remote import Server, as_url
 from leftoff.cli.signals import ended_by_signals
-from leftoff.cli.talk import LocalModel, Talker, TalkError, Wishes
+from leftoff.cli.talk import LocalModel, RemoteModel, Talker, TalkError, Wishes, as_url
 from leftoff.cli.units import printable
 from leftoff.config import Settings
 from leftoff.sampling import Sampling
@@ -29,6 +29,35 @@ _HELP = """\
 /reset        forget the conversation
 /system TEXT  set the system prompt; without TEXT: none
 /quit         leave (Ctrl-D too)"""
+
+
+@dataclass
+class Conversation:
+    """Pairs of a question and its reply, after an optional system prompt. It can be edited."""
+
+    system: str = ""
+    turns: list[tuple[str, str]] = field(default_factory=list)
+
+    def asking(self, question: str) -> list[MessageDict]:
+        """The messages of a request."""
+        messages = [_message("system", self.system)] if self.system else []
+        for asked, reply in self.turns:
+            messages += [_message("user", asked), _message("assistant", reply)]
+        return [*messages, _message("user", question)]
+
+    def add(self, question: str, reply: str) -> None:
+        self.turns.append((question, reply))
+
+    def undo(self) -> str | None:
+        """Removes the last turn; returns its question, None if there is no turn."""
+        return self.turns.pop()[0] if self.turns else None
+
+    def reset(self) -> None:
+        self.turns.clear()
+
+
+def _message(role: str, content: str) -> MessageDict:
+    return {"role": role, "content": content}
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
@@ -66,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _talker(console: Console, whom: str, settings: Settings, wishes: Wishes) -> Talker:
     url = as_url(whom)
     if url is not None:
-        return Server(url, wishes, *settings.api_key[:1])
+        return RemoteModel(url, wishes, *settings.api_key[:1])
     quiet_logs()
     service: Service = load_service(console, dataclasses.replace(settings, model=whom, slots=1))
     return LocalModel(service, wishes)

@@ -1,14 +1,17 @@
-"""Whom `leftoff chat` talks to, and a model in this process as one of them."""
+"""The two models that `leftoff chat` can talk to: one in this process, and one of a server at a URL."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import httpx
+
 from leftoff.chat.conversation import Conversation
-from leftoff.chat.template.render import TemplateError
-from leftoff.cli.conversation import Message
+from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.cli.units import show_ms
+from leftoff.client import ChatClient, ClientError, connect
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
 from leftoff.sampling import Sampling
@@ -19,14 +22,17 @@ from leftoff.server.service import Service
 
 Show = Callable[[str], None]
 
+_URL = re.compile(r"(https?://)?([\w.-]+|\[[0-9a-fA-F:]+\])(:\d+)?(/.*)?")
+_TIMEOUT = httpx.Timeout(None, connect=10.0)  # a reply may take any time
+
 
 class TalkError(LeftoffError):
-    """A turn that came to nothing. The message says why and what to do."""
+    """A turn that failed. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """How replies are to be made. None leaves it to whoever makes them."""
+    """The options of a reply. None means the model's or the server's default."""
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -37,7 +43,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Turn:
-    """A reply, and what it took. A server that does not count leaves the counts out."""
+    """A reply and its cost. The token counts are None if the server does not report them."""
 
     text: str
     first_token_ms: float
@@ -52,16 +58,16 @@ class Turn:
 
 
 class Talker(Protocol):
-    """Answers one turn at a time. `show` gets the reply piece by piece."""
+    """Something to chat with. It answers one turn at a time and passes the reply to `show` piece by piece."""
 
     @property
     def name(self) -> str: ...
-    def ask(self, messages: Sequence[Message], show: Show) -> Turn: ...
+    def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn: ...
     def close(self) -> None: ...
 
 
 class LocalModel:
-    """A model in this process. An interrupt ends the reply and leaves the model usable."""
+    """A model in this process. Ctrl-C ends a reply; the model stays usable."""
 
     def __init__(self, service: Service, wishes: Wishes) -> None:
         self._service = service
@@ -72,7 +78,7 @@ class LocalModel:
     def name(self) -> str:
         return self._service.model_name
 
-    def ask(self, messages: Sequence[Message], show: Show) -> Turn:
+    def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
         try:
             return self._runner.run(self._ask(messages, show))
         except (ApiError, EngineError, TemplateError) as error:
@@ -82,7 +88,7 @@ class LocalModel:
         self._runner.close()
         self._service.close()
 
-    async def _ask(self, messages: Sequence[Message], show: Show) -> Turn:
+    async def _ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
         prompt = self._service.chat(Conversation(messages)).prompt
         order = Order(prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens)
         pieces: list[str] = []
@@ -94,6 +100,39 @@ class LocalModel:
                 if isinstance(event, End):
                     return _local_turn("".join(pieces), event)
         raise TalkError("the reply has no end: please report this")
+
+
+class RemoteModel:
+    """The first model of a server at a URL."""
+
+    def __init__(self, url: str, wishes: Wishes, api_key: str = "") -> None:
+        self._wishes = wishes
+        self._http = connect(url, api_key, timeout=_TIMEOUT)
+        self._client = ChatClient(self._http)
+        names = self._client.models()
+        if not names:
+            raise TalkError(f"{url} has no model: /v1/models lists none")
+        self.name = names[0]
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
+        wishes = {"temperature": self._wishes.temperature, "max_tokens": self._wishes.max_tokens}
+        given = {name: value for name, value in wishes.items() if value is not None}
+        try:
+            reply = self._client.ask({"model": self.name, "messages": messages, **given}, show)
+        except ClientError as error:
+            raise TalkError(str(error)) from error
+        return Turn(reply.text, reply.first_token_ms, reply.prompt_tokens, reply.cached_tokens)
+
+
+def as_url(text: str) -> str | None:
+    """The address of a server, without `/v1`; None if the text names a model."""
+    match = _URL.fullmatch(text)
+    if match is None or not (match[1] or match[3]):
+        return None
+    return f"{match[1] or 'http://'}{match[2]}{match[3] or ''}{(match[4] or '').rstrip('/').removesuffix('/v1')}"
 
 
 def _local_turn(text: str, end: End) -> Turn:

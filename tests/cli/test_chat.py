@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from leftoff.cli.conversation import Conversation
+from leftoff.cli.chat import Conversation
 from leftoff.cli.main import main
-from leftoff.cli.remote import as_url
+from leftoff.cli.talk import as_url
 from tests.cli.running import Server, serving
 from tests.factory import model_path
 from tests.patience import PATIENCE_S

@@ -4,7 +4,6 @@ What they say comes from a script with an end, and they say it again and again: 
 replies is full after a while, and what grows from then on is a leak.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from leftoff.client import read_chunks
 from tests.patience import PATIENCE_S
 from tests.server.wire import Answer, MessageDict, Texts, says
 
@@ -123,8 +123,7 @@ def _question(texts: Texts, rng: np.random.Generator) -> Question:
 
 
 def _pieces(reply: httpx.Response) -> Iterator[dict[str, Any]]:
-    for line in filter(lambda line: line.startswith("data: {"), reply.iter_lines()):
-        piece = json.loads(line.removeprefix("data: "))
+    for piece in read_chunks(reply.iter_lines()):
         assert "error" not in piece, piece
         yield piece
 

@@ -1,6 +1,5 @@
 """A client that talks to a real server in texts, and what it measures."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from leftoff.client import ChatClient
 from leftoff.config import Settings
 from leftoff.server.server import serving
 from leftoff.server.service import Service
@@ -92,16 +92,9 @@ class Wire:
 
     def stream(self, messages: Sequence[MessageDict], max_tokens: int) -> Streamed:
         """A reply as it comes."""
-        body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0, "stream": True}
-        words: list[str] = []
-        timings = {"cache_n": 0, "prompt_n": 0}
-        with self.http.stream("POST", "/v1/chat/completions", json=body) as reply:
-            for line in filter(lambda line: line.startswith("data: {"), reply.iter_lines()):
-                chunk = json.loads(line.removeprefix("data: "))
-                words += [word for choice in chunk["choices"] if (word := choice["delta"].get("content"))]
-                timings = chunk.get("timings", timings)
-        prompt_tokens = timings["cache_n"] + timings["prompt_n"]
-        return Streamed("".join(words), prompt_tokens, timings["prompt_n"])
+        reply = ChatClient(self.http).ask({"messages": messages, "max_tokens": max_tokens, "temperature": 0})
+        computed = reply.timings["prompt_n"]
+        return Streamed(reply.text, reply.timings["cache_n"] + computed, computed)
 
     def complete(self, tokens: Sequence[int], max_tokens: int, num_top: int) -> Answer:
         body = {"prompt": list(tokens), "n_predict": max_tokens, "temperature": 0, "n_probs": num_top}

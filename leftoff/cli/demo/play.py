@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from leftoff.cli.conversation import Conversation
+from leftoff.cli.chat import Conversation
 from leftoff.cli.demo.scenes import Scene, Step
 from leftoff.cli.talk import LocalModel, Turn, Wishes
 from leftoff.server.service import Service
