@@ -1,4 +1,6 @@
-"""The web application: all dialects over one service, behind one guard."""
+"""The web application: all dialects over one service, behind the same middleware."""
+
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,11 +14,10 @@ from leftoff.server.admin.cache import CacheApi
 from leftoff.server.admin.metrics import MetricsApi
 from leftoff.server.admin.prewarm import PrewarmApi
 from leftoff.server.anthropic.routes import Anthropic
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint, openapi
 from leftoff.server.http.errors import on_error
 from leftoff.server.http.hosts import HostCheck, KnownHosts
 from leftoff.server.http.middleware import BodyLimit, Keys
-from leftoff.server.http.openapi import describe
 from leftoff.server.http.origins import OriginCheck
 from leftoff.server.llamacpp.routes import Native
 from leftoff.server.ollama.routes import Ollama
@@ -25,38 +26,38 @@ from leftoff.server.reply.response import json_response
 from leftoff.server.responses.routes import Responses
 from leftoff.server.service import Service
 
+# To add an API, write its folder and add it here.
+_DIALECTS: tuple[Callable[[Service], Dialect], ...] = (
+    *(OpenAI, Responses, Anthropic, Ollama, Native),
+    *(CacheApi, PrewarmApi, MetricsApi),
+)
 _PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
 
 
 def build_app(service: Service, hosts: KnownHosts) -> Starlette:
-    endpoints = _endpoints(service)
-    return Starlette(
-        routes=[endpoint.route() for endpoint in endpoints],
-        middleware=_guards(service, hosts),
-        exception_handlers={HTTPException: on_error},  # no such route, or not by this method
-    )
-
-
-def _endpoints(service: Service) -> list[Endpoint]:
-    dialects = (
-        *(OpenAI(service), Responses(service), Anthropic(service), Ollama(service), Native(service)),
-        *(CacheApi(service), PrewarmApi(service), MetricsApi(service)),
-    )
+    dialects = [make(service) for make in _DIALECTS]
+    error_shapes = {prefix: shape for dialect in dialects for prefix, shape in dialect.error_shapes.items()}
     endpoints = [endpoint for dialect in dialects for endpoint in dialect.endpoints()]
 
-    async def openapi(_: Request) -> Response:
-        return json_response(describe(endpoints))
+    async def description(_: Request) -> Response:
+        return json_response(openapi(endpoints, error_shapes))
 
     async def presence(_: Request) -> Response:
         return PlainTextResponse(_PRESENCE)
 
-    endpoints.append(Endpoint("GET", "/openapi.json", "This description", openapi))
+    endpoints.append(Endpoint("GET", "/openapi.json", "This description", description))
     endpoints.append(Endpoint("GET", "/", "Whether anybody is there", presence))  # some clients knock with HEAD
-    return endpoints
+    app = Starlette(
+        routes=[endpoint.route() for endpoint in endpoints],
+        middleware=_guards(service, hosts),
+        exception_handlers={HTTPException: on_error},  # no such route, or not by this method
+    )
+    app.state.error_shapes = error_shapes
+    return app
 
 
 def _guards(service: Service, hosts: KnownHosts) -> list[Middleware]:
-    """From the outside in."""
+    """The middleware, from the outside in."""
     settings = service.settings
     origins = [origin.rstrip("/") for origin in settings.cors]
     guards = [Middleware(HostCheck, hosts), Middleware(OriginCheck, origins)]
@@ -67,7 +68,7 @@ def _guards(service: Service, hosts: KnownHosts) -> list[Middleware]:
 
 
 def _cors(origins: list[str]) -> Middleware:
-    """Tells browsers that pages of these origins may read the answers."""
+    """Lets pages of these origins read the answers."""
     return Middleware(
         CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], allow_private_network=True
     )

@@ -13,7 +13,7 @@ from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tree import Node, Tree
 from leftoff.server.admin.levels import TierLevels, held_by, pages_of, tier_levels
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import bad_field
 from leftoff.server.reply.response import json_response
 from leftoff.server.service import Service
@@ -107,7 +107,7 @@ class _Beginning:
     tokens: Tokens
 
 
-class CacheApi:
+class CacheApi(Dialect):
     """The handlers. They show a tenant what is its own."""
 
     def __init__(self, service: Service) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from leftoff.server.admin.levels import TierLevels, tier_levels
 from leftoff.server.counts import FIRST_TOKEN_SECONDS, Counts
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant, tenant_of
 
@@ -28,7 +28,7 @@ class Levels:
     free_tokens: int | None  # None where other tenants fill the context, too
 
 
-class MetricsApi:
+class MetricsApi(Dialect):
     """A registry of its own for each scrape: nothing global, so that many servers fit in one process."""
 
     def __init__(self, service: Service) -> None:

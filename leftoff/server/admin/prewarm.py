@@ -18,7 +18,7 @@ from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.config import SettingError
 from leftoff.sampling import Sampling
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
 from leftoff.server.request.job import Order
@@ -45,7 +45,7 @@ class PrewarmFile(Struct):
     tools: list[dict[str, Any]] | None = None
 
 
-class PrewarmApi:
+class PrewarmApi(Dialect):
     def __init__(self, service: Service) -> None:
         self._service = service
 

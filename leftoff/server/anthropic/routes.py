@@ -1,17 +1,19 @@
 """Anthropic's dialect: messages, and how many tokens they have."""
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.server.anthropic.convert import Conversation, as_chat, foreign_tools
 from leftoff.server.anthropic.types import MessagesRequest, TokenCount
-from leftoff.server.anthropic.writer import MessageWriter
+from leftoff.server.anthropic.writer import MessageWriter, error_body
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import PromptTooLongError
+from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.errors import ErrorShape, PromptTooLongError
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_orders, read_chat
 from leftoff.server.request.chat import skipped_tools
@@ -21,8 +23,10 @@ from leftoff.types import Prompt
 _MOST_MARKS = 4  # no more are taken by Anthropic either; each costs a snapshot
 
 
-class Anthropic:
-    """The handlers, and where they are reached."""
+class Anthropic(Dialect):
+    """Messages, and how many tokens they have."""
+
+    error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/v1/messages": error_body}
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -118,6 +118,15 @@ class OutputMessage(Struct, tag_field="type", tag="message"):
     stop_sequence: str | None = None
 
 
+class ErrorDetails(Struct):
+    type: str
+    message: str
+
+
+class ErrorBody(Struct, tag_field="type", tag="error"):
+    error: ErrorDetails
+
+
 # --- streamed
 
 

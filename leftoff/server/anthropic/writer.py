@@ -10,6 +10,8 @@ from leftoff.server.anthropic.types import (
     BlockDelta,
     BlockStart,
     BlockStop,
+    ErrorBody,
+    ErrorDetails,
     InputDelta,
     MessageDelta,
     MessageStart,
@@ -26,12 +28,30 @@ from leftoff.server.anthropic.types import (
     ToolUseBlock,
     Usage,
 )
-from leftoff.server.http.errors import anthropic_error
-from leftoff.server.http.framing import NAMED_EVENTS
-from leftoff.server.http.keepalive import Pulse
+from leftoff.server.http.errors import BAD_REQUEST, PromptTooLongError, as_api_error
+from leftoff.server.http.framing import NAMED_EVENTS, Pulse
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
+
+_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """An error in Anthropic's shape."""
+    known = as_api_error(error)
+    message = known.message
+    if isinstance(known, PromptTooLongError):  # by these words agents know that it is time to shorten the conversation
+        message = f"prompt is too long: {known.num_tokens} tokens > {known.context_tokens} maximum. {message}"
+    return ErrorBody(ErrorDetails(_ERROR_TYPES.get(known.status, BAD_REQUEST), message))
 
 
 @dataclass
@@ -43,7 +63,7 @@ class MessageWriter:
     kept: int
     framing = NAMED_EVENTS
     last = b""
-    failure = staticmethod(anthropic_error)
+    failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
     _pulse: Pulse | None = None
 
@@ -70,7 +90,7 @@ class MessageWriter:
             self._pulse = Pulse()
             yield MessageStart(OutputMessage(self.id, self.model, [], self._usage(event.total, event.reused, 0)))
             yield Ping()
-        elif self._pulse.is_due():
+        elif self._pulse.beats():
             yield Ping()
 
     def _step(self, stream: ReplyStream, step: Step) -> Iterator[Struct]:

@@ -1,8 +1,7 @@
-"""One client's connection, with limits on what it may keep waiting and on what it may leave unread.
+"""One client's connection: uvicorn's protocol with the limits that it lacks.
 
-uvicorn reads the requests and writes the responses. This adds what it lacks: a time for the head of a request, a
-pace for bodies and for what is left to be read of a response, and a limit on the bytes of both. It knows nothing of
-what is asked for; `EventStream` asks it how much of a stream is unread.
+There is a time limit for the head of a request, a least rate for sending bodies and for reading responses, and a limit
+on the bytes of both. Routes are not known here; `EventStream` asks how much of its stream the client has not read yet.
 """
 
 import asyncio
@@ -11,13 +10,15 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Any
 
-from leftoff.config import MIB
-from leftoff.server.http.target import TargetProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# Between two requests. Clients open a new connection without much ado, and SDKs keep none for longer.
+from leftoff.config import MIB
+
+# How long an idle connection is kept. Clients open a new one easily, and SDKs keep none for longer.
 IDLE_SECONDS = 5
 
-NUM_UNREAD = "num_unread"  # in the state of the ASGI scope: asks how many bytes wait for the client
+NUM_UNREAD = "num_unread"  # in the state of the ASGI scope: a function for the bytes that the client has not read
 
 # A stream that is not read is buffered up to this, some four thousand tokens of a chat, and then cancelled.
 _UNREAD_BYTES = MIB
@@ -30,7 +31,7 @@ _WINDOW_SECONDS, _WINDOW_BYTES = 30, 15_000
 
 
 def most_unread_bytes(*, others_wait: bool) -> int:
-    """Of a stream whose reply is still running."""
+    """Write buffer of a stream whose reply is still running, above which the reply is cancelled."""
     return _UNREAD_WHILE_OTHERS_WAIT if others_wait else _UNREAD_BYTES
 
 
@@ -42,14 +43,14 @@ class Phase(Enum):
 
 
 class Pace:
-    """Tells from a count of bytes, looked at from time to time, whether they move fast enough."""
+    """Checks a least rate, from a byte count that is polled from time to time."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._moved_before = 0
 
     def is_too_slow(self, num_moved: int | None) -> bool:
-        """None: nothing has to move."""
+        """`num_moved` is the count so far; None when no bytes are due."""
         now = monotonic()
         if num_moved is None:
             self._began = None
@@ -61,8 +62,8 @@ class Pace:
         return is_too_slow
 
 
-class Connection(TargetProtocol):
-    """`check` is called about once a second and closes what takes too long."""
+class Connection(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 protocol with time and size limits. `check` is called about once a second to enforce them."""
 
     def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **more)
@@ -116,7 +117,7 @@ class Connection(TargetProtocol):
                 self._refuse(limit, f"The head of a request may have {_HEAD_BYTES >> 10} KiB.")
 
     def eof_received(self) -> None:
-        """The client has left. To close would first wait for it to read what is buffered, while its reply goes on."""
+        """The client has left: abort, since closing would first wait until it has read what is buffered."""
         if self._phase is Phase.ANSWER:
             self.transport.abort()
 
@@ -132,6 +133,7 @@ class Connection(TargetProtocol):
     def on_headers_complete(self) -> None:
         if not self._is_last:
             self._enter(Phase.BODY)
+            self._take_host_of_target()
             self.scope["state"][NUM_UNREAD] = self.transport.get_write_buffer_size
             super().on_headers_complete()
 
@@ -150,9 +152,9 @@ class Connection(TargetProtocol):
         super().on_response_complete()
 
     def _ignore_what_follows(self) -> None:
-        """Pipelined: asked before the last response was read.
+        """The client pipelines: it sent the next request before it read the last response.
 
-        Hardly any client does that, and it would hide from us whether the client is still there. So the connection is
+        That would hide from us whether the client is still there, and hardly any client does it. So the connection is
         closed after the response, as HTTP allows; the client asks again on a new one.
         """
         self._is_last = True
@@ -161,24 +163,41 @@ class Connection(TargetProtocol):
         else:
             self.transport.close()
 
+    def _take_host_of_target(self) -> None:
+        """`GET http://name/path`, as sent to proxies: that host overrides the Host header (RFC 9112, 3.2.2).
+
+        uvicorn drops it, so it is put in place of the header, where the application looks for it.
+        """
+        if self.url.startswith(b"/"):
+            return
+        target = httptools.parse_url(self.url)
+        if target.host:
+            others = [(name, value) for name, value in self.headers if name != b"host"]
+            self.headers[:] = [*others, (b"host", _authority(target.host, target.port))]
+
     def _enter(self, phase: Phase) -> None:
         self._phase, self._since = phase, monotonic()
         self._head_bytes = 0
 
     def _received_of_body(self) -> int | None:
-        """None also where it is we who do not read."""
+        """Bytes received while a body is due; None else, and while reading is paused by the application."""
         return self._num_received if self._phase is Phase.BODY and not self.flow.read_paused else None
 
     def _left_to_read(self) -> int | None:
-        """Less than nothing, so that it grows. None while more is written to it: `EventStream` sees to that."""
+        """Unread bytes of a complete response, negated so that the count grows; None while more is written."""
         num_bytes = self.transport.get_write_buffer_size()
         is_final = self._phase is not Phase.ANSWER or self.flow.write_paused or self.transport.is_closing()
         return -num_bytes if num_bytes and is_final else None
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """A new connection on which nothing was ever sent is closed without a word, and so is a begun response."""
+        """Answer with an error and close; without an answer if nothing was received, or a response has begun."""
         has_begun = self._phase is Phase.BODY and self.cycle.response_started
         if self._num_received and not has_begun:
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-type: text/plain\r\n"
             self.transport.write(f"{head}content-length: {len(message)}\r\n\r\n{message}".encode())
         self.transport.close()
+
+
+def _authority(host: bytes, port: int | None) -> bytes:
+    name = b"[%b]" % host if b":" in host else host
+    return name if port is None else b"%b:%d" % (name, port)

@@ -1,23 +1,32 @@
-"""One route of a dialect: how it is reached, and what it takes. The routes and their description come from it."""
+"""Routes, the groups they come in, and their OpenAPI description."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive
 
-from leftoff.server.http.errors import ClientGoneError, on_error, stopping
+from leftoff import __version__
+from leftoff.server.http.errors import ClientGoneError, ErrorShape, on_error, shape_at, stopping
 
 Handler = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")
 
+_SCHEMA_REFERENCE = "#/components/schemas/{name}"
+_PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+
 
 @dataclass(frozen=True)
 class Endpoint:
+    """One route: method, path, handler, and the type of its JSON body if it has one."""
+
     method: str
     path: str
     summary: str
@@ -25,7 +34,7 @@ class Endpoint:
     body: type[Any] | None = None
 
     def at(self, path: str) -> "Endpoint":
-        """The same under another path."""
+        """The same route under another path."""
         return replace(self, path=path)
 
     def route(self) -> Route:
@@ -34,10 +43,19 @@ class Endpoint:
     async def _answer(self, request: Request) -> Response:
         try:
             return await self.handler(request)
-        except asyncio.CancelledError:  # the server does not wait any longer
+        except asyncio.CancelledError:  # the server shuts down and waits no longer
             return await on_error(request, stopping())
-        except Exception as error:  # also what nobody foresaw: the connection is good for more requests
+        except Exception as error:  # unforeseen ones too: the connection stays usable
             return await on_error(request, error)
+
+
+class Dialect(ABC):
+    """The routes of one API. `error_shapes` maps path prefixes to the shape of its errors, if that is not OpenAI's."""
+
+    error_shapes: ClassVar[Mapping[str, ErrorShape]] = {}
+
+    @abstractmethod
+    def endpoints(self) -> list[Endpoint]: ...
 
 
 async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
@@ -50,7 +68,9 @@ async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Resul
             raise ClientGoneError
         return await task
     finally:
-        await _cancelled(task, gone)
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
 
 
 async def _gone(receive: Receive) -> None:
@@ -58,8 +78,44 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    waiting: Awaitable[Any] = asyncio.gather(*tasks, return_exceptions=True)
-    await waiting
+def openapi(endpoints: Sequence[Endpoint], error_shapes: Mapping[str, ErrorShape]) -> dict[str, Any]:
+    """Describe routes, bodies and errors as OpenAPI, from the types that the bodies are decoded with."""
+    error_types = {endpoint: _error_type(shape_at(endpoint.path, error_shapes)) for endpoint in endpoints}
+    types = [*(endpoint.body for endpoint in endpoints if endpoint.body), *dict.fromkeys(error_types.values())]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA_REFERENCE)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        path = _PATH_PARAMETER.sub(r"{\1}", endpoint.path)
+        body = schema_of[endpoint.body] if endpoint.body else None
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(
+            endpoint, body, schema_of[error_types[endpoint]]
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "leftoff", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _operation(endpoint: Endpoint, body: Any, error: Any) -> dict[str, Any]:  # noqa: ANN401
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "responses": {
+            "200": {"description": "done"},
+            "4XX": {"description": "refused, and why", "content": {"application/json": {"schema": error}}},
+        },
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    if names := _PATH_PARAMETER.findall(endpoint.path):
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+    return operation
+
+
+def _error_type(shape: ErrorShape) -> type[msgspec.Struct]:
+    kind: type[msgspec.Struct] = get_type_hints(shape)["return"]
+    return kind

@@ -1,12 +1,16 @@
-"""Everything that can go wrong on the wire, turned into HTTP here and nowhere else, in the shape of each dialect."""
+"""Errors as HTTP responses: the one place that gives an exception a status and a body.
+
+The default body is OpenAI's. A dialect with another one declares it with its routes (`Dialect.error_shapes`).
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from leftoff.chat.template.render import TemplateError
 from leftoff.chat.work import GivenUpError
@@ -18,19 +22,10 @@ logger = logging.getLogger(__name__)
 
 BAD_REQUEST = "invalid_request_error"
 _RETRY_SECONDS = 2
-_ANTHROPIC_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    503: "overloaded_error",
-}
 
 
 class ApiError(Exception):
-    """A refusal that names the field and the way out."""
+    """An HTTP error. The message names the field or value at fault, and what to do instead."""
 
     def __init__(
         self,
@@ -52,10 +47,10 @@ class ApiError(Exception):
 
 
 class PromptTooLongError(ApiError):
-    """Never cut in silence: the caller learns both numbers."""
+    """The prompt does not fit the context. The message has both lengths."""
 
     def __init__(self, num_tokens: int, context_tokens: int, param: str = "prompt", *, is_exact: bool = True) -> None:
-        """Unless it `is_exact`, the prompt has at least so many tokens: it was not worth counting them all."""
+        """`num_tokens` is a lower bound unless `is_exact`: far too long prompts are not tokenised to the end."""
         self.num_tokens = num_tokens
         self.context_tokens = context_tokens
         self.is_exact = is_exact
@@ -70,11 +65,11 @@ class PromptTooLongError(ApiError):
 
 
 class ClientGoneError(Exception):
-    """Nobody is there to read an answer."""
+    """The client closed its connection before the response was complete."""
 
 
 class Details(msgspec.Struct, omit_defaults=True):
-    """OpenAI's error object. The last two are llama-server's, for prompts that do not fit."""
+    """OpenAI's error object. `n_prompt_tokens` and `n_ctx` are llama-server's, for prompts that do not fit."""
 
     message: str
     type: str
@@ -88,28 +83,20 @@ class ErrorBody(msgspec.Struct):
     error: Details
 
 
-class AnthropicDetails(msgspec.Struct):
-    type: str
-    message: str
-
-
-class AnthropicErrorBody(msgspec.Struct, tag_field="type", tag="error"):
-    error: AnthropicDetails
-
-
-class OllamaErrorBody(msgspec.Struct):
-    error: str
-
-
 ErrorShape = Callable[[Exception], msgspec.Struct]
 
 
 def bad_field(param: str, message: str) -> ApiError:
-    """A field whose value is of the right type and still not acceptable."""
+    """A 400 for a field that has the right type and an unacceptable value."""
     return ApiError(400, f"{param}: {message}", param=param)
 
 
+def missing_field(param: str) -> ApiError:
+    return bad_field(param, "this field is required")
+
+
 def not_yet(param: str, value: object, instead: str) -> ApiError:
+    """A 400 for a known feature that this server lacks."""
     return ApiError(400, f"{param} is {value!r}, which is not supported yet: {instead}", param=param, code="not_yet")
 
 
@@ -133,7 +120,7 @@ def too_slow(unread_bytes: int) -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Says what an error of the layers below means to a client."""
+    """Give an exception of any layer its status and message. Unforeseen ones become a 500 without details."""
     match error:
         case ApiError():
             return error
@@ -154,14 +141,13 @@ def as_api_error(error: Exception) -> ApiError:
     return ApiError(500, "an error inside the server; its log says more", kind="server_error", code="internal_error")
 
 
-def error_shape(path: str) -> ErrorShape:
-    """A request's path tells its dialect, also where no route does."""
-    if path.startswith("/v1/messages"):
-        return anthropic_error
-    return ollama_error if path.startswith("/api/") else error_body
+def shape_at(path: str, shapes: Mapping[str, ErrorShape]) -> ErrorShape:
+    """The error shape of a path: `shapes` has those of the dialects by path prefix; OpenAI's is the default."""
+    return next((shape for prefix, shape in shapes.items() if path.startswith(prefix)), error_body)
 
 
 def error_body(error: Exception) -> ErrorBody:
+    """An error in OpenAI's shape."""
     known = as_api_error(error)
     details = Details(known.message, known.kind, known.param, known.code)
     if isinstance(known, PromptTooLongError):
@@ -169,35 +155,23 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(details)
 
 
-def anthropic_error(error: Exception) -> AnthropicErrorBody:
-    known = as_api_error(error)
-    message = known.message
-    if isinstance(known, PromptTooLongError):  # by these words agents know that it is time to shorten the conversation
-        message = f"prompt is too long: {known.num_tokens} tokens > {known.context_tokens} maximum. {message}"
-    return AnthropicErrorBody(AnthropicDetails(_ANTHROPIC_KINDS.get(known.status, BAD_REQUEST), message))
-
-
-def ollama_error(error: Exception) -> OllamaErrorBody:
-    return OllamaErrorBody(as_api_error(error).message)
-
-
-def error_response(error: Exception, path: str) -> Response:
+def error_response(error: Exception, scope: Scope) -> Response:
+    """Log server errors, and answer in the shape of the dialect that the request's path belongs to."""
     known = as_api_error(error)
     if known.status >= 500:
         logger.error("%s", error, exc_info=error if known.code == "internal_error" else None)
-    content = msgspec.json.encode(error_shape(path)(known))
+    content = msgspec.json.encode(shape_at(scope["path"], scope["app"].state.error_shapes)(known))
     return Response(content, known.status, headers=known.headers, media_type="application/json")
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """For starlette: the one place where an exception becomes a response."""
+    """The exception handler of all routes, and of paths that have none."""
     if isinstance(error, ClientGoneError):
         return Response(status_code=499)
-    path = request.url.path
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
-        message = f"there is no {request.method} {path}: see GET /openapi.json for what there is"
+        message = f"there is no {request.method} {request.url.path}: see GET /openapi.json for what there is"
         error = ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {}))
-    return error_response(error, path)
+    return error_response(error, request.scope)
 
 
 def _unavailable(message: str, code: str) -> ApiError:

@@ -1,7 +1,8 @@
-"""How the chunks of a stream are told apart on the connection."""
+"""Framing of streamed chunks: server-sent events or JSON lines, and keep-alives for streams that are silent."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -12,6 +13,8 @@ Frame = Callable[[msgspec.Struct], bytes]
 
 @dataclass(frozen=True)
 class Framing:
+    """Encodes one chunk as bytes, and names the media type of the stream."""
+
     media_type: bytes
     frame: Frame
 
@@ -35,3 +38,19 @@ def _line(chunk: msgspec.Struct) -> bytes:
 EVENTS = Framing(b"text/event-stream; charset=utf-8", _event)
 NAMED_EVENTS = Framing(b"text/event-stream; charset=utf-8", _named_event)  # by the tag of their type
 LINES = Framing(b"application/x-ndjson", _line)
+
+
+@dataclass
+class Pulse:
+    """A timer for keep-alives: clients give up a stream that stays silent while a long prompt is read."""
+
+    seconds: float = 5.0
+    _last: float = field(default_factory=time.monotonic)
+
+    def beats(self) -> bool:
+        """True once in every `seconds`; the next interval starts with that call."""
+        now = time.monotonic()
+        if now - self._last < self.seconds:
+            return False
+        self._last = now
+        return True

@@ -1,6 +1,6 @@
-"""The names and addresses this server is known by: a request for any other host is refused.
+"""Host names and addresses that this server answers to: a request for any other host is refused.
 
-This keeps out DNS rebinding. A page of evil.com can let its name point to 127.0.0.1 once it is loaded; its browser then
+This prevents DNS rebinding. A page of evil.com can let its name point to 127.0.0.1 once it is loaded; its browser then
 takes this server for evil.com and lets the page read every answer. The Host header still says evil.com.
 """
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from leftoff.config import ANY, host_name
-from leftoff.server.http.errors import ApiError, error_response
+from leftoff.server.http.errors import ApiError
+from leftoff.server.http.middleware import Guard
 
 # What containers call the machine they run on. These names are reserved: nobody can register them.
 _CONTAINER_NAMES = ("host.docker.internal", "host.containers.internal")
@@ -22,7 +23,7 @@ _SHOWN_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class KnownHosts:
-    """`any_address` lets every IP address pass: no name was looked up for it, so none can have been rebound."""
+    """Accepted Host headers. `any_address` accepts every IP address: without a name, nothing can have been rebound."""
 
     names: frozenset[str]
     any_address: bool = False
@@ -30,7 +31,7 @@ class KnownHosts:
 
     @classmethod
     def of(cls, host: str, address: str, allowed: Collection[str] = ()) -> "KnownHosts":
-        """For a server that was told to listen on `host` and is bound to `address`.
+        """The hosts of a server that was told to listen on `host` and is bound to `address`.
 
         One that listens beyond loopback may stand behind addresses it cannot know, such as those of the machine that
         runs its container. Whoever controls the names of a local network reaches it directly, without rebinding.
@@ -52,28 +53,22 @@ class KnownHosts:
         return is_open or _normal(name) in self.names
 
 
-class HostCheck:
-    """Stands before every route, health included: what is told there under a wrong name would mislead a monitor."""
+class HostCheck(Guard):
+    """Refuses unknown hosts on every route, health included: an answer under a wrong name would mislead a monitor."""
 
     def __init__(self, app: ASGIApp, hosts: KnownHosts) -> None:
-        self._app = app
+        super().__init__(app)
         self._hosts = hosts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = self._problem(scope) if scope["type"] == "http" else None
-        if error is not None:
-            await error_response(error, scope["path"])(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _problem(self, scope: Scope) -> ApiError | None:
+    def check(self, scope: Scope) -> None:
         """HTTP/1.0 has no Host, and some monitors speak it. Browsers always send one, so nothing is rebound without."""
         hosts = Headers(scope=scope).getlist("host")
         if not hosts and scope["http_version"] == "1.0":
-            return None
+            return
         if len(hosts) != 1:
-            return ApiError(400, f"there are {len(hosts)} Host headers: send exactly one", code="bad_host")
-        return None if self._hosts.knows(hosts[0]) else _unknown(hosts[0])
+            raise ApiError(400, f"there are {len(hosts)} Host headers: send exactly one", code="bad_host")
+        if not self._hosts.knows(hosts[0]):
+            raise _unknown(hosts[0])
 
 
 def _unknown(host: str) -> ApiError:
@@ -89,14 +84,14 @@ def _unknown(host: str) -> ApiError:
 
 
 def _own_names() -> list[str]:
-    """Of this machine: as it is called here and, with `.local`, by its neighbours."""
+    """The names of this machine, with `.local` for mDNS."""
     name = socket.gethostname().lower()
     short = name.partition(".")[0]
     return [*filter(None, (name, short, f"{short}.local" if short else "")), *_CONTAINER_NAMES]
 
 
 def _normal(name: str) -> str:
-    """One spelling for each address."""
+    """One spelling for each IP address; other names as they are."""
     return str(_address(name) or name)
 
 

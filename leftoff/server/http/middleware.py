@@ -1,6 +1,7 @@
-"""What stands before every route: API keys, and a limit on bodies that holds while they are read."""
+"""ASGI middleware before every route: API keys, and limits on the size of bodies."""
 
 import hmac
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from blake3 import blake3
@@ -13,49 +14,65 @@ from leftoff.server.tenant import Tenant
 
 HEALTH = frozenset({"/health", "/v1/health"})
 _PUBLIC = HEALTH | {"/"}
-# A client that is cut off while it still sends may never see the answer: so much more is read and thrown away first.
+# A client that is cut off while it still sends may never see the answer: up to this much is read and thrown away first.
 _DRAINED_BYTES = 256 * MIB
-# What the bodies of all requests may take together, whatever their number; room for two of the largest in any case.
+# Memory for the bodies of all requests together; there is room for two of the largest in any case.
 _BYTES_OF_ALL = 512 * MIB
 
 
-class Keys:
-    """Lets requests with a known key pass, and tells the routes who asks."""
+class Guard(ABC):
+    """Middleware that lets a request pass, or answers it with an error."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http":
+            try:
+                self.check(scope)
+            except ApiError as error:
+                app = error_response(error, scope)
+        await app(scope, receive, send)
+
+    @abstractmethod
+    def check(self, scope: Scope) -> None:
+        """Raise an `ApiError` if the request may not pass."""
+        ...
+
+
+class Keys(Guard):
+    """Requires a known API key, except on public paths, and puts the tenant it belongs to into the request's state."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], secret: bytes) -> None:
-        self._app = app
+        super().__init__(app)
         self._secret = secret
         self._known = {_digest(key) for key in keys}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            keys = _keys_of(Headers(scope=scope))
-            key = self._known_of(keys)
-            if scope["path"] not in _PUBLIC and key is None:
-                await error_response(_refusal(keys), scope["path"])(scope, receive, send)
-                return
-            scope.setdefault("state", {})["tenant"] = self._tenant(key or "")
-        await self._app(scope, receive, send)
-
-    def _tenant(self, key: str) -> Tenant:
-        return Tenant.of(key, self._secret, is_alone=len(self._known) <= 1)
+    def check(self, scope: Scope) -> None:
+        keys = _keys_of(Headers(scope=scope))
+        key = self._known_of(keys)
+        if scope["path"] not in _PUBLIC and key is None:
+            raise _refusal(keys)
+        tenant = Tenant.of(key or "", self._secret, is_alone=len(self._known) <= 1)
+        scope.setdefault("state", {})["tenant"] = tenant
 
     def _known_of(self, keys: Sequence[str]) -> str | None:
-        """The one that is known. Where the settings name none, clients send what they like, and all are one tenant."""
+        """The first known key. Without configured keys, any key is accepted and all clients are one tenant."""
         if not self._known:
             return ""
         known = [key for key in keys if self._is_known(key)]
         return known[0] if known else None
 
     def _is_known(self, key: str) -> bool:
-        """In constant time: all keys are compared, whichever fits, and digests have one length."""
+        """Compare in constant time: always with all keys, by digests of equal length."""
         digest = _digest(key)
         matches = [hmac.compare_digest(digest, known) for known in self._known]
         return any(matches)
 
 
 class BodyLimit:
-    """Ends a request whose body grows beyond the limit, declared or not, or beyond what all may hold together."""
+    """Refuses a body above the limit, whether its length is declared or not, and one that exceeds the limit of all."""
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
         self._app = app
@@ -71,7 +88,7 @@ class BodyLimit:
         if _declared_bytes(headers) > self._limit_bytes:
             if "expect" not in headers:  # else the client waits for leave to send
                 await _drain(receive)
-            await error_response(self._too_large(), scope["path"])(scope, receive, send)
+            await error_response(self._too_large(), scope)(scope, receive, send)
             return
         await self._answer(scope, receive, send)
 
@@ -120,7 +137,7 @@ def _declared_bytes(headers: Headers) -> int:
 
 
 def _keys_of(headers: Headers) -> list[str]:
-    """Clients may send both, one of which is left over from another server."""
+    """Clients may send both headers, one of them configured for another server."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     given = (key.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
     return [*filter(None, given)]

@@ -11,7 +11,7 @@ from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.scheduler.run import Run
 from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, stopping
 from leftoff.server.llamacpp.types import (
     DefaultSettings,
@@ -38,7 +38,7 @@ from leftoff.server.tenant import Tenant, tenant_of
 _LEAST_TOKENS = 1 << 17  # that /tokenize makes, also where the context is smaller: documents are cut up by it
 
 
-class Native:
+class Native(Dialect):
     """The handlers, and where they are reached."""
 
     def __init__(self, service: Service) -> None:

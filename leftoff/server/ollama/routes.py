@@ -1,6 +1,8 @@
 """The part of Ollama's dialect that chat clients use: chat, generate, and a look at the one model there is."""
 
 import uuid
+from collections.abc import Mapping
+from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,12 +10,12 @@ from starlette.responses import Response
 from leftoff.chat.formats.parser import Output
 from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import ApiError
+from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.errors import ApiError, ErrorShape
 from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
 from leftoff.server.ollama.models import described, full_name, listed, running
 from leftoff.server.ollama.types import ModelList, OllamaChatRequest, OllamaGenerateRequest, ShowRequest, Version
-from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, generate_chunk, loaded
+from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, error_body, generate_chunk, loaded
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_orders, make_orders
 from leftoff.server.request.job import Order
@@ -22,8 +24,10 @@ from leftoff.server.service import Service
 _SPOKEN = "0.12.6"  # clients refuse what is older than the features they use
 
 
-class Ollama:
-    """The handlers, and where they are reached."""
+class Ollama(Dialect):
+    """Chat, generate, and the model list."""
+
+    error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/api/": error_body}
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -104,6 +104,10 @@ class GenerateChunk(Tally, kw_only=True, omit_defaults=True):
     thinking: str | UnsetType = UNSET
 
 
+class ErrorBody(Struct):
+    error: str
+
+
 class Version(Struct):
     version: str
 

@@ -8,14 +8,19 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from leftoff.scheduler.request import Finish
-from leftoff.server.http.errors import ollama_error
+from leftoff.server.http.errors import as_api_error
 from leftoff.server.http.framing import LINES
-from leftoff.server.ollama.types import Call, ChatChunk, Function, GenerateChunk, OutputMessage
+from leftoff.server.ollama.types import Call, ChatChunk, ErrorBody, Function, GenerateChunk, OutputMessage
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
 
 _NANOSECONDS = 1_000_000  # in a millisecond
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """An error in Ollama's shape."""
+    return ErrorBody(as_api_error(error).message)
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class OllamaWriter:
     shape: Shape
     framing = LINES
     last = b""
-    failure = staticmethod(ollama_error)
+    failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
 
     def whole(self, replies: Sequence[Whole]) -> Struct:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, not_yet
 from leftoff.server.openai.types import (
     CompletionRequest,
@@ -29,7 +29,7 @@ from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.service import Service
 
 
-class OpenAI:
+class OpenAI(Dialect):
     """The handlers, and where they are reached."""
 
     def __init__(self, service: Service) -> None:

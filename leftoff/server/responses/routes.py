@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_orders
@@ -22,7 +22,7 @@ from leftoff.server.service import Service
 from leftoff.server.tenant import tenant_of
 
 
-class Responses:
+class Responses(Dialect):
     """The handlers, and where they are reached."""
 
     def __init__(self, service: Service) -> None:

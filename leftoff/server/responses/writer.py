@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from leftoff.scheduler.request import Finish
 from leftoff.server.http.errors import as_api_error
-from leftoff.server.http.framing import NAMED_EVENTS
-from leftoff.server.http.keepalive import Pulse
+from leftoff.server.http.framing import NAMED_EVENTS, Pulse
 from leftoff.server.reply.blocks import Blocks
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
@@ -65,7 +64,7 @@ class ResponseWriter:
             self._pulse = Pulse()
             yield Created(self.begun)
             yield InProgress(self.begun)
-        elif self._pulse.is_due():
+        elif self._pulse.beats():
             yield InProgress(self.begun)
 
     def _events(self, stream: ReplyStream, event: Piece | End) -> Iterator[ResponseEvent]:

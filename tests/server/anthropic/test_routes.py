@@ -9,7 +9,7 @@ import httpx
 import pytest
 from anthropic.types import Message, MessageParam, TextBlockParam
 
-from leftoff.server.http.keepalive import Pulse
+from leftoff.server.http.framing import Pulse
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
@@ -95,7 +95,7 @@ def test_the_events_come_in_order(http: httpx.Client) -> None:
 
 
 def test_a_client_is_kept_waiting_with_pings() -> None:
-    assert [Pulse(seconds=0).is_due(), Pulse(seconds=60).is_due()] == [True, False]
+    assert [Pulse(seconds=0).beats(), Pulse(seconds=60).beats()] == [True, False]
 
 
 def test_what_was_read_once_is_said_to_be_read_from_the_cache(claude: anthropic.Anthropic) -> None:
