@@ -1,10 +1,12 @@
-"""One llama.cpp context: decodes batches and moves state bytes. Calls that would abort the process are guarded here.
+"""One llama.cpp context: decodes batches and moves state bytes. Guards the calls that would abort the process.
 
-It knows sequences only as numbers; what they hold, and what may be done with it, is `memory.py`'s business.
+It knows sequences only as numbers; what each holds, and what may be done with it, is up to `memory/`.
 """
 
 import ctypes as C
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +28,7 @@ _GO, _STOP = b"\x00", b"\x01"
 
 
 def default_threads() -> int:
-    """One thread per physical core this process may use: a second one per core slows decoding down."""
+    """One thread per physical core this process may run on: a second one per core slows decoding down."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores = set()
     for cpu in allowed:
@@ -37,7 +39,7 @@ def default_threads() -> int:
 
 @dataclass(frozen=True)
 class ContextSettings:
-    """How much memory and how many cores a context takes."""
+    """Sizes of a context: KV cells, sequences, batches, threads."""
 
     num_cells: int = 8192
     num_sequences: int = 4
@@ -45,7 +47,7 @@ class ContextSettings:
     micro_batch_tokens: int = 512
     threads: int = field(default_factory=default_threads)
     kv_type: str = "f16"
-    grid: int | None = None  # prompts are read in pieces that end at its multiples: the same tokens get the same bits
+    grid: int | None = None  # with --deterministic: prompts are prefilled in pieces that end at multiples of it
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sequences <= MAX_SEQUENCES:
@@ -65,7 +67,7 @@ class ContextSettings:
 
 
 class Context:
-    """Owns the native context. One thread calls it; `cancel` alone may come from another."""
+    """Owns the native context. Belongs to one thread; only `cancel` may be called from another."""
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         self.model = model
@@ -77,7 +79,7 @@ class Context:
         self._memory = self._dll.llama_get_memory(self.handle)
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
-        self.scratch = settings.num_sequences  # one sequence more than callers see
+        self._scratch = settings.num_sequences  # one sequence more than callers see
         self._batch = _BatchBuffers(self.batch_tokens)
         self._logits_type = C.c_float * model.vocabulary.size
         self._cancelled = C.create_string_buffer(16)
@@ -94,16 +96,16 @@ class Context:
         self._batch.clear()
 
     def add(self, seq: int, tokens: Tokens, start: int, *, logits: bool, all_logits: bool = False) -> int:
-        """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last one."""
+        """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last token."""
         if self._batch.num_tokens + tokens.size > self.batch_tokens:
             raise InputError(f"more than {self.batch_tokens} tokens in one batch: split it")
         return self._batch.add(seq, tokens, start, logits, all_logits)
 
     def decode(self) -> None:
-        """Runs the batch. Other Python threads run meanwhile."""
+        """Decodes the batch. The GIL is released meanwhile."""
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code == 0:
-            self._dll.llama_synchronize(self.handle)  # on a GPU the decode goes on by itself
+            self._dll.llama_synchronize(self.handle)  # a GPU may still be computing
             self._batch.has_logits = True
             return
         if code == _NO_ROOM:
@@ -114,14 +116,14 @@ class Context:
         raise EngineError(f"llama.cpp could not decode (code {code}): {self.model.library.log.take_errors()}")
 
     def cancel(self) -> None:
-        """Stops the running decode, or the next one, within milliseconds. Safe from any thread."""
+        """Aborts the running decode, or the next one, within milliseconds. Safe from any thread."""
         self._cancelled[0] = _STOP
 
     def forget_cancel(self) -> None:
         self._cancelled[0] = _GO
 
     def logits(self, row: int) -> Logits:
-        """The logits of one row of the last batch, as they lie in llama.cpp: valid until the next decode."""
+        """The logits of one row of the last batch, in llama.cpp's own memory: valid until the next decode."""
         self._batch.check_row(row)
         address = self._brief.llama_get_logits_ith(self.handle, row)
         return np.frombuffer(memoryview(self._logits_type.from_address(address)), np.float32)
@@ -153,6 +155,14 @@ class Context:
     def remove(self, seq: int, start: int = -1, end: int = -1) -> bool:
         return bool(self._dll.llama_memory_seq_rm(self._memory, seq, start, end))
 
+    @contextmanager
+    def scratch(self) -> Iterator[int]:
+        """An empty sequence that callers do not see, emptied again afterwards."""
+        try:
+            yield self._scratch
+        finally:
+            self.remove(self._scratch)
+
     def copy(self, source: int, target: int, start: int = -1, end: int = -1) -> None:
         self._dll.llama_memory_seq_cp(self._memory, source, target, start, end)
 
@@ -160,21 +170,21 @@ class Context:
         return int(self._dll.llama_memory_seq_pos_min(self._memory, seq))
 
     def clear(self, *, data: bool = True) -> None:
-        """Empties the memory of all sequences; without `data` the bytes stay, held by nobody."""
+        """Empties all sequences; without `data` the bytes stay in free cells."""
         self._dll.llama_memory_clear(self._memory, data)
 
     def _why(self) -> str:
         return self.model.library.log.take_errors() or "no reason given"
 
     def _watch_for_cancel(self) -> None:
-        # llama.cpp asks "stop?" at every node of the graph, from its own threads. A Python callback would fight for
-        # the interpreter each time, so the question goes to C's strlen on a buffer that is empty until cancelled.
+        # llama.cpp calls the abort callback at every node of the graph, from its own threads. A Python callback would
+        # take the GIL each time, so the callback is C's strlen, on a buffer that is empty until `cancel`.
         strlen = C.cast(C.CDLL(None).strlen, C.c_void_p)
         self._dll.llama_set_abort_callback(self.handle, strlen, C.addressof(self._cancelled))
 
 
 class _BatchBuffers:
-    """A llama_batch over numpy arrays that are filled by slices and never grow."""
+    """A llama_batch over numpy arrays of fixed capacity."""
 
     def __init__(self, capacity: int) -> None:
         self.clear()
@@ -191,12 +201,12 @@ class _BatchBuffers:
 
     def clear(self) -> None:
         self.num_tokens = 0
-        self.has_logits = False  # until it has been decoded: a failed batch has none to ask for
+        self.has_logits = False  # until it was decoded: a failed batch has none
 
     def add(self, seq: int, tokens: Tokens, start: int, logits: bool, all_logits: bool) -> int:
         first, last = self.num_tokens, self.num_tokens + tokens.size
         self.num_tokens = last
-        if tokens.size == 1:  # a step of a reply: every microsecond counts, and slices cost more than items
+        if tokens.size == 1:  # a decode step: every microsecond counts, and slices cost more than items
             self._token[first] = tokens[0]
             self._pos[first] = start
             self._seq[first] = seq
@@ -230,7 +240,7 @@ def _create(model: Model, settings: ContextSettings) -> int:
     params.kv_unified = True
     params.swa_full = False
     log.take_errors()
-    # With flash attention values lie in rows, so that pages can be joined; a model that cannot have it runs without.
+    # With flash attention V is stored in rows, so that pages can be joined. Models that do not support it run without.
     for flash_attention in (abi.FLASH_ATTENTION_ON, abi.FLASH_ATTENTION_AUTO):
         params.flash_attn_type = flash_attention
         handle: int | None = dll.llama_init_from_model(model.handle, params)

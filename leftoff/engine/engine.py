@@ -1,6 +1,6 @@
-"""The engine: a model, one context, and its memory. Decodes any number of sequences at once.
+"""The engine: a model, one context, and its memory. Decodes any number of sequences in one batch.
 
-It keeps positions itself, so that a caller says only which tokens come next in which sequence.
+It tracks positions, so that a caller only says which tokens come next in which sequence.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from leftoff.types import Logits, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The next tokens of one sequence. Logits are wanted of the last one, of all, or of none."""
+    """The next tokens of one sequence, and whether to compute logits of the last one, of all, or of none."""
 
     seq: int
     tokens: Tokens
@@ -51,7 +51,7 @@ class LlamaEngine:
         gpu_layers: int = -1,
         progress: Progress | None = None,
     ) -> "LlamaEngine":
-        """Loads the model and makes an engine that closes it too."""
+        """Loads the model and makes an engine; closing the engine closes the model too."""
         model = Model(path, gpu_layers=gpu_layers, progress=progress)
         try:
             return cls(model, settings)
@@ -71,26 +71,20 @@ class LlamaEngine:
 
     @property
     def batch_tokens(self) -> int:
-        return min(self.context.batch_tokens, self.memory.most_tokens)
+        return min(self.context.batch_tokens, self.memory.max_batch_tokens)
 
     def decode(self, works: Sequence[Work]) -> list[int]:
-        """Reads the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
+        """Decodes the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
 
-        On `CancelledError` and other failures each sequence stands where it stood before, or says that it is not whole.
+        On `CancelledError` and other failures each sequence is back at its old length, or its `is_whole` is False.
         """
         self._check(works)
         num_tokens = {work.seq: work.tokens.size for work in works}
         self.memory.prepare(num_tokens)
         self.context.begin_batch()
         rows = [
-            self.context.add(
-                work.seq,
-                work.tokens,
-                self.memory.length(work.seq),
-                logits=work.logits,
-                all_logits=work.all_logits,
-            )
-            for work in works
+            self.context.add(work.seq, work.tokens, start, logits=work.logits, all_logits=work.all_logits)
+            for work, start in zip(works, map(self.memory.length, num_tokens), strict=True)
         ]
         try:
             self.context.decode()
@@ -129,15 +123,15 @@ class LlamaEngine:
             raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.memory.free_cells} free cells")
 
     def _rope(self) -> str:
-        """Some models turn their keys by other factors once the context is longer than the one they began with."""
+        """Whether long-context RoPE factors apply: some models use others in a context above their original length."""
         key = f"{self.model.architecture}.rope.scaling.original_context_length"
         original = int(self.model.metadata.get(key) or 0)
         return "long" if 0 < original < self.context.num_cells else ""
 
     def _fingerprint(self) -> str:
-        """Everything that the meaning of a state byte depends on."""
+        """Hash of everything that state bytes depend on: states are only loaded under the same fingerprint."""
         settings = self.settings
         parts = [self.model.fingerprint, self.model.library.fingerprint, settings.kv_type, self._rope()]
-        if settings.grid is not None:  # the last bit matters, and with it who computed it
+        if settings.grid is not None:  # the last bit matters, and these change it
             parts += [f"grid {settings.grid}", f"{settings.threads} threads", f"{settings.micro_batch_tokens} at once"]
         return blake3("|".join(parts).encode()).hexdigest()

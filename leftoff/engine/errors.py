@@ -1,10 +1,10 @@
-"""What can go wrong in the engine. Every message names the value and the way out."""
+"""Errors of the engine. Every message names the value and the way out."""
 
 from leftoff.errors import LeftoffError
 
 
 class EngineError(LeftoffError):
-    """Anything the engine refuses or fails to do. The process lives on."""
+    """Base of all errors of the engine. The process and the engine remain usable."""
 
 
 class LibraryError(EngineError):
@@ -12,20 +12,20 @@ class LibraryError(EngineError):
 
 
 class ModelError(EngineError):
-    """A file that is not a model this library can run."""
+    """The file is not a model that this library can run."""
 
 
 class InputError(EngineError):
-    """An argument llama.cpp would answer with a wrong result or an abort."""
+    """An argument on which llama.cpp would abort or compute a wrong result."""
 
 
 class NoRoomError(EngineError):
-    """More tokens than free cells. Nothing was changed."""
+    """More tokens than free KV cells. Nothing was changed."""
 
 
 class CancelledError(EngineError):
-    """The decode was cancelled. What stood before it can be resumed."""
+    """The decode was cancelled. Sequences can go on from their state before it."""
 
 
 class BlobError(EngineError):
-    """Bytes from outside that are damaged, or made by another model or library."""
+    """A saved page or snapshot is damaged, or was made by another model or library."""

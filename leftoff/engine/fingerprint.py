@@ -1,6 +1,6 @@
-"""Names a model or a library by its content, so that state made by one is never given to another.
+"""Hashes model and library files, so that state made by one is never loaded into another.
 
-Hashing tens of gigabytes takes seconds, so the answer is remembered beside the file's size, time and inode.
+Hashing tens of gigabytes takes seconds, so hashes are remembered in a file, by path, size, time and inode.
 """
 
 import json
@@ -18,12 +18,12 @@ _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 def cache_folder() -> Path:
-    """The user's own folder for what can be made again."""
+    """The user's cache folder for leftoff."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leftoff"
 
 
 def file_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
-    """A hash of the whole content, over all parts of a split model."""
+    """Hash of the whole content, over all parts of a split model."""
     parts = model_parts(path)
     identity = json.dumps([_identity(part) for part in parts])
     memory = (memory_folder or cache_folder()) / _MEMORY
@@ -38,7 +38,7 @@ def file_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
 
 
 def model_parts(path: Path) -> list[Path]:
-    """All files of a model: `name-00001-of-00003.gguf` stands for three."""
+    """All files of a model: three for `name-00001-of-00003.gguf`."""
     match = _SPLIT.search(path.name)
     if not match:
         return [path]
@@ -52,7 +52,7 @@ def _identity(path: Path) -> list[str | int]:
 
 
 def _read(memory: Path) -> dict[str, str]:
-    # A missing or damaged memory only costs the hashing again.
+    # If the file is missing or damaged, everything is hashed again.
     with suppress(OSError, ValueError):
         content = json.loads(memory.read_text())
         if isinstance(content, dict):

@@ -1,7 +1,7 @@
-"""Measures how fast an engine reads, writes and moves its memory on this machine, in a second or two.
+"""Measures prefill, decode, and saving and loading of memory on this machine, in a second or two.
 
-The same path costs thirty times more on one machine than on another, so costs are measured and never assumed. Every
-function leaves the engine as empty as it found it; none knows what its numbers are used for.
+Costs differ thirtyfold between machines, so they are measured and never assumed. Every function needs an empty engine,
+and leaves it empty.
 """
 
 import functools
@@ -30,7 +30,7 @@ _STEP_S = 0.3
 
 @dataclass(frozen=True)
 class Prefill:
-    """How fast a prompt of `num_tokens` is read. Short prompts are read slower, so the length belongs to it."""
+    """Prefill rate of a prompt of `num_tokens`; shorter prompts have a lower rate."""
 
     num_tokens: int
     tokens_per_s: float
@@ -38,7 +38,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Of saving and loading `nbytes` at once. Few bytes cost little more than the call, so the amount belongs to it."""
+    """Rates of saving and loading `nbytes` at once; for few bytes the call itself dominates."""
 
     nbytes: int
     save_bytes_per_s: float
@@ -47,7 +47,7 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What one engine does on this machine. A kind of memory without pages or snapshots has None there."""
+    """Rates of one engine on this machine. `page` or `snapshot` is None if the memory kind has none."""
 
     prefill: Prefill
     decode_tokens_per_s: float
@@ -57,15 +57,14 @@ class Measurements:
 
 
 def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progress | None = None) -> Measurements:
-    """Everything, in about `limit_s`; longer only where the model needs longer for a handful of tokens."""
+    """Measures everything in about `limit_s`, or longer if the model needs longer for a handful of tokens."""
     report = progress or (lambda _: None)
     step_s = limit_s / 6
     prefill = measure_prefill(engine, 2 * step_s)
     report(0.2)
     decode_tokens_per_s = measure_decode(engine, step_s)
     report(0.4)
-    # a model too slow for a long prompt has to be content with a short page
-    num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
+    num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)  # a slow model is measured with a shorter page
     page = measure_pages(engine, num_tokens, step_s)
     report(0.6)
     snapshot = measure_snapshots(engine, num_tokens, step_s)
@@ -76,7 +75,7 @@ def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progres
 
 
 def measure_prefill(engine: LlamaEngine, limit_s: float = 2 * _STEP_S) -> Prefill:
-    """The longest prompt, of up to 512 tokens, that can be read in the time."""
+    """Prefill rate of the longest prompt, of up to 512 tokens, that can be read in the time."""
     with _empty_sequence(engine):
         longest = min(_LONGEST_PROMPT, _room(engine))
         num_tokens = min(_FIRST_PROMPT, longest)
@@ -89,7 +88,7 @@ def measure_prefill(engine: LlamaEngine, limit_s: float = 2 * _STEP_S) -> Prefil
 
 
 def measure_decode(engine: LlamaEngine, limit_s: float = _STEP_S) -> float:
-    """Tokens per second of one sequence that goes on token by token, choosing the likeliest."""
+    """Tokens per second of greedy decoding of one sequence."""
     sampler = engine.sampler(Sampling())
     next_token = some_tokens(engine, 1)
 
@@ -103,7 +102,7 @@ def measure_decode(engine: LlamaEngine, limit_s: float = _STEP_S) -> float:
 
 
 def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S) -> Bandwidth | None:
-    """Of one page of `num_tokens`, or as many as fit."""
+    """Bandwidth of one page of `num_tokens`, or as many as fit."""
     memory = engine.memory
     if not memory.kind.has_pages:
         return None
@@ -111,7 +110,7 @@ def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: 
         page = memory.save_page(_SEQUENCE, 0, length)
         save_s = median_seconds(lambda: memory.save_page(_SEQUENCE, 0, length), limit_s / 2)
         memory.drop(_SEQUENCE)
-        # Loading asks for the rest of the memory too. One without content makes the time that of the page alone.
+        # Loading needs a snapshot too. With one of an empty sequence, only the page takes time.
         rest = Snapshot(length, memory.save_snapshot(_SEQUENCE).data) if memory.kind.has_snapshots else None
         load_s = median_seconds(
             lambda: memory.restore(_SEQUENCE, length, pages=[page.whole()], snapshot=rest), limit_s / 2
@@ -122,27 +121,27 @@ def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: 
 def measure_snapshots(
     engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S
 ) -> Bandwidth | None:
-    """Of one snapshot after `num_tokens`, or as many as fit."""
+    """Bandwidth of one snapshot after `num_tokens`, or as many as fit."""
     memory = engine.memory
     if not memory.kind.has_snapshots:
         return None
     with _filled_sequence(engine, num_tokens):
         snapshot = memory.save_snapshot(_SEQUENCE)
         save_s = median_seconds(lambda: memory.save_snapshot(_SEQUENCE), limit_s / 2)
-        # Said to stand at 0, it loads without pages. No token is decoded after it, so nothing is built on the lie.
+        # Relabelled to position 0 it loads without pages. It is wrong there, but no token is decoded after it.
         alone = Snapshot(0, snapshot.data)
         load_s = median_seconds(lambda: memory.restore(_SEQUENCE, 0, snapshot=alone), limit_s / 2)
     return Bandwidth(snapshot.nbytes, snapshot.nbytes / save_s, snapshot.nbytes / load_s)
 
 
 def measure_memcpy(nbytes: int = _MEMCPY_BYTES, limit_s: float = _STEP_S) -> float:
-    """Bytes per second of a plain copy into memory that was used before: what no save or load can beat."""
+    """Bytes per second of a plain copy into memory that was touched before: the upper bound of saves and loads."""
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     return nbytes / median_seconds(lambda: np.copyto(target, source), limit_s)
 
 
 def median_seconds(action: Callable[[], object], limit_s: float, most_runs: int = _MOST_RUNS) -> float:
-    """Of as many runs as fit in the time. The first one warms up, and counts only if it is the only one."""
+    """Median over as many runs as fit in the time; the first one is a warm-up, unless it is the only one."""
     times: list[float] = []
     deadline = time.perf_counter() + limit_s
     while not times or (len(times) < most_runs and time.perf_counter() < deadline):
@@ -153,14 +152,14 @@ def median_seconds(action: Callable[[], object], limit_s: float, most_runs: int 
 
 
 def some_tokens(engine: LlamaEngine, num_tokens: int) -> Tokens:
-    """Different ones, so that a mixture of experts uses many of them."""
+    """Different tokens, so that a mixture-of-experts model uses many of its experts."""
     return (np.arange(num_tokens) % engine.model.vocabulary.size).astype(np.int32)
 
 
 def _read_anew(engine: LlamaEngine, prompt: Tokens) -> None:
     engine.memory.drop(_SEQUENCE)
     (row,) = engine.decode([Work(_SEQUENCE, prompt)])
-    engine.logits(row)  # a GPU may still be at work until somebody asks for the result
+    engine.logits(row)  # waits for a GPU
 
 
 def _room(engine: LlamaEngine) -> int:

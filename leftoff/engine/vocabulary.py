@@ -1,4 +1,4 @@
-"""Text to tokens and back, exactly as the model was trained. Knows nothing of chats or templates."""
+"""The model's tokenizer: text to tokens and back. Knows nothing of chats or templates."""
 
 import ctypes as C
 from functools import cached_property
@@ -16,7 +16,7 @@ _STRIPS = 1 << 7 | 1 << 8  # LLAMA_TOKEN_ATTR_LSTRIP, LLAMA_TOKEN_ATTR_RSTRIP
 
 
 class Vocabulary:
-    """The model's tokens. Valid as long as its model is."""
+    """The tokens of a loaded model. Not valid after the model was closed."""
 
     def __init__(self, library: Library, model: int) -> None:
         self._dll = library.dll
@@ -30,7 +30,7 @@ class Vocabulary:
 
     @property
     def has_text(self) -> bool:
-        """False for a model that was made without a tokenizer: it can be run on token ids alone."""
+        """False for a model file without a tokenizer, which takes token ids only."""
         return self._type != _NO_VOCABULARY
 
     @property
@@ -44,27 +44,27 @@ class Vocabulary:
 
     @cached_property
     def control_tokens(self) -> frozenset[int]:
-        """Tokens that steer, and are no part of the text."""
+        """Tokens such as `<|im_end|>`, which are no part of the text."""
         if not self.has_text:
             return frozenset()  # llama.cpp aborts when asked
         return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_control(self._handle, t))
 
     @cached_property
     def separators(self) -> frozenset[int]:
-        """Control tokens before and after which text is tokenised by itself: those that swallow no white space."""
+        """Control tokens that strip no white space beside them: the text on either side is tokenised independently."""
         return frozenset(t for t in self.control_tokens if not self._strips(t))
 
     @cached_property
     def strips(self) -> bool:
-        """Whether some token swallows the white space beside it, however long."""
+        """Whether any token strips the white space beside it, however long."""
         return self.has_text and any(self._strips(token) for token in range(self.size))
 
     @cached_property
     def longest_text(self) -> int | None:
-        """Characters of the longest token: a text of n characters has at least n / longest_text tokens.
+        """Characters of the longest token, so that a text of n characters has at least n / longest_text tokens.
 
-        Characters of a token as it is stored: one per byte, or "▁" where a text has a space or "▁" itself. None where
-        text may come to nothing: it is dropped by the tokenizer, or swallowed by a token that stands beside it.
+        Counted as the token is stored: one per byte, or "▁" for a space or "▁" itself. None if the tokenizer may drop
+        text or strip it beside a token, since there is no lower bound then.
         """
         if not self._keeps_all_text or self.strips:
             return None
@@ -72,8 +72,8 @@ class Vocabulary:
         return max(len((text(self._handle, token) or b"").decode("utf-8", "replace")) for token in range(self.size))
 
     def tokenize(self, text: str | bytes, *, add_special: bool = False, parse_special: bool = True) -> Tokens:
-        """The tokens of `text`. `add_special` adds what the model wants at both ends; `parse_special` reads
-        `<|im_end|>` and the like as the one token they name."""
+        """The tokens of `text`. `add_special` adds BOS and EOS as the model wants them; `parse_special` reads
+        `<|im_end|>` and the like as one token."""
         if not self.has_text:
             raise InputError("this model has no tokenizer: give token ids instead of text")
         data = text.encode() if isinstance(text, str) else text
@@ -85,7 +85,7 @@ class Vocabulary:
         return tokens[:count].copy()
 
     def piece(self, token: int) -> bytes:
-        """The bytes one token stands for; special tokens as they are written. May be half a character."""
+        """The bytes of one token, which may end inside a character; a special token's are its name."""
         piece = self._pieces.get(token)
         if piece is None:
             piece = self._pieces[token] = self._read_piece(token)
@@ -95,7 +95,7 @@ class Vocabulary:
         return b"".join(map(self.piece, tokens.tolist()))
 
     def check(self, tokens: Tokens) -> None:
-        """llama.cpp throws C++ exceptions at some unknown ids: refuse them all here."""
+        """Raises `InputError` for unknown ids: at some of them llama.cpp throws C++ exceptions."""
         if tokens.size == 1:
             inside = 0 <= int(tokens[0]) < self.size
         else:
@@ -109,7 +109,7 @@ class Vocabulary:
 
     @property
     def _keeps_all_text(self) -> bool:
-        """Byte-level BPE drops the bytes that are no token."""
+        """Whether the tokenizer drops no text. Byte-level BPE drops bytes that are not in the vocabulary."""
         if self._type == _BPE:
             bytes_of_text = {*range(0xC0), *range(0xC2, 0xF5)}  # UTF-8 has no others
             single = (self.piece(token) for token in range(self.size))

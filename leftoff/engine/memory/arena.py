@@ -1,9 +1,8 @@
-"""Reused buffers for saved bytes.
+"""A pool of buffers for saved pages and snapshots.
 
-Memory that was touched before takes a copy several times faster than fresh memory, and page-locked memory moves to
-and from a GPU faster still: so buffers are kept when they come back, and handed out again. A buffer comes back by
-itself when nobody refers to it any more: it cannot leak, and cannot be reused while somebody reads it. What had to be
-taken fresh is made ready anew when there is time, before it is asked for.
+Copying into memory that was touched before is several times faster than into fresh memory, and page-locked memory moves
+to and from a GPU faster still. So buffers are pooled. One returns when its last reference goes, so that it can neither
+leak nor be reused while it is read. When the engine is idle, `refill` replaces what was taken from the pool.
 """
 
 import functools
@@ -28,7 +27,7 @@ _STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
 
 
 class Buffer:
-    """`nbytes` bytes on loan. Views of it keep it from being reused."""
+    """`nbytes` bytes of the pool. Views of it keep it from being reused."""
 
     __slots__ = ("_arena", "_raw", "nbytes")
 
@@ -51,7 +50,7 @@ class Buffer:
 
     @property
     def __array_interface__(self) -> dict[str, object]:
-        # an array made from this refers to the buffer itself, not to the memory under it
+        # an array made from this holds a reference to the buffer itself, not to the memory under it
         return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
 
     def __del__(self) -> None:
@@ -59,20 +58,20 @@ class Buffer:
 
 
 def view_of(data: Bytes) -> Raw:
-    """The bytes of something this engine saved."""
+    """The bytes of a page or snapshot that this engine saved; `InputError` if they are elsewhere, such as on disk."""
     if not isinstance(data, Buffer):
         raise InputError(f"{type(data).__name__} was not saved by this engine: only its own pages and snapshots load")
     return data.view
 
 
 class Arena:
-    """Hands out buffers. Idle ones are kept up to `idle_limit` bytes."""
+    """Hands out buffers of the pool, and keeps up to `idle_limit` bytes of returned ones."""
 
     def __init__(self, allocate: Allocate | None = None, idle_limit: int = 1 << 30) -> None:
         self._allocate = allocate or _pageable
         self._idle: dict[int, list[Raw]] = defaultdict(list)
         self._taken_fresh: deque[int] = deque(maxlen=1024)  # sizes
-        # The garbage collector may run while the lock is held, and give back a buffer that it finds.
+        # Reentrant: the garbage collector may run while the lock is held, and return a buffer.
         self._lock = threading.RLock()
         self.idle_limit = idle_limit
         self.idle_bytes = 0
@@ -89,7 +88,7 @@ class Arena:
         return Buffer(self, raw, nbytes)
 
     def fit(self, buffer: Buffer, nbytes: int) -> Buffer:
-        """The first bytes of a buffer: as it is, or copied where that frees memory."""
+        """Shortens a buffer, by copying it to a smaller one where that frees memory."""
         if _size_class(nbytes) == buffer.capacity:
             buffer.nbytes = nbytes
             return buffer
@@ -98,9 +97,9 @@ class Arena:
         return smaller
 
     def refill(self) -> bool:
-        """Makes one buffer ready for each that was taken fresh: the next turn is likely to need as much.
+        """Allocates and touches one buffer for one that `take` had to allocate: the next request likely needs as much.
 
-        One at a time; False if there is none to do.
+        Called when idle, until it returns False.
         """
         if not self._taken_fresh:
             return False
@@ -114,7 +113,7 @@ class Arena:
         return True
 
     def trim(self) -> None:
-        """Gives idle memory back to the system."""
+        """Frees all buffers of the pool that are not in use."""
         with self._lock:
             for idle in self._idle.values():
                 idle.clear()
@@ -122,7 +121,7 @@ class Arena:
 
     def _take_idle(self, size: int) -> Raw | None:
         with self._lock:
-            idle = self._idle[size]  # made here and never removed, so that giving back allocates nothing
+            idle = self._idle[size]  # made here and never removed, so that `_take_back` allocates nothing
             if not idle:
                 return None
             self.idle_bytes -= size
@@ -137,7 +136,7 @@ class Arena:
 
 
 def arena_for(library: Library) -> Arena:
-    """An arena of page-locked memory where the library computes on a device that wants it."""
+    """An arena of page-locked memory if the library computes on a device that needs it to transfer fast."""
     dll = library.dll
     for index in range(dll.ggml_backend_dev_count()):
         host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))

@@ -1,4 +1,4 @@
-"""What an engine offers to the layers above it: the one protocol through which the cache sees a model's memory.
+"""The one protocol through which the cache sees the memory of a model: `Memory`.
 
 A sequence holds `length` tokens. Its memory has two parts, either of which may be absent:
 
@@ -17,7 +17,7 @@ from typing import Protocol
 
 
 class MemoryKind(Enum):
-    """What a model's memory can do, told apart at load."""
+    """What can be cut and shared in a model's memory; found at load by `probe.py`."""
 
     ATTENTION = "attention"  # cut anywhere
     HYBRID = "hybrid"  # attention cells, and a recurrent state that cannot be cut
@@ -35,7 +35,7 @@ class MemoryKind(Enum):
 
 
 class Bytes(Protocol):
-    """Saved bytes, wherever they live. They go when nobody refers to them any more."""
+    """Saved bytes, in RAM or on disk. They are freed with their last reference."""
 
     @property
     def nbytes(self) -> int: ...
@@ -62,7 +62,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PagePart:
-    """Positions [start, end) of a page: what is loaded of it. A page need not be split to be used in part."""
+    """Positions [start, end) of a page, to load only these of it."""
 
     page: Page
     start: int
@@ -87,7 +87,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Take the attention of [0, length) from a live sequence, without copying."""
+    """Share the attention cells of [0, length) of a live sequence, without copying."""
 
     seq: int
     length: int
@@ -114,7 +114,7 @@ class Memory(Protocol):
 
     def length(self, seq: int) -> int: ...
     def is_whole(self, seq: int) -> bool:
-        """False after a cancelled decode: attention stands at `length`, all else is lost until `restore` or `drop`."""
+        """False if a cancelled decode has lost all but the attention of [0, length): `restore` or `drop` it."""
         ...
 
     def page_bytes(self, num_tokens: int) -> int: ...

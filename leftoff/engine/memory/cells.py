@@ -1,9 +1,13 @@
-"""A mirror of llama.cpp's attention cells: which cell holds which position of which sequence.
+"""Mirrors llama.cpp's KV cells: which cell holds which position of which sequence.
 
-llama.cpp puts new tokens into the lowest free cells, shares cells between sequences, and tells neither. Both matter.
-How many cells are free decides what fits. Where they lie decides the rounding: attention adds up its values in the
-order of the cells, so a sequence that goes on in a hole *before* its own cells gets other logits than one that never
-had to move. The mirror tells which sequences would.
+llama.cpp places new tokens in the lowest free cells and shares cells between sequences, but reports neither. Both
+matter: the number of free cells decides what fits, and their order decides the rounding, because attention sums over
+the cells in order. A sequence that continues in a hole below its own cells gets other logits than one that does not:
+
+    cell                 0    1    2    3    4    5    6
+    A was cut back to 2  A0   A1   ·    ·    B0   B1   ·
+    decode B             A0   A1   B2   ·    B0   B1   ·     B2 is summed before B0
+    move B down first    A0   A1   B0   B1   B2   ·    ·     in order: `first_above_hole` says what to move
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,27 +18,28 @@ import numpy.typing as npt
 Cells = npt.NDArray[np.int32]
 
 
-class CellLedger:
-    """How many sequences hold each cell, and the cells of each sequence by position. Never asks llama.cpp."""
+class CellMap:
+    """The cells of each sequence by position, and how many sequences hold each cell. Never calls llama.cpp."""
 
     def __init__(self, num_cells: int, num_sequences: int) -> None:
         self._holders = np.zeros(num_cells, np.int32)
         self._table = np.zeros((num_sequences, num_cells), np.int32)
-        self._lowest_free = 0  # every cell below is held
-        self._end = 0  # no cell from here on is held
+        self._lowest_free = 0  # all cells below are held
+        self._end = 0  # all cells from here on are free
         self.num_free = num_cells
         self.lengths = [0] * num_sequences
 
     @property
     def has_holes(self) -> bool:
-        """There are free cells below held ones: the next tokens are placed there."""
+        """Whether there are free cells below held ones: llama.cpp would place the next tokens there."""
         return self._lowest_free < self._end
 
     def extend(self, seq: int, num_tokens: int) -> None:
+        """Appends tokens to a sequence, in the lowest free cells."""
         start = self.lengths[seq]
         if num_tokens == 0:
             return
-        if num_tokens == 1 and not self.has_holes:  # a step of a reply: every microsecond counts
+        if num_tokens == 1 and not self.has_holes:  # a decode step: every microsecond counts
             self._table[seq, start] = self._end
             self._holders[self._end] = 1
             self._end += 1
@@ -47,13 +52,14 @@ class CellLedger:
         self.lengths[seq] = start + num_tokens
 
     def share(self, source: int, target: int, length: int) -> None:
-        """`target`, which is empty, holds the first `length` cells of `source` too."""
+        """Lets `target`, which is empty, hold the first `length` cells of `source` too."""
         cells = self._table[source, :length]
         self._table[target, :length] = cells
         self._holders[cells] += 1
         self.lengths[target] = length
 
     def cut(self, seq: int, length: int) -> None:
+        """Cuts a sequence back; cells that no other sequence holds become free."""
         cells = self._table[seq, length : self.lengths[seq]]
         self.lengths[seq] = length
         self._holders[cells] -= 1
@@ -73,10 +79,9 @@ class CellLedger:
         self.lengths = [0] * len(self.lengths)
 
     def first_above_hole(self, seq: int) -> int | None:
-        """The first position of a sequence that lies behind a free cell. None if it would go on behind its own cells.
+        """The first position that lies above a hole: it and all later ones must move down before the sequence grows.
 
-        cells  [ 0 ··· held ··· )[ free )[ held ··· )
-                                         ^ this one, and all after it, must move down before the sequence grows
+        None if the sequence would continue above its own cells anyway.
         """
         cells = self._table[seq, : self.lengths[seq]]
         if cells.size == 0 or cells[-1] < self._lowest_free:
@@ -87,7 +92,7 @@ class CellLedger:
         return int(self._table[seq, position])
 
     def num_own(self, seq: int, start: int) -> int:
-        """How many of the cells from position `start` on no other sequence holds."""
+        """Number of cells from position `start` on that no other sequence holds."""
         return int(np.count_nonzero(self._holders[self._table[seq, start : self.lengths[seq]]] == 1))
 
     def _take(self, num_tokens: int) -> Cells:
@@ -103,9 +108,9 @@ class CellLedger:
 
 
 def equal_rounds(num_tokens: Mapping[int, int], micro_batch_tokens: int) -> Iterator[tuple[int, int]]:
-    """How llama.cpp parts a batch for recurrent layers: as many tokens of every sequence as all have, again and again.
+    """Pairs of sequence and number of tokens, in the order in which llama.cpp assigns cells for a hybrid model.
 
-    Cells are handed out in this order.
+    For recurrent layers it splits a batch into micro-batches with equally many tokens of every sequence that is left.
     """
     left = dict(num_tokens)
     while left:

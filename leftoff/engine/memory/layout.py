@@ -1,9 +1,10 @@
-"""Where things lie in llama.cpp's bytes of an attention section, so that pages can be joined without llama.cpp.
+"""The layout of the attention section in llama.cpp's state bytes, so that pages can be joined without llama.cpp.
 
     magic u32, seq i32 | num_streams u32, num_cells u32 | one entry per cell | v_trans u32, num_layers u32, ...
     | per tensor (K of every layer, then V): type i32, row_bytes u64, one row per cell | what cannot be cut
 
-The layout is learned by looking at a state of known length and believed only if every byte is accounted for.
+The layout differs between builds and models. It is learned from a state of known length, and used only if it accounts
+for every byte.
 """
 
 import struct
@@ -20,7 +21,7 @@ HEADER_BYTES = 8  # magic, seq
 _SECTION = struct.Struct("<II")  # num_streams, num_cells
 _TENSOR = struct.Struct("<iQ")  # type, row_bytes
 _CELL_SIZES = (12, 24)  # pos, num_seqs, seq; and with M-RoPE two more coordinates and a pad
-_SHAPE_SIZES = (8, 16)  # v_trans, num_layers; and in newer builds the rotations of K and V
+_SHAPE_SIZES = (8, 16)  # v_trans, num_layers; and in newer builds n_rot_k, n_rot_v
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Layout:
     num_streams: int
     cell_bytes: int
     shape: bytes
-    tensors: tuple[bytes, ...]  # what stands before the rows of each tensor
+    tensors: tuple[bytes, ...]  # the bytes before the rows of each tensor
     row_bytes: tuple[int, ...]
 
     @property
@@ -43,24 +44,24 @@ class Layout:
         return HEADER_BYTES + _SECTION.size + len(self.shape) + _TENSOR.size * len(self.tensors)
 
     def section_end(self, num_cells: int) -> int:
-        """Where the attention section ends, and what cannot be cut begins. An empty one has no shape and no tensors."""
+        """Offset at which the section ends and what cannot be cut begins. An empty one has no shape and no tensors."""
         if num_cells == 0:
             return HEADER_BYTES + _SECTION.size
         return self.fixed_bytes + num_cells * self.bytes_per_token
 
     def count(self, blob: Raw) -> int:
-        """How many cells a section has."""
+        """Number of cells in a section."""
         num_cells: int = _SECTION.unpack_from(blob[: HEADER_BYTES + _SECTION.size].tobytes(), HEADER_BYTES)[1]
         return num_cells
 
     def positions(self, blob: Raw, num_cells: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """The position of each cell, in the order in which they lie."""
+        """The position of each cell, in the order of the cells."""
         start = HEADER_BYTES + _SECTION.size
         cells = blob[start : start + num_cells * self.cell_bytes].reshape(num_cells, self.cell_bytes)
         return np.ascontiguousarray(cells[:, :4]).view(np.int32).ravel()
 
     def rows(self, blob: Raw, num_cells: int) -> list[Raw]:
-        """The parts that have one row per cell, as matrices over `blob`: the cells' entries, then each tensor."""
+        """Views of the parts of `blob` that have one row per cell: the entries of the cells, then each tensor."""
         offset = HEADER_BYTES + _SECTION.size
         matrices = []
         for width, gap in zip((self.cell_bytes, *self.row_bytes), self._gaps, strict=True):
@@ -70,7 +71,7 @@ class Layout:
         return matrices
 
     def write_frame(self, blob: Raw, num_cells: int) -> None:
-        """Everything that is not a row."""
+        """Writes everything that is not a row."""
         section = self.header + _SECTION.pack(self.num_streams, num_cells)
         offset = _put(blob, 0, section) + num_cells * self.cell_bytes
         offset = _put(blob, offset, self.shape)
@@ -78,7 +79,7 @@ class Layout:
             offset = _put(blob, offset, tensor) + num_cells * width
 
     def join(self, parts: Sequence[PagePart], blob: Raw) -> None:
-        """Writes the parts, one after the other, as one attention section."""
+        """Writes parts of pages, one after the other, as one attention section."""
         num_cells = sum(part.num_tokens for part in parts)
         self.write_frame(blob, num_cells)
         targets = self.rows(blob, num_cells)
@@ -92,14 +93,14 @@ class Layout:
             row += part.num_tokens
 
     def sort(self, blob: Raw, num_cells: int) -> None:
-        """Puts the cells in the order of their positions: llama.cpp writes them as they lie in its memory."""
+        """Sorts the cells by position: llama.cpp writes them in the order of its memory."""
         order = np.argsort(self.positions(blob, num_cells), kind="stable")
         for matrix in self.rows(blob, num_cells):
             matrix[:] = matrix[order]
 
     @cached_property
     def _gaps(self) -> tuple[int, ...]:
-        """What lies before each matrix of `rows` that is not a row."""
+        """Number of bytes before each matrix of `rows` that belong to no row."""
         gaps = [0, *(_TENSOR.size for _ in self.tensors)]
         if self.tensors:
             gaps[1] += len(self.shape)
@@ -113,18 +114,19 @@ def _put(blob: Raw, offset: int, content: bytes) -> int:
 
 
 def learn_layout(blob: Raw, end: int, section_end: int) -> Layout | None:
-    """Reads the layout off the state of a sequence whose last position is end - 1. None if it is not one we know."""
-    section = bytes(blob[:section_end])
-    found = (
-        layout for layout in _candidates(section, end, None) if layout.section_end(layout.count(blob)) == section_end
-    )
-    return next(found, None)
+    """The layout of the state of a sequence whose last position is end - 1. None if it is not a known one."""
+    for layout in _candidates(bytes(blob[:section_end]), end, None):
+        if layout.section_end(layout.count(blob)) == section_end:
+            return layout
+    return None
 
 
 def learn_window_layout(blob: Raw, end: int, bytes_per_token: int) -> Layout | None:
-    """The same for the section of a window, behind which a recurrent state may follow; a token adds so many bytes."""
-    found = (layout for layout in _candidates(bytes(blob), end, 2) if layout.bytes_per_token == bytes_per_token)
-    return next(found, None)
+    """The same for a window section, which a recurrent state may follow. Recognised by the bytes that a token adds."""
+    for layout in _candidates(bytes(blob), end, 2):
+        if layout.bytes_per_token == bytes_per_token:
+            return layout
+    return None
 
 
 def _candidates(blob: bytes, end: int, tensors_per_layer: int | None) -> Iterator[Layout]:
@@ -136,7 +138,7 @@ def _candidates(blob: bytes, end: int, tensors_per_layer: int | None) -> Iterato
 
 
 def _parse(blob: bytes, end: int, cell_bytes: int, shape_bytes: int, tensors_per_layer: int | None) -> Layout | None:
-    """With None there are as many tensors as the blob has room for."""
+    """Reads a section with entries and shape of these sizes. `tensors_per_layer` None: tensors up to the blob's end."""
     num_streams, num_cells = _SECTION.unpack_from(blob, HEADER_BYTES)
     if num_streams != 1 or not 0 < num_cells <= end:
         return None
@@ -146,7 +148,7 @@ def _parse(blob: bytes, end: int, cell_bytes: int, shape_bytes: int, tensors_per
             return None
         offset += cell_bytes
     shape = blob[offset : offset + shape_bytes]
-    if len(shape) < shape_bytes or shape[:4] != bytes(4):  # transposed values cannot be joined row by row
+    if len(shape) < shape_bytes or shape[:4] != bytes(4):  # a transposed V cannot be joined row by row
         return None
     offset += shape_bytes
     most = tensors_per_layer * int.from_bytes(shape[4:8], "little") if tensors_per_layer else len(blob)

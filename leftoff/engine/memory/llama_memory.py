@@ -1,8 +1,7 @@
-"""The memory of all sequences of a context: saving, loading, cutting, forking. Implements `base.Memory`.
+"""What both implementations of `base.Memory` share: the checks that no wrong state can be asked for.
 
-Two ways are enough for the five kinds. *Paged* memory (`paged.py`: attention, hybrid, window) has attention cells that
-are cut and shared by position, and perhaps a rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is one
-lump. Here is what both share.
+*Paged* memory (`paged.py`: attention, hybrid, window) has KV cells that are cut and shared by position, and perhaps a
+rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is saved and loaded as one state.
 """
 
 from abc import ABC, abstractmethod
@@ -10,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from leftoff.engine.context import Context
-from leftoff.engine.errors import BlobError, EngineError, InputError
+from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
 
 
 @dataclass(frozen=True)
 class SnapshotSize:
-    """Bytes of a snapshot by position: a fixed part, and one that grows up to a limit (a window's length)."""
+    """Bytes of a snapshot by position: a fixed part, and one that grows up to `limit` tokens (a window's length)."""
 
     fixed_bytes: int
     bytes_per_token: float
@@ -27,7 +26,7 @@ class SnapshotSize:
 
 
 class LlamaMemory(ABC):
-    """What both ways share: the rules that make a wrong state impossible to ask for."""
+    """Memory of all sequences of a context. `_spoiled` are sequences whose rest was lost by a cancelled decode."""
 
     def __init__(
         self, context: Context, kind: MemoryKind, fingerprint: str, size: SnapshotSize, num_sequences: int
@@ -46,6 +45,11 @@ class LlamaMemory(ABC):
     @abstractmethod
     def free_cells(self) -> int: ...
 
+    @property
+    def max_batch_tokens(self) -> int:
+        """Most tokens that one batch may have."""
+        return self.num_cells
+
     @abstractmethod
     def length(self, seq: int) -> int: ...
 
@@ -56,16 +60,17 @@ class LlamaMemory(ABC):
     @abstractmethod
     def can_cut(self, seq: int, length: int) -> bool: ...
 
+    @abstractmethod
+    def page_bytes(self, num_tokens: int) -> int: ...
+
     def snapshot_bytes(self, position: int) -> int:
         return self._snapshot_size.at(position) if self.kind.has_snapshots else 0
 
     @abstractmethod
-    def page_bytes(self, num_tokens: int) -> int: ...
+    def save_page(self, seq: int, start: int, end: int) -> Page: ...
 
-    @property
-    def most_tokens(self) -> int:
-        """That may be decoded in one batch."""
-        return self.num_cells
+    @abstractmethod
+    def save_snapshot(self, seq: int) -> Snapshot: ...
 
     # --- what changes it
 
@@ -106,32 +111,23 @@ class LlamaMemory(ABC):
         self._spoiled.discard(seq)
 
     def clear(self) -> None:
-        """Drop every sequence at once. The next one starts at the first cell, as in a new engine."""
         self._context.clear(data=False)
         self._spoiled.clear()
         self._clear()
 
     def prepare(self, num_tokens: Mapping[int, int]) -> None:  # noqa: B027
-        """Before a decode of so many tokens of each sequence: see to it that each goes on behind its own cells."""
+        """Before a decode of so many tokens by sequence: reorders cells so that it is bit-exact."""
 
     def extend(self, num_tokens: Mapping[int, int]) -> None:
-        """After a decode: each sequence has grown by so many tokens, in the order of the batch."""
+        """After a decode: counts the tokens by which each sequence has grown, in the order of the batch."""
         for seq, num in num_tokens.items():
             self._extend(seq, num)
 
     @abstractmethod
     def rewind(self, seq: int) -> None:
-        """After a decode that was cancelled halfway: keep what still stands at the old length."""
+        """After a cancelled decode: cuts the sequence back to its length before it, as far as that is possible."""
 
-    # --- what is saved
-
-    @abstractmethod
-    def save_page(self, seq: int, start: int, end: int) -> Page: ...
-
-    @abstractmethod
-    def save_snapshot(self, seq: int) -> Snapshot: ...
-
-    # --- what the two ways do differently
+    # --- the part of a change that depends on the kind
 
     @abstractmethod
     def _restore(
@@ -148,7 +144,12 @@ class LlamaMemory(ABC):
     def _clear(self) -> None: ...
 
     def _is_on_grid(self, seq: int) -> bool:
-        """Whether others may resume here from a snapshot: then who goes on has to do as if it had just loaded it."""
+        """Whether other requests may resume from a snapshot taken here.
+
+        To get the same bits as they do, a sequence that decodes on must first lay its cells as loading would.
+
+            [0 ········ 64 ········ 128 ··· 150)      snapshots are taken at 64 and 128, never at 150
+        """
         grid = self._context.settings.grid
         return grid is not None and self.length(seq) % grid == 0
 
@@ -166,7 +167,7 @@ class LlamaMemory(ABC):
     def _check_restore(
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
     ) -> None:
-        """Every position is covered once, and the rest stands exactly at the end."""
+        """Checks that every position of [0, length) is covered once, and that the rest is that of `length`."""
         self._check_sequence(seq)
         if length < 0:
             raise InputError(f"no sequence has {length} tokens")
@@ -192,6 +193,10 @@ class LlamaMemory(ABC):
         if page.nbytes != self.page_bytes(page.end - page.start):
             raise BlobError(f"a page of {page.end - page.start} tokens cannot have {page.nbytes} bytes here")
 
+    def _check_room(self, num_tokens: int) -> None:
+        if num_tokens > self.free_cells:
+            raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.free_cells} free cells of {self.num_cells}")
+
     def _brings_rest(self, share: Share | None, length: int) -> bool:
-        """The shared sequence stands, or can be cut to stand, exactly at `length`: no snapshot is needed."""
+        """Whether the shared sequence has, or can be cut to, exactly `length` tokens: then no snapshot is needed."""
         return share is not None and share.length == length and self.can_cut(share.seq, length)

@@ -1,7 +1,9 @@
-"""Memory with attention cells: attention, hybrid and window."""
+"""Memory with KV cells: the kinds attention, hybrid and window.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+The *rest* of a sequence is what cannot be cut back: the recurrent state of a hybrid model, or the sliding window.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,14 +12,14 @@ from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
-from leftoff.engine.memory.cells import CellLedger, equal_rounds
+from leftoff.engine.memory.cells import CellMap, equal_rounds
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
 
 
 class PagedMemory(LlamaMemory):
-    """Attention cells, shared and cut by position; and for hybrid and window a rest that is loaded as one."""
+    """Cuts and shares KV cells by position, and loads the rest from a snapshot. Keeps cells in order, see `cells`."""
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class PagedMemory(LlamaMemory):
         self._empty_rest = empty_rest
         self._window = context.model.window
         self._windows = windows
-        self._cells = CellLedger(context.num_cells, num_sequences)
+        self._cells = CellMap(context.num_cells, num_sequences)
 
     @property
     def free_cells(self) -> int:
@@ -65,13 +67,13 @@ class PagedMemory(LlamaMemory):
     def save_page(self, seq: int, start: int, end: int) -> Page:
         if not 0 <= start < end <= self.length(seq):
             raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
-        with self._scratch() as scratch:
+        with self._context.scratch() as scratch:
             self._context.copy(seq, scratch, start, end)
             self._forget_rest(scratch)
             state = self._context.get_state(scratch)
         num_tokens = end - start
         positions = self._layout.positions(state.view, num_tokens)
-        if not np.array_equal(positions, np.arange(start, end)):  # a build that places its cells in another way
+        if not np.array_equal(positions, np.arange(start, end)):  # a build that assigns cells in another order
             self._layout.sort(state.view, num_tokens)
         return Page(start, end, self._context.arena.fit(state, self.page_bytes(num_tokens)))
 
@@ -81,14 +83,14 @@ class PagedMemory(LlamaMemory):
         self._check_whole(seq)
         length = self.length(seq)
         if self._windows is not None:
-            if self._is_alone(seq):  # whoever goes on after saving goes on like the one who loads what was saved
+            if self._is_alone(seq):  # decode on with the cells laid as for a request that loads this snapshot
                 self._windows.disturb()
             return Snapshot(length, self._windows.save(seq, length))
         return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
 
     @property
-    def most_tokens(self) -> int:
-        return self._windows.most_tokens if self._windows is not None else self.num_cells
+    def max_batch_tokens(self) -> int:
+        return self._windows.max_batch_tokens if self._windows is not None else self.num_cells
 
     def prepare(self, num_tokens: Mapping[int, int]) -> None:
         if self._cells.has_holes:
@@ -128,7 +130,7 @@ class PagedMemory(LlamaMemory):
         if pages:
             self._append(seq, pages)
         if snapshot is not None and not brings_rest:
-            # Always last: copying cells from the scratch sequence wipes the rest.
+            # Always last: copying cells from the scratch sequence overwrites the rest.
             self._context.set_state(seq, view_of(snapshot.data), PARTIAL_ONLY)
 
     def _go_back(self, seq: int, length: int, keep_rest: bool) -> None:
@@ -141,7 +143,7 @@ class PagedMemory(LlamaMemory):
         self._cells.cut(seq, length)
 
     def _take_shared(self, seq: int, share: Share) -> None:
-        """A window is shared too until the next decode, before which each sequence gets cells of its own for it."""
+        """Shares cells with another sequence; window cells only until `Windows.prepare` gives each its own."""
         self._context.copy(share.seq, seq, 0, share.length)
         self._cells.share(share.seq, seq, share.length)
 
@@ -153,7 +155,7 @@ class PagedMemory(LlamaMemory):
             self._windows.disturb()
 
     def _close_up(self, seqs: Iterable[int]) -> None:
-        """Moves the ends of sequences down into the holes before them, lowest first: so none has to move twice."""
+        """Moves the ends of sequences down into the holes below them, lowest first, so that none moves twice."""
         while True:
             starts = {seq: start for seq in seqs if (start := self._cells.first_above_hole(seq)) is not None}
             if not starts:
@@ -164,7 +166,7 @@ class PagedMemory(LlamaMemory):
     def _move_down(self, seq: int, start: int) -> None:
         length = self.length(seq)
         needed = length - start - self._cells.num_own(seq, start)
-        if needed > self.free_cells:  # others hold the cells too, and keep them
+        if needed > self.free_cells:  # cells shared with other sequences stay held
             raise NoRoomError(f"no room to move sequence {seq}: {needed} cells are needed, {self.free_cells} are free")
         page = self.save_page(seq, start, length)
         rest = self.save_snapshot(seq) if self.kind.has_snapshots else None
@@ -172,8 +174,7 @@ class PagedMemory(LlamaMemory):
 
     def _append(self, seq: int, parts: Sequence[PagePart]) -> None:
         num_tokens = sum(part.num_tokens for part in parts)
-        if num_tokens > self.free_cells:
-            raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.free_cells} free cells of {self.num_cells}")
+        self._check_room(num_tokens)
         section = self._layout.section_end(num_tokens)
         rest = self._empty_rest[HEADER_BYTES:]
         blob = self._context.arena.take(section + rest.nbytes)
@@ -182,7 +183,7 @@ class PagedMemory(LlamaMemory):
         if self.length(seq) == 0:
             self._context.set_state(seq, blob.view)
         else:
-            with self._scratch() as scratch:
+            with self._context.scratch() as scratch:
                 self._context.set_state(scratch, blob.view)
                 self._context.copy(scratch, seq)
         self._cells.extend(seq, num_tokens)
@@ -203,17 +204,12 @@ class PagedMemory(LlamaMemory):
             self._windows.clear()
 
     def _remembers(self, seq: int, length: int) -> bool:
-        """Whether the window still holds all that the token at `length` would look at. llama.cpp does not ask: it lets
-        a window be cut back to what it has forgotten, or to nothing (-1)."""
+        """Whether the window still has all positions that a token at `length` attends to.
+
+        llama.cpp does not check: it cuts back to positions that have left the window, even to none (-1).
+        """
         return 0 <= self._context.first_position(seq) <= max(0, length - self._window + 1)
 
     def _forget_rest(self, seq: int) -> None:
         if self.kind is MemoryKind.HYBRID:
             self._context.set_state(seq, self._empty_rest, PARTIAL_ONLY)
-
-    @contextmanager
-    def _scratch(self) -> Iterator[int]:
-        try:
-            yield self._context.scratch
-        finally:
-            self._context.remove(self._context.scratch)

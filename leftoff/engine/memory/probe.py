@@ -1,7 +1,7 @@
-"""Tells the memory kind of a model by trying it: a few tokens are decoded, saved, loaded and compared, byte for byte.
+"""Finds the memory kind of a model by trying it: decodes a few tokens, saves, loads and compares byte for byte.
 
-What the model says of itself is only a candidate. A kind is believed when a round trip through pages and snapshot
-gives the very bytes back; whatever does not pass is *opaque*, which is always right.
+What the model's metadata says is only a candidate. A kind is used if a round trip through pages and snapshot returns
+the same bytes; a model that fails it is treated as *opaque*, which is always right.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _WHOLE = 2 * _HALF
 
 @dataclass(frozen=True)
 class _States:
-    """Bytes of one sequence after 8 and after 16 tokens: all of it, and what cannot be cut back."""
+    """State of one sequence after 8 and after 16 tokens: the whole, and the rest that cannot be cut back."""
 
     empty_rest: Raw
     half_whole_bytes: int
@@ -35,7 +35,7 @@ class _States:
 
 
 def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
-    """The memory of this context, by the first kind that stands the test."""
+    """The memory of this context, of the first kind that passes the round trip."""
     states = _observe(context)
     memory = _paged(context, fingerprint, states) or _recurrent(context, fingerprint, states)
     if memory is None or not _round_trip(context, memory, states):
@@ -65,7 +65,7 @@ def _decode(context: Context, seq: int, start: int, end: int) -> None:
 
 
 def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
-    """Attention, hybrid or window: the attention section comes first, what cannot be cut after it."""
+    """Memory of kind attention, hybrid or window, if the state has an attention section of a known layout."""
     model = context.model
     if model.is_recurrent:
         return None
@@ -99,8 +99,8 @@ def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemo
 
 def _opaque(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
     size = _snapshot_size(states.half_whole_bytes, states.whole.nbytes, 0)
-    # One sequence at a time: memories of this kind are known to mix sequences that live beside each other, by clearing
-    # parts of all of them on a load, or by choosing what to look at among the cells of all.
+    # One sequence at a time: memories of this kind are known to mix sequences, by clearing parts of all of them on a
+    # load, or by selecting what to attend to among the cells of all.
     return WholeMemory(context, MemoryKind.OPAQUE, fingerprint, size, num_sequences=1)
 
 
@@ -110,7 +110,7 @@ def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSi
 
 
 def _round_trip(context: Context, memory: LlamaMemory, states: _States) -> bool:
-    """Save in two pages and a snapshot, drop, load, compare."""
+    """Saves two pages and a snapshot, drops the sequence, restores it, and compares the state bytes."""
     seq, middle = 0, _HALF - 3
     try:
         _refill(context, memory, seq)

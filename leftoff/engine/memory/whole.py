@@ -1,16 +1,16 @@
-"""Memory that is saved and loaded as a whole: recurrent, and whatever else there may be."""
+"""Memory that is saved and loaded as one state: recurrent, and all architectures that `probe.py` finds opaque."""
 
 from collections.abc import Mapping, Sequence
 
 from leftoff.engine.context import Context
-from leftoff.engine.errors import InputError, NoRoomError
+from leftoff.engine.errors import InputError
 from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 
 
 class WholeMemory(LlamaMemory):
-    """Memory in one lump: a snapshot is everything. Nothing is shared, nothing is cut."""
+    """A snapshot is the whole state of a sequence. There are no pages, and nothing is cut."""
 
     def __init__(
         self, context: Context, kind: MemoryKind, fingerprint: str, size: SnapshotSize, num_sequences: int
@@ -41,9 +41,9 @@ class WholeMemory(LlamaMemory):
         return Snapshot(self.length(seq), self._context.get_state(seq))
 
     def prepare(self, num_tokens: Mapping[int, int]) -> None:
-        """On the grid others may resume from a snapshot, whose cells lie as they were loaded: do as they do.
+        """On the grid, reloads the state, so that its cells lie as for a request that resumes from a snapshot here.
 
-        A recurrent state lies the same way everywhere. What else there is (opaque) has one sequence at a time.
+        A recurrent state always lies the same. Opaque memory has one sequence at a time, so that all can be cleared.
         """
         if self.kind is MemoryKind.RECURRENT:
             return
@@ -56,7 +56,7 @@ class WholeMemory(LlamaMemory):
     def rewind(self, seq: int) -> None:
         was_empty = self.length(seq) == 0
         self.drop(seq)
-        if not was_empty:  # who goes on as if nothing had happened must be told
+        if not was_empty:  # the caller must not decode on as if its tokens were still there
             self._spoiled.add(seq)
 
     def _restore(
@@ -66,12 +66,12 @@ class WholeMemory(LlamaMemory):
             raise InputError(f"{self.kind.value} memory has no pages")
         if snapshot is None and share is not None and share.seq != seq and self.kind is MemoryKind.RECURRENT:
             self._drop(seq)
-            self._context.copy(share.seq, seq)  # shared until one of them goes on
+            self._context.copy(share.seq, seq)  # llama.cpp copies the state when one of them decodes
         elif snapshot is not None or share is None or share.seq != seq or length == 0:
             state = self._state_to_load(share, snapshot)
             self._drop(seq)
             if state is not None:
-                self._make_room(length)
+                self._check_room(length)
                 self._context.set_state(seq, state)
         self._lengths[seq] = length
 
@@ -81,10 +81,6 @@ class WholeMemory(LlamaMemory):
         if share is not None and share.length:
             return self._context.get_state(share.seq).view
         return None
-
-    def _make_room(self, length: int) -> None:
-        if length > self.free_cells:
-            raise NoRoomError(f"{length} tokens do not fit in the {self.free_cells} free cells of {self.num_cells}")
 
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)

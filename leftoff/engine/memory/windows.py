@@ -1,13 +1,13 @@
-"""The sliding windows of all sequences, kept in the order of their positions.
+"""Keeps the cells of sliding windows in the order of their positions.
 
-A window has a cache of its own, smaller than the context, in which llama.cpp goes round and round: behind the last cell
-it goes on at the first, over positions that have left the window. Attention adds up in the order of the cells, so the
-logits would depend on where in the circle a sequence happens to stand, and on which others came and went. Here the
-circle is never closed: before llama.cpp would begin again at the first cell, and after whatever freed cells, all
-windows are loaded anew, one behind the other, each in the order of its positions.
+llama.cpp keeps sliding windows in a KV cache of their own, smaller than the context, and uses it as a ring: after the
+last cell it continues at the first, over positions that have left their window. Attention sums over cells in order, so
+the logits would depend on where in the ring a sequence stands, and on which other sequences came and went. So the ring
+never wraps: before it would, and after any change that freed cells, all windows are saved and loaded again in order:
 
-    [ window of 0 )[ window of 1 )[ new tokens of both ····> )                     )
-    0                              load them anew before this reaches the end      size
+    cell  0                                                                 num_cells
+          [ window of A )[ window of B )[ tokens decoded since ····> )      )
+                                        ^ after a reload          ^ end: reload before it reaches num_cells
 """
 
 from collections.abc import Sequence
@@ -21,24 +21,25 @@ from leftoff.engine.memory.layout import Layout
 
 
 class Windows:
-    """`layout` is that of the window's section, which comes first in what PARTIAL_ONLY saves.
+    """The windows of all sequences of a context.
 
-    Of each window only what the next token sees is kept in order: llama.cpp takes the cells of all else.
+    `layout` is that of the window section, which comes first in a PARTIAL_ONLY state. Only the positions that the next
+    token attends to are kept; llama.cpp reuses the cells of older ones.
     """
 
     def __init__(self, context: Context, layout: Layout, num_sequences: int) -> None:
         self._context = context
         self._layout = layout
-        self._length = context.model.window - 1  # what the next token sees besides itself
+        self._length = context.model.window - 1  # positions that the next token attends to, besides its own
         micro_batch = min(context.settings.micro_batch_tokens, context.settings.batch_tokens)
-        # as llama.cpp sizes this cache, less the padding: room for all windows and one micro-batch more
+        # as llama.cpp sizes this cache, less its padding: all windows and one micro-batch
         self._num_cells = min(context.num_cells, context.model.window * (num_sequences + 1) + micro_batch)
-        self._end = 0  # no cell from here on is held
+        self._end = 0  # all cells from here on are free
         self._is_ordered = True
-        self.most_tokens = self._length + micro_batch  # that always fit behind the windows of all sequences
+        self.max_batch_tokens = self._length + micro_batch  # always fit behind the windows of all sequences
 
     def disturb(self) -> None:
-        """Cells were loaded or freed: nobody knows where the next tokens would go."""
+        """Notes that cells were loaded or freed, so that the next decode must reload all windows first."""
         self._is_ordered = False
 
     def extend(self, num_tokens: int) -> None:
@@ -48,43 +49,37 @@ class Windows:
         self._end, self._is_ordered = 0, True
 
     def save(self, seq: int, length: int) -> Buffer:
-        """What a sequence of `length` tokens still sees, and a recurrent state if there is one beside the window.
+        """Saves the window of a sequence of `length` tokens, and its recurrent state if it has one too.
 
-        Saved by way of the scratch sequence, since cells name theirs: equal states are equal bytes.
+        Copied to the scratch sequence first: a cell stores its sequence, and equal windows should be equal bytes.
         """
-        scratch = self._context.scratch
-        try:
+        with self._context.scratch() as scratch:
             self._context.copy(seq, scratch, max(0, length - self._length), length)
             state = self._context.get_state(scratch, PARTIAL_ONLY)
-        finally:
-            self._context.remove(scratch)
-        self._sort(state.view)
+        num_cells = self._layout.count(state.view)
+        positions = self._layout.positions(state.view, num_cells)
+        if not np.all(positions[:-1] < positions[1:]):
+            self._layout.sort(state.view, num_cells)
         return state
 
     def prepare(self, lengths: Sequence[int], num_tokens: int) -> None:
-        """Before a decode: all new tokens will lie behind all windows."""
+        """Before a decode of `num_tokens`: reloads all windows if the new tokens would not lie above them."""
         if self._is_ordered and self._end + num_tokens <= self._num_cells:
             return
         seqs = [seq for seq, length in enumerate(lengths) if length]
         end = sum(min(lengths[seq], self._length) for seq in seqs)
         if end > self._num_cells:
-            return  # sequences that share most of a small context: there are not cells for each
+            return  # sequences share most of a small context: there are too few cells for a copy each
         states = [self.save(seq, lengths[seq]) for seq in seqs]
-        if len(seqs) > 1:  # else loading the first would leave a hole for it where the others still stand
+        if len(seqs) > 1:  # shrink all first: else the first would be loaded around the cells of the others
             for seq, state in zip(seqs, states, strict=True):
                 self._context.set_state(seq, self._last_cell(state.view), PARTIAL_ONLY)
         for seq, state in zip(seqs, states, strict=True):
             self._context.set_state(seq, state.view, PARTIAL_ONLY)
         self._end, self._is_ordered = end, True
 
-    def _sort(self, state: Raw) -> None:
-        num_cells = self._layout.count(state)
-        positions = self._layout.positions(state, num_cells)
-        if not np.all(positions[:-1] < positions[1:]):
-            self._layout.sort(state, num_cells)
-
     def _last_cell(self, state: Raw) -> Raw:
-        """The same with nothing but the last position: llama.cpp ignores a window of none."""
+        """The state with the last position of its window only: llama.cpp ignores an empty window."""
         num_cells = self._layout.count(state)
         section, section_of_one = self._layout.section_end(num_cells), self._layout.section_end(1)
         short = np.empty(section_of_one + state.nbytes - section, np.uint8)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import NoRoomError
-from leftoff.engine.memory.cells import CellLedger
+from leftoff.engine.memory.cells import CellMap
 from leftoff.types import Tokens
 from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save
 from tests.factory import model_path
@@ -35,27 +35,27 @@ def engine(request: pytest.FixtureRequest) -> Iterator[LlamaEngine]:
 
 @settings(deadline=None)
 @given(steps=STEPS)
-def test_the_ledger_counts_as_sets_of_cells_do(steps: list[tuple[str, int, int, int]]) -> None:
-    ledger = CellLedger(NUM_CELLS, NUM_SEQUENCES)
+def test_the_map_counts_as_sets_of_cells_do(steps: list[tuple[str, int, int, int]]) -> None:
+    cell_map = CellMap(NUM_CELLS, NUM_SEQUENCES)
     cells: list[list[int]] = [[] for _ in range(NUM_SEQUENCES)]
     fresh = count()
     for step, first, second, number in steps:
         seq, other = first % NUM_SEQUENCES, second % NUM_SEQUENCES
         if step == "extend":
-            num_tokens = number % (ledger.num_free + 1)
-            ledger.extend(seq, num_tokens)
+            num_tokens = number % (cell_map.num_free + 1)
+            cell_map.extend(seq, num_tokens)
             cells[seq] += [next(fresh) for _ in range(num_tokens)]
         elif step == "cut" or seq == other:
             length = number % (len(cells[seq]) + 1)
-            ledger.cut(seq, length)
+            cell_map.cut(seq, length)
             del cells[seq][length:]
         else:
             length = number % (len(cells[seq]) + 1)
-            ledger.cut(other, 0)
-            ledger.share(seq, other, length)
+            cell_map.cut(other, 0)
+            cell_map.share(seq, other, length)
             cells[other] = cells[seq][:length]
-        assert ledger.lengths == [*map(len, cells)]
-        assert ledger.num_free == NUM_CELLS - len(set().union(*cells))
+        assert cell_map.lengths == [*map(len, cells)]
+        assert cell_map.num_free == NUM_CELLS - len(set().union(*cells))
 
 
 def wander(engine: LlamaEngine, seed: int) -> None:
