@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_way
+from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_path
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.stages import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
@@ -20,8 +20,7 @@ from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
 from leftoff.disk.secret import FILE as SECRET
 from leftoff.disk.tools.bundle import export_bundle, import_bundle, read_manifest
 from leftoff.disk.tools.catalog import Catalog
-from leftoff.disk.tools.models import ModelUsage, models, remove_model
-from leftoff.disk.tools.prune import prune
+from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
 from leftoff.disk.tools.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.model import Model
@@ -138,15 +137,15 @@ def _list(request: _Request) -> int:
 
 def _show(request: _Request) -> int:
     usage, catalog, blob = request.entry()
-    way = catalog.way_to(blob)
+    path = catalog.path_to(blob)
     text = ""
     if request.args.text is not None:
         model = Model(request.args.text, gpu_layers=0)
         try:
-            text = model.vocabulary.detokenize(way.tokens).decode("utf-8", "replace")
+            text = model.vocabulary.detokenize(path.tokens).decode("utf-8", "replace")
         finally:
             model.close()
-    show_way(request.console, usage, blob, way, text)
+    show_path(request.console, usage, blob, path, text)
     return 0
 
 

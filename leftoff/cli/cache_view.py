@@ -10,7 +10,8 @@ from rich.table import Table
 
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.disk.blob import Blob
-from leftoff.disk.tools.catalog import Branch, Catalog, Way
+from leftoff.disk.rebuild import Branch
+from leftoff.disk.tools.catalog import BlobPath, Catalog
 from leftoff.disk.tools.models import ModelUsage
 from leftoff.disk.tools.verify import Findings
 
@@ -52,21 +53,21 @@ def show_listing(console: Console, listing: Listing, *, every: bool) -> None:
     console.print()
 
 
-def show_way(console: Console, usage: ModelUsage, blob: Blob, way: Way, text: str) -> None:
+def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, text: str) -> None:
     what = f"page [{blob.start}, {blob.end})" if blob.is_page else f"snapshot after {blob.end} tokens"
     console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold", soft_wrap=True)
     console.print(
         f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was kept"
     )
     table = Table("name", "positions", "", "bytes", "used", box=None, header_style="cyan")
-    blobs = sorted([*way.blobs, *way.borrowed], key=lambda other: (other.end, other.start))
+    blobs = sorted([*path.blobs, *path.borrowed], key=lambda other: (other.end, other.start))
     for other in blobs:
         positions = f"{other.start:,} … {other.end:,}" if other.is_page else f"{other.end:,}"
-        kind = "page, shared" if other in way.borrowed else "page" if other.is_page else "snapshot"
+        kind = "page, shared" if other in path.borrowed else "page" if other.is_page else "snapshot"
         table.add_row(_short(other), positions, kind, show_bytes(other.file_bytes), show_age(other.last_used))
     console.print(table)
-    console.print(f"{way.tokens.size:,} tokens, {show_bytes(sum(other.file_bytes for other in blobs))} on this path")
-    if not way.is_whole:
+    console.print(f"{path.tokens.size:,} tokens, {show_bytes(sum(other.file_bytes for other in blobs))} on this path")
+    if not path.is_whole:
         console.print("nothing can be resumed here: not all that lies before it is on disk any more")
     if text:
         console.print(f"\n{printable(_preview(text))}")

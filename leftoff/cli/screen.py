@@ -13,8 +13,8 @@ from leftoff import __version__
 from leftoff.cli.units import printable, show_bytes, show_count
 from leftoff.cli.view import MEANINGS
 from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
+from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
-from leftoff.disk.problems import problem_of
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.hub import default_model
 from leftoff.server.service import Service

@@ -1,4 +1,4 @@
-"""One file of the shelf, as the index knows it: enough to verify the file, and nothing of its content."""
+"""One file of the store as the index knows it, and the request to write one. The content is in the file alone."""
 
 import struct
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from blake3 import blake3
 
 from leftoff.cache.blob_store import Item
 from leftoff.disk import clock
-from leftoff.disk.path_hash import Chain, as_bytes
+from leftoff.disk.path_hash import PathHash, as_bytes
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.engine.seal import PAGE, SEAL_BYTES, kind_of, span_of
@@ -19,7 +19,10 @@ _IDENTITY = struct.Struct("<Hq")
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """An item of positions [start, end) on the path that `tag` names. Two of one name hold the same."""
+    """A page of positions [start, end), or a snapshot at `end`, on the path of tokens whose hash is `tag`.
+
+    The name is a hash of kind, start and tag: blobs of the same name have the same content.
+    """
 
     name: str
     kind: int
@@ -34,7 +37,7 @@ class Blob:
     @classmethod
     def of(cls, item: Item, namespace: str, tokens: Tokens) -> "Blob":
         kind, (start, end) = kind_of(item), span_of(item)
-        tag = Chain(namespace).read(as_bytes(tokens[:end])).tag
+        tag = PathHash(namespace).read(as_bytes(tokens[:end])).tag
         return cls(blob_name(kind, start, tag), kind, tag, namespace, start, end, item.nbytes, clock.now(), 0)
 
     @property
@@ -51,6 +54,15 @@ class Blob:
     def check(self, item: Item) -> None:
         if (kind_of(item), *span_of(item)) != (self.kind, self.start, self.end):
             raise BlobError(f"a blob of other positions than [{self.start}, {self.end})")
+
+
+@dataclass(frozen=True)
+class Write:
+    """A blob to be written: its content, and the path of tokens that it lies on."""
+
+    blob: Blob
+    item: Item
+    tokens: Tokens
 
 
 def blob_name(kind: int, start: int, tag: bytes) -> str:

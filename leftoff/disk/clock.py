@@ -1,7 +1,7 @@
-"""What time it is, for what is written to disk: by the wall clock of the start, and from then on without its jumps.
+"""The time for what is written to disk: the wall clock at start, advanced by a clock that is never set.
 
-A clock that is set, by years or by its daemon's seconds, changes nothing in the order of what was used. The time a
-machine sleeps counts where the system tells it.
+When the wall clock is set, by years or by NTP's seconds, the order of last uses does not change. Time in which the
+machine sleeps counts where the system reports it.
 """
 
 import time

@@ -1,20 +1,23 @@
-"""What is on the shelf or on its way there: the table that the engine's thread, the readers and the writer share."""
+"""The table of all blobs that are stored or queued for writing: shared by the engine's thread, readers and writer."""
 
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.blob import Blob
+from leftoff.cache.blob_store import Record
+from leftoff.disk.blob import Blob, Write
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A blob and its record. The item is here until it is written. The tier need not hear of what it does not know."""
+    """A blob and its record. `write` holds the content until it is written.
+
+    `is_known`: the disk tier has the record, and must be told when the blob is lost.
+    """
 
     blob: Blob
     record: Record
-    item: Item | None = None
+    write: Write | None = None
     is_known: bool = False
 
     @property
@@ -22,8 +25,8 @@ class Entry:
         return self.blob.name
 
 
-class Ledger:
-    """Every method is one step that no thread sees half of."""
+class EntryTable:
+    """Entries by name. Every method is atomic."""
 
     def __init__(self, blobs: Iterable[Blob]) -> None:
         self._lock = threading.Lock()
@@ -42,33 +45,34 @@ class Ledger:
 
     def has_file(self, name: str) -> bool:
         entry = self.find(name)
-        return entry is not None and entry.item is None
+        return entry is not None and entry.write is None
 
     def written_names(self) -> set[str]:
         with self._lock:
-            return {entry.name for entry in self._entries.values() if entry.item is None}
+            return {entry.name for entry in self._entries.values() if entry.write is None}
 
-    def add(self, blob: Blob, item: Item) -> Entry:
-        entry = Entry(blob, Record(blob.name, blob.file_bytes), item, is_known=True)
+    def add(self, write: Write) -> Entry:
+        blob = write.blob
+        entry = Entry(blob, Record(blob.name, blob.file_bytes), write, is_known=True)
         with self._lock:
             self._entries[blob.name] = entry
         return entry
 
     def hand_out(self, names: Sequence[str]) -> dict[str, Record]:
-        """The records of those that are still there, known to the tier from now on."""
+        """Records of those that are still there, for the disk tier, which knows them from now on."""
         with self._lock:
             entries = [self._entries[name] for name in names if name in self._entries]
             for entry in entries:
                 entry.is_known = True
             return {entry.name: entry.record for entry in entries}
 
-    def has_written(self, entries: Sequence[Entry]) -> None:
+    def mark_written(self, entries: Sequence[Entry]) -> None:
         with self._lock:
             for entry in entries:
-                entry.item = None
+                entry.write = None
 
     def drop(self, record: Record) -> Entry | None:
-        """None if it was gone already."""
+        """Removes the entry of a record; None if it was gone already."""
         with self._lock:
             entry = self._entries.get(record.name)
             if entry is None or entry.record is not record:
@@ -76,7 +80,7 @@ class Ledger:
             return self._entries.pop(record.name)
 
     def lose(self, entries: Sequence[Entry]) -> list[Entry]:
-        """They hold nothing any more, and the tier will hear of it: returned are those it does not know of yet."""
+        """Removes entries whose content is lost, and notes them for `take_lost`; returns those that were there."""
         with self._lock:
             lost = [entry for entry in entries if self._entries.get(entry.name) is entry]
             for entry in lost:
@@ -85,6 +89,7 @@ class Ledger:
             return lost
 
     def take_lost(self) -> list[Record]:
+        """Records lost since the last call."""
         with self._lock:
             lost, self._lost = self._lost, []
             return lost

@@ -1,14 +1,30 @@
-"""Why a cache folder cannot be used. The server serves without it; every message names the folder and the way out."""
+"""Errors of the cache folder, and `describe`, which says in plain words what happened and what to do.
 
+The server runs on without the disk tier; every message names the folder and the way out.
+"""
+
+import errno
+import os
+import sqlite3
 from pathlib import Path
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
+_SQLITE = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+}
 
 
 class FolderError(OSError):
-    """A folder that is not ours to use now. Nothing in it was touched."""
+    """The folder must not be used by this process. Nothing in it was touched."""
 
 
 class FolderBusyError(FolderError):
-    """Another process uses it. The message is for a second server."""
+    """Another process uses the folder. The message is for a second server."""
 
     def __init__(self, folder: Path, pid: int | None) -> None:
         self.folder = folder
@@ -20,12 +36,57 @@ class FolderBusyError(FolderError):
 
 
 class NewerFormatError(FolderError):
-    """A newer leftoff wrote it."""
+    """A newer leftoff wrote the folder."""
 
 
 class BundleError(FolderError):
-    """A file that cannot be taken in, or something that cannot be handed out as one."""
+    """A bundle that cannot be imported, or a blob that cannot be exported."""
 
 
 class DamagedIndexError(Exception):
-    """An index that says what cannot be. It is set aside, and its files go."""
+    """The index is damaged. It is set aside, and the files that it listed are removed."""
+
+
+PROBLEMS = (OSError, sqlite3.Error, DamagedIndexError)
+
+
+def describe(problem: Exception, folder: Path) -> str:
+    """What a failing disk means, and what to do."""
+    number = _number(problem)
+    if isinstance(problem, FolderError):
+        return str(problem)
+    if isinstance(problem, DamagedIndexError):
+        return f"the index in {folder} is damaged ({problem}): it is set aside, and a new one begun"
+    for path in (folder, *folder.parents):
+        if _exists(path) and not _is_folder(path):
+            return f"{path} is no folder: give another --cache-dir"
+    if number in _FULL:
+        return f"the disk of {folder} is full: free some space, or give a smaller --disk or another --cache-dir"
+    if number in _REFUSED:
+        return f"{folder} cannot be written: change its permissions, or give another --cache-dir"
+    if _cannot_be_made(problem, folder):
+        return f"{folder} cannot be made: give another --cache-dir"
+    if number in _GONE:
+        return f"{folder} is gone: it will be made again"
+    return f"{folder} fails ({problem}): look at the disk, or give another --cache-dir"
+
+
+def _cannot_be_made(problem: Exception, folder: Path) -> bool:
+    if not isinstance(problem, OSError) or not isinstance(problem.filename, str):
+        return False
+    failed = Path(problem.filename)
+    return failed in (folder, *folder.parents) and _is_folder(failed.parent) and not _exists(failed)
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)  # a Path would raise where it may not look
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def _number(problem: Exception) -> int | None:
+    if isinstance(problem, sqlite3.Error):
+        return _SQLITE.get(getattr(problem, "sqlite_errorcode", 0) & 0xFF)
+    return problem.errno if isinstance(problem, OSError) else None

@@ -1,6 +1,6 @@
 """Blobs as files: written whole or not at all, and verified whenever they are read.
 
-Two letters of the name make a folder, since some file systems are slow with ten thousand files in one.
+The first two letters of a name are a folder: some file systems are slow with ten thousand files in one.
 """
 
 import errno
@@ -9,12 +9,12 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from leftoff.cache.blob_store import Item
-from leftoff.disk.blob import Blob
-from leftoff.disk.errors import FolderError
+from leftoff.disk.blob import Blob, Write
+from leftoff.disk.errors import FolderError, describe
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
 
@@ -25,16 +25,8 @@ _RESERVE_PART = 0.01
 _NUM_SYNCS = 8
 
 
-@dataclass(frozen=True)
-class Write:
-    """A blob that is to become a file, and what it holds."""
-
-    blob: Blob
-    item: Item
-
-
 class BlobFiles:
-    """The files of one model. Reading may be done by any number of threads."""
+    """The blob files of one model. Any number of threads may read."""
 
     def __init__(self, folder: Path, fingerprint: str, reserve_bytes: int | None = None) -> None:
         self._folder = folder
@@ -45,18 +37,18 @@ class BlobFiles:
         return self._folder / name[:2] / name
 
     def present(self) -> set[str]:
-        """The names of all that lie in their place."""
+        """Names of all blobs that have a file."""
         return {file.name for file in self._files() if file.path == str(self.path(file.name))}
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Removes all others, also what was never finished."""
+        """Removes all other files, also unfinished ones."""
         paths = {str(self.path(name)) for name in names}
         for file in self._files():
             if file.path not in paths:
                 Path(file).unlink(missing_ok=True)
 
     def write(self, writes: Sequence[Write]) -> None:
-        """All of them, safe from the loss of power, or an error."""
+        """Writes and syncs all blobs, or raises; when it returns they survive a loss of power."""
         self.check_room(sum(write.blob.file_bytes for write in writes))
         with self._temporary(writes) as paths:
             for write, path in zip(writes, paths, strict=True):
@@ -64,7 +56,7 @@ class BlobFiles:
         _sync_folders({path.parent for path in paths})
 
     def read(self, blob: Blob, arena: Arena) -> Item:
-        """`BlobError` or `OSError` if it is not what was written."""
+        """Reads a blob into the arena; `BlobError` or `OSError` if it is not what was written."""
         with self.path(blob.name).open("rb", buffering=0) as file:
             item = unseal(file, os.fstat(file.fileno()).st_size, self._fingerprint, arena, blob.tag)
         blob.check(item)
@@ -81,7 +73,7 @@ class BlobFiles:
 
     @contextmanager
     def _temporary(self, writes: Sequence[Write]) -> Iterator[list[Path]]:
-        """The blobs under names that say they are not finished; those not renamed inside are gone after."""
+        """Writes the blobs under temporary names; those that the caller did not rename are removed afterwards."""
         paths = [self.path(write.blob.name + _TEMPORARY) for write in writes]
         try:
             with ExitStack() as open_files:
@@ -99,7 +91,7 @@ class BlobFiles:
                     path.unlink(missing_ok=True)
 
     def check_room(self, nbytes: int) -> None:
-        """The last bytes of a disk belong to its user."""
+        """Raises ENOSPC if writing `nbytes` would use the space that is reserved for other programs."""
         disk = os.statvfs(self._folder)
         reserve = self.reserve_bytes
         if reserve is None:
@@ -109,16 +101,16 @@ class BlobFiles:
 
 
 def make_folder(path: Path) -> None:
-    """With all above it, for the user alone."""
+    """Makes a folder and its parents, accessible to the user alone."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def check_own(folder: Path) -> None:
-    """Files are removed there by what they are called: not behind a link, and not where others can put one.
+    """Refuses a folder that is a link, or that others may write to, because files in it are removed by name.
 
-    Root may use anybody's: in containers the folder often belongs to the user outside.
+    Root may use anybody's folder: in a container it often belongs to the user outside.
     """
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode):
@@ -129,12 +121,22 @@ def check_own(folder: Path) -> None:
         raise FolderError(f"{folder} can be written by everybody: chmod o-w {folder}, or give another --cache-dir")
 
 
+def problem_of(folder: Path) -> str:
+    """Why nothing can be written to a folder; empty if it can."""
+    try:
+        make_folder(folder)
+        with TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return describe(error, folder)
+
+
 def _create(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        path.parent.mkdir(FOLDER_MODE)  # not what is above: if that is gone, so is everything
+        path.parent.mkdir(FOLDER_MODE)  # not its parents: if they are gone, so is everything else
         _sync_folders([path.parent.parent])
         return os.open(path, flags, FILE_MODE)
 
@@ -158,7 +160,7 @@ def _sync_folders(paths: Collection[Path]) -> None:
 
 
 def _sync(fds: Sequence[int]) -> None:
-    """At once: a file system makes one write of its journal out of many, and is ten times as fast."""
+    """Syncs files at the same time: the file system joins the writes of its journal, and is ten times as fast."""
     if len(fds) == 1:
         os.fsync(fds[0])
         return

@@ -1,43 +1,111 @@
-"""The folder of one model: its lock, its index and its blobs, of which the last two say the same.
+"""The folder of one model: its lock, its index, and its blobs.
 
     <cache dir>/v1/<fingerprint>/lock, index.sqlite, blobs/ab/<name>
 
-A newer layout would be v2, beside it. A file is there before its row, and longer: what a crash leaves between the two
-is a file nobody knows, and goes when the folder is opened.
+A newer layout would be v2, beside it. A file is written before its row and removed after it, so that a crash leaves at
+most files without a row; these are removed when the folder is opened. One process at a time uses a folder.
 """
 
+import fcntl
 import os
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from leftoff.disk import clock
-from leftoff.disk.errors import DamagedIndexError
-from leftoff.disk.files import BlobFiles, Write, check_own, make_folder
-from leftoff.disk.index import FILE, Addition, Content, Index, Usage
-from leftoff.disk.lock import FolderLock
-from leftoff.types import Tokens
+from leftoff.disk.blob import Write
+from leftoff.disk.errors import DamagedIndexError, FolderBusyError
+from leftoff.disk.files import BlobFiles, check_own, make_folder
+from leftoff.disk.index import FILE, Content, Index
 
 LAYOUT = "v1"
 BLOBS = "blobs"
 _FINGERPRINT_DIGITS = 16
 _KEPT_BROKEN = 3
+_LOCK_FILE = "lock"
+_LOCK_WAIT_S = 0.5  # another process may just be looking, or ending
+_LOCK_STEP_S = 0.02
 
 
 def model_folder(root: Path, fingerprint: str) -> Path:
     return root / LAYOUT / fingerprint[:_FINGERPRINT_DIGITS]
 
 
-@dataclass(frozen=True)
-class Arrival(Write):
-    """A blob to be written, with the path it lies on."""
+class FolderLock:
+    """An exclusive lock, from `take` until `release` or the end of the process, however it ends."""
 
-    tokens: Tokens
+    def __init__(self, folder: Path, fd: int) -> None:
+        self._path = folder / _LOCK_FILE
+        self._fd = fd
+
+    @classmethod
+    def take(cls, folder: Path) -> "FolderLock":
+        """Raises `FolderBusyError` if another process holds it."""
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            fd = _open_lock(folder / _LOCK_FILE)
+            lock = cls(folder, fd)
+            if _try_lock(fd, fcntl.LOCK_EX) and lock.is_current():
+                break
+            os.close(fd)
+            if time.monotonic() > deadline:
+                raise FolderBusyError(folder, holder(folder))
+            time.sleep(_LOCK_STEP_S)
+        with suppress(OSError):  # a read-only folder can be locked all the same
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return lock
+
+    def is_current(self) -> bool:
+        """False after the folder was removed: one made again in its place has another lock file."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def is_locked(folder: Path) -> bool:
+    try:
+        fd = os.open(folder / _LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)
+
+
+def holder(folder: Path) -> int | None:
+    """The process that holds the lock, or held it last."""
+    try:
+        return int((folder / _LOCK_FILE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        with suppress(OSError):
+            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        raise
+
+
+def _try_lock(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class ModelFolder:
-    """Blocks, and raises `OSError`, `sqlite3.Error` or `DamagedIndexError`. Used by one thread at a time."""
+    """Keeps index and files in step. Blocks, and raises any of `PROBLEMS`. Used by one thread at a time."""
 
     def __init__(self, path: Path, fingerprint: str, label: str = "", reserve_bytes: int | None = None) -> None:
         self.path = path
@@ -49,7 +117,7 @@ class ModelFolder:
         self._identity: os.stat_result | None = None
 
     def open(self, *, anew: bool = False) -> Path | None:
-        """Takes it for this process. An index that is damaged, or said to be, is set aside: returned is where it is."""
+        """Locks the folder and opens its index. If that is damaged, or with `anew`, renames it and returns its path."""
         make_folder(self.path / BLOBS)
         check_own(self.path)
         check_own(self.path / BLOBS)
@@ -76,7 +144,7 @@ class ModelFolder:
             self._index = None
 
     def peek(self) -> Content:
-        """What can be read of it although it could not be opened: perhaps nothing."""
+        """The content of a folder that could not be opened, as far as it can be read."""
         try:
             with closing(Index.look(self.path / FILE)) as index:
                 return index.content()
@@ -88,21 +156,18 @@ class ModelFolder:
         assert self._index is not None, f"{self.path} is not open"
         return self._index
 
-    def add(self, arrivals: Sequence[Arrival]) -> None:
-        """Safe from the loss of power when it returns."""
+    def add(self, writes: Sequence[Write]) -> None:
+        """Writes files, then rows. When it returns they survive a loss of power."""
         self._check_identity()
-        self.files.write(arrivals)
-        self.index.add(Addition(arrival.blob, arrival.tokens) for arrival in arrivals)
+        self.files.write(writes)
+        self.index.add(writes)
 
     def remove(self, names: Collection[str]) -> None:
         self.index.remove(names)
         self.files.remove(names)
 
-    def note(self, usages: Mapping[str, Usage]) -> None:
-        self.index.note(usages)
-
     def reconcile(self, wanted: Collection[str]) -> set[str]:
-        """Removes all but the blobs that are wanted, by their names; returns the wanted ones that are not here."""
+        """Removes all blobs but those with a wanted name; returns the wanted names that have no blob here."""
         rows = self.index.names()
         here = rows & self.files.present() & {*wanted}
         if rows - here:
@@ -115,13 +180,13 @@ class ModelFolder:
         return Index.open(self.path / FILE, self._fingerprint, self._label)
 
     def _check_identity(self) -> None:
-        """sqlite goes on writing to a file that was removed, and all of it would be lost."""
+        """sqlite keeps writing to an index file that was removed, and all of it would be lost."""
         assert self._identity is not None
         if not os.path.samestat(self._identity, (self.path / FILE).stat()):
             raise FileNotFoundError(f"{self.path / FILE} was replaced")
 
     def _set_aside(self) -> Path:
-        """Renamed, for whoever wants to find out what happened; the oldest make room."""
+        """Renames the index, so that the damage can be looked into. At most three such files are kept."""
         self.close_index()
         numbers = range(1, _KEPT_BROKEN + 1)
         free = next((number for number in numbers if not self._broken(number).exists()), _KEPT_BROKEN)

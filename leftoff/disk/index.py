@@ -1,10 +1,9 @@
-"""What lies on the shelf, in sqlite: the blobs, and the tokens of their paths, so that no blob need be read to know it.
+"""The index of a model's folder, in sqlite: its blobs, and the tokens of their paths, so that no blob need be read.
 
-A path is kept as runs on a fixed grid: full cells follow each other by their tags, and the rest up to the end of an
-item is a run of its own. So paths share what they share, and a run is in the index whenever one that follows on it is.
+Paths are stored as runs, see `path_hash.py`. Paths share their common runs, and a run's predecessors are always there.
 
-Commits are synced (`synchronous=FULL`): with the files synced before, what was acknowledged outlives the loss of power,
-not only of the process.
+Commits are synced (`synchronous=FULL`), and files before them: what was acknowledged survives a loss of power, not only
+a crash of the process.
 """
 
 import os
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from leftoff.disk.blob import Blob, blob_name
+from leftoff.disk.blob import Blob, Write, blob_name
 from leftoff.disk.errors import DamagedIndexError, FolderError, NewerFormatError
 from leftoff.disk.files import FILE_MODE
-from leftoff.disk.path_hash import CELL_TOKENS, Chain, as_bytes
+from leftoff.disk.path_hash import RUN_TOKENS, PathHash, as_bytes
 from leftoff.types import Tokens
 
 FORMAT = 1
@@ -48,7 +47,7 @@ DELETE FROM run WHERE tag NOT IN needed
 _RUN_TYPES = (bytes, bytes, int, bytes)
 _BLOB_TYPES = (str, int, bytes, str, int, int, int, float, int)
 
-# What the disk or the system does to us: everything else that sqlite reports is the fault of the file.
+# Errors of the disk or the system. Every other error that sqlite reports means that the file is damaged.
 _ENVIRONMENT = {
     *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
     *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL),
@@ -57,7 +56,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Tokens [start, start + n) of a path; `tag` names the path up to their end, `parent` that before them."""
+    """Tokens [start, start + n) of a path; `tag` is the tag of the path after them, `parent` the one before them."""
 
     tag: bytes
     parent: bytes
@@ -66,16 +65,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Addition:
-    """A blob, and the path it lies on."""
-
-    blob: Blob
-    tokens: Tokens
-
-
-@dataclass(frozen=True)
 class Usage:
-    """How often a blob was of use since it was written down last, and when at last."""
+    """Hits of a blob since they were last written to the index, and the time of the last one."""
 
     last_used: float
     hits: int
@@ -83,26 +74,25 @@ class Usage:
 
 @dataclass(frozen=True)
 class Content:
-    """Everything an index knows."""
+    """All rows of an index."""
 
     blobs: list[Blob]
     runs: list[Run]
 
 
 class Index:
-    """One connection. Used by one thread at a time."""
+    """One connection to an index. Used by one thread at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     @classmethod
     def open(cls, path: Path, fingerprint: str, label: str) -> "Index":
-        """Makes it if it is not there. `DamagedIndexError` and `FolderError` leave it as it is."""
-        os.close(
-            os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
-        )  # sqlite's own files take their mode from it
+        """Opens an index to write, or makes one. Raises `DamagedIndexError` or `FolderError` and leaves it as it is."""
+        # made here, because sqlite's other files take their mode from it
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE))
         connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        with _closed_on_error(connection), damage_is_named():
+        with _closed_on_error(connection), _naming_damage():
             is_new = _check_format(connection, path)
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
@@ -110,18 +100,18 @@ class Index:
             index = cls(connection)
             if is_new:
                 connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {FORMAT}; COMMIT")
-            index._introduce(path, fingerprint, label)
+            index._write_meta(path, fingerprint, label)
         return index
 
     @classmethod
     def look(cls, path: Path) -> "Index":
-        """To read only, also while another process writes, or where nothing can be written."""
+        """Opens an index to read, also while another process writes, or on a read-only disk."""
         path.stat()
         for how in ("mode=ro", "mode=ro&immutable=1"):
             connection = sqlite3.connect(
                 f"file:{quote(str(path))}?{how}", uri=True, timeout=_BUSY_S, isolation_level=None
             )
-            with suppress(sqlite3.OperationalError), _closed_on_error(connection), damage_is_named():
+            with suppress(sqlite3.OperationalError), _closed_on_error(connection), _naming_damage():
                 if _check_format(connection, path):
                     raise FileNotFoundError(f"{path} is empty: whoever made it was stopped at once")
                 return cls(connection)
@@ -130,20 +120,20 @@ class Index:
     def close(self) -> None:
         self._connection.close()
 
-    # --- what it knows
+    # --- reading
 
     def meta(self, key: str) -> str:
         rows = self._rows("SELECT value FROM meta WHERE key = ?", key)
         return str(rows[0][0]) if rows else ""
 
     def content(self) -> Content:
-        """Blobs first: the path of each is in the index before it is, whatever another process adds meanwhile."""
+        """All rows. Blobs are read first: another process may be adding some, and adds their runs before them."""
         blobs = self.blobs()
         rows = self._rows("SELECT tag, parent, start, tokens FROM run")
         return Content(blobs, [Run(*row) for row in rows if _has_types(row, _RUN_TYPES)])
 
     def blobs(self) -> list[Blob]:
-        """Rows that name themselves wrongly are left out: they are damaged."""
+        """All blobs, without damaged rows, whose name does not match their content."""
         rows = self._rows('SELECT name, kind, tag, namespace, "start", "end", nbytes, last_used, hits FROM blob')
         return [blob for blob in (Blob(*row) for row in rows if _has_types(row, _BLOB_TYPES)) if _is_sound(blob)]
 
@@ -153,45 +143,47 @@ class Index:
     def has(self, name: str) -> bool:
         return bool(self._rows("SELECT 1 FROM blob WHERE name = ?", name))
 
-    # --- what changes it: each in one transaction, safe when it returns
+    # --- writing: each method is one transaction, synced when it returns
 
-    def add(self, additions: Iterable[Addition]) -> None:
+    def add(self, writes: Iterable[Write]) -> None:
         with self._transaction():
-            for addition in additions:
-                self._add_path(addition)
-                self._add_blob(addition.blob)
+            for write in writes:
+                self._add_path(write.blob.namespace, write.tokens[: write.blob.end])
+                self._add_blob(write.blob)
 
     def remove(self, names: Iterable[str]) -> None:
         with self._transaction():
             self._connection.executemany("DELETE FROM blob WHERE name = ?", [(name,) for name in names])
 
     def set_back(self, latest: float) -> None:
-        """What was used in the future was used at `latest`: the clock was wrong then. Else it would stay for years."""
+        """Sets later times of use, from when the clock was wrong, to `latest`; else they would outlast all others."""
         late = "last_used > ? OR last_used != last_used"
         if self._rows(f"SELECT 1 FROM blob WHERE {late} LIMIT 1", latest):
             with self._transaction():
                 self._connection.execute(f"UPDATE blob SET last_used = ? WHERE {late}", (latest, latest))
 
     def note(self, usages: Mapping[str, Usage]) -> None:
+        """Adds hits to blobs."""
         rows = [(usage.last_used, usage.hits, name) for name, usage in usages.items()]
         with self._transaction():
             self._connection.executemany("UPDATE blob SET last_used = ?, hits = hits + ? WHERE name = ?", rows)
 
     def drop_unreachable_runs(self) -> None:
+        """Removes runs that are on the path of no blob, and gives their space back to the disk."""
         with self._transaction():
             self._connection.execute(_DROP_RUNS)
-        with damage_is_named():
-            self._connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page
+        with _naming_damage():
+            self._connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free only one page
 
     def _rows(self, query: str, *values: str | float) -> list[Any]:
-        with damage_is_named():
+        with _naming_damage():
             return self._connection.execute(query, values).fetchall()
 
-    def _add_path(self, addition: Addition) -> None:
-        for run in reversed(runs_of(addition.blob.namespace, addition.tokens[: addition.blob.end])):
+    def _add_path(self, namespace: str, tokens: Tokens) -> None:
+        for run in reversed(runs_of(namespace, tokens)):
             row = (run.tag, run.parent, run.start, run.tokens)
             if not self._connection.execute("INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?)", row).rowcount:
-                return  # then all before it are there as well
+                return  # it was there, and so are all before it
 
     def _add_blob(self, blob: Blob) -> None:
         row = (blob.name, blob.kind, blob.tag, blob.namespace, blob.start, blob.end, blob.nbytes, blob.file_bytes)
@@ -199,7 +191,7 @@ class Index:
             "INSERT OR REPLACE INTO blob VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, blob.last_used, blob.hits)
         )
 
-    def _introduce(self, path: Path, fingerprint: str, label: str) -> None:
+    def _write_meta(self, path: Path, fingerprint: str, label: str) -> None:
         other = self.meta("fingerprint")
         if other not in ("", fingerprint):
             raise FolderError(f"{path.parent} is the folder of another model ({other}): give another --cache-dir")
@@ -210,7 +202,7 @@ class Index:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with damage_is_named():
+        with _naming_damage():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -222,20 +214,20 @@ class Index:
 
 
 def runs_of(namespace: str, tokens: Tokens) -> list[Run]:
-    """The path of `tokens` in runs, in one pass."""
-    chain = Chain(namespace)
-    runs, parent = [], chain.tag
-    for start in range(0, tokens.size, CELL_TOKENS):
-        content = as_bytes(tokens[start : start + CELL_TOKENS])
-        tag = chain.read(content).tag
+    """The path of `tokens` as runs."""
+    path_hash = PathHash(namespace)
+    runs, parent = [], path_hash.tag
+    for start in range(0, tokens.size, RUN_TOKENS):
+        content = as_bytes(tokens[start : start + RUN_TOKENS])
+        tag = path_hash.read(content).tag
         runs.append(Run(tag, parent, start, content))
         parent = tag
     return runs
 
 
 @contextmanager
-def damage_is_named() -> Iterator[None]:
-    """Tells a damaged file from a disk that fails."""
+def _naming_damage() -> Iterator[None]:
+    """Turns errors of sqlite that mean a damaged file into `DamagedIndexError`; others pass."""
     try:
         yield
     except sqlite3.Error as error:
@@ -255,7 +247,7 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether it is new and empty."""
+    """Whether the index is new and empty; `NewerFormatError` if a newer leftoff wrote it."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > FORMAT:
         raise NewerFormatError(
@@ -267,7 +259,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _has_types(row: tuple[object, ...], types: Sequence[type]) -> bool:
-    """Our own tables let no others in; a file from elsewhere may have tables of its own under the same names."""
+    """Our tables are STRICT; but a foreign file may have other tables of the same names."""
     return all(type(value) is wanted for value, wanted in zip(row, types, strict=True))
 
 

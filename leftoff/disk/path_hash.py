@@ -1,6 +1,8 @@
-"""Names for paths of tokens: the tag after n tokens is a hash of the namespace and of all n.
+"""Hashes of token paths: the *tag* of a path is a hash of its namespace and all of its tokens.
 
-[ cell 0: 1,024 tokens )[ cell 1 ) ··· [ cell g )[ the rest, up to the end of an item )
+The index stores a path as runs of 1,024 tokens, and the remainder up to the end of an item:
+
+    [ 0 ··· 1,024 )[ 1,024 ··· 2,048 )[ 2,048 ··· end )      each run with the tags of the path before and after it
 """
 
 from typing import Self
@@ -10,12 +12,12 @@ from blake3 import blake3
 
 from leftoff.types import Tokens
 
-CELL_TOKENS = 1024
+RUN_TOKENS = 1024
 TOKEN_BYTES = 4
 
 
-class Chain:
-    """Goes along a path, and knows the tag of where it stands."""
+class PathHash:
+    """Reads a path piece by piece; `tag` is the hash up to there."""
 
     def __init__(self, namespace: str) -> None:
         name = namespace.encode()
@@ -29,14 +31,14 @@ class Chain:
         self._hasher.update(tokens)
         return self
 
-    def copy(self) -> "Chain":
-        other = Chain.__new__(Chain)
+    def copy(self) -> "PathHash":
+        other = PathHash.__new__(PathHash)
         other._hasher = self._hasher.copy()
         return other
 
 
 def as_bytes(tokens: Tokens) -> memoryview:
-    """Tokens as they are hashed and kept: little-endian, on every machine."""
+    """Tokens as they are hashed and stored: little-endian on every machine."""
     return np.ascontiguousarray(tokens, "<i4").view(np.uint8).data
 
 

@@ -1,7 +1,6 @@
-"""From the rows of an index back to paths and what lies on them.
+"""Rebuilds the branches of the tree, and the blobs on them, from the rows of an index.
 
-Every run is hashed again on the way: a path that is not what its tag says, whatever happened to the index, is not
-recalled, and neither is what lies on it.
+Every run is hashed again: a path that does not match its tag, for whatever reason, is left out with all blobs on it.
 """
 
 from collections import defaultdict
@@ -12,19 +11,19 @@ from leftoff.cache.blob_store import Record, StoredPath
 from leftoff.disk import clock
 from leftoff.disk.blob import Blob
 from leftoff.disk.index import Content, Run
-from leftoff.disk.path_hash import CELL_TOKENS, TOKEN_BYTES, Chain, as_tokens
+from leftoff.disk.path_hash import RUN_TOKENS, TOKEN_BYTES, PathHash, as_tokens
 
 
 @dataclass(frozen=True)
-class Path:
-    """The tokens of a leaf, and the blobs on the way to it that no path before has had."""
+class Branch:
+    """The tokens from the root to a leaf, and the blobs on the way that no earlier branch has had."""
 
     namespace: str
     tokens: bytes
     blobs: list[Blob]
 
-    def kept(self, records: Mapping[str, Record]) -> StoredPath:
-        """With the blobs that have a record."""
+    def stored_path(self, records: Mapping[str, Record]) -> StoredPath:
+        """The branch for the disk tier, with those blobs that have a record."""
         now = clock.now()
         blobs = sorted((blob for blob in self.blobs if blob.name in records), key=lambda blob: (blob.end, blob.start))
         return StoredPath(
@@ -34,63 +33,90 @@ class Path:
             [max(0.0, now - blob.last_used) for blob in blobs],
         )
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens) // TOKEN_BYTES
+
+    @property
+    def tip(self) -> Blob:
+        """The last blob: resuming there reuses the whole branch."""
+        return max(self.blobs, key=lambda blob: (blob.end, blob.start))
+
+    @property
+    def num_pages(self) -> int:
+        return sum(blob.is_page for blob in self.blobs)
+
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.blobs) - self.num_pages
+
+    @property
+    def nbytes(self) -> int:
+        return sum(blob.file_bytes for blob in self.blobs)
+
+    @property
+    def last_used(self) -> float:
+        return max(blob.last_used for blob in self.blobs)
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A run on the way to a leaf. One that `goes_on` is the beginning of the run that comes next."""
+    """A run on the way to a leaf. If `is_prefix`, it is the beginning of a longer run that is walked next."""
 
     run: Run
-    after: Chain
-    goes_on: bool
+    after: PathHash
+    is_prefix: bool
 
     @property
     def end(self) -> int:
         return self.run.start + len(self.run.tokens) // TOKEN_BYTES
 
 
-class Recall:
-    """Walks the paths, leaf by leaf."""
+def rebuild_branches(content: Content) -> Iterator[Branch]:
+    """All branches of all namespaces; each blob is on exactly one of them."""
+    walk = _Walk(content)
+    for namespace in sorted({blob.namespace for blob in content.blobs}):
+        yield from walk.branches(namespace)
+
+
+class _Walk:
+    """Walks the runs depth first."""
 
     def __init__(self, content: Content) -> None:
         self._following: dict[bytes, list[Run]] = defaultdict(list)
         self._blobs: dict[bytes, list[Blob]] = defaultdict(list)
-        self._namespaces = sorted({blob.namespace for blob in content.blobs})
         for run in content.runs:
             self._following[run.parent].append(run)
         for blob in content.blobs:
             self._blobs[blob.tag].append(blob)
 
-    def paths(self) -> Iterator[Path]:
-        for namespace in self._namespaces:
-            yield from self._paths_of(namespace)
-
-    def _paths_of(self, namespace: str) -> Iterator[Path]:
-        waiting: list[_Step] = self._steps(Chain(namespace), 0)
-        cells: list[bytes] = []  # on the way to where we are
-        blobs: list[Blob] = []  # on the same way, and not yet handed out
+    def branches(self, namespace: str) -> Iterator[Branch]:
+        waiting: list[_Step] = self._steps(PathHash(namespace), 0)
+        runs: list[bytes] = []  # from the root to here
+        blobs: list[Blob] = []  # on the same way, and not yet on a branch
         while waiting:
             step = waiting.pop()
-            del cells[step.run.start // CELL_TOKENS :]
-            cells.append(bytes(step.run.tokens))
+            del runs[step.run.start // RUN_TOKENS :]
+            runs.append(bytes(step.run.tokens))
             blobs += self._blobs_at(step, namespace)
             following = self._steps(step.after, step.end)
             waiting += following
-            if not following and not step.goes_on and blobs:
+            if not following and not step.is_prefix and blobs:
                 num_bytes = max(blob.end for blob in blobs) * TOKEN_BYTES
-                yield Path(namespace, b"".join(cells)[:num_bytes], blobs)
+                yield Branch(namespace, b"".join(runs)[:num_bytes], blobs)
                 blobs = []
 
-    def _steps(self, chain: Chain, position: int) -> list[_Step]:
-        """The runs that follow, the first one last. Sorted by their tokens, a beginning stands before what goes on."""
+    def _steps(self, path_hash: PathHash, position: int) -> list[_Step]:
+        """The sound runs that follow, sorted so that a prefix is popped just before a longer run."""
         sound = []
-        for run in self._following.get(chain.tag, ()):
-            after = chain.copy().read(run.tokens)
+        for run in self._following.get(path_hash.tag, ()):
+            after = path_hash.copy().read(run.tokens)
             if after.tag == run.tag and run.start == position:
                 sound.append((run, after))
         sound.sort(key=lambda pair: bytes(pair[0].tokens), reverse=True)
         steps, next_tokens = [], b""
         for run, after in sound:
-            steps.append(_Step(run, after, goes_on=next_tokens.startswith(run.tokens)))
+            steps.append(_Step(run, after, is_prefix=next_tokens.startswith(run.tokens)))
             next_tokens = bytes(run.tokens)
         return steps
 

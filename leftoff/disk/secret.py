@@ -1,7 +1,7 @@
-"""The secret of a cache folder, `<cache dir>/secret`. Names of tenants are hashes keyed with it.
+"""The secret of a cache folder, `<cache dir>/secret`: the key with which names of tenants are hashed.
 
-Without the secret nobody can guess an API key and see from the names whether the guess is right. With another secret,
-what was kept for API keys and salts is not found again.
+It keeps others from testing guesses of API keys against these names. With another secret, what was stored for API keys
+and salts is not found again.
 """
 
 import os
@@ -16,7 +16,7 @@ SECRET_BYTES = 32
 
 
 def folder_secret(root: Path) -> bytes:
-    """The one that is there, or a new one: the same for all who ask at once. `OSError` if it can be neither."""
+    """Reads the secret, or makes one; processes that ask at once get the same. `OSError` if neither is possible."""
     path = root / FILE
     secret = _read(path)
     if secret is None:
@@ -33,7 +33,7 @@ def new_secret() -> bytes:
 
 
 def _read(path: Path) -> bytes | None:
-    """None if there is none, or one that is damaged and therefore of no use: that is removed."""
+    """None if there is no secret. A damaged one is removed."""
     try:
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES + 1)
@@ -49,7 +49,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _create(path: Path) -> None:
-    """Whole or not at all. Of several processes that do so at once the first one wins."""
+    """Writes a secret whole or not at all. Of several processes that do so at once, the first wins."""
     unfinished = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:

@@ -1,9 +1,9 @@
 """Pages and snapshots in files: implements `leftoff.cache.blob_store.BlobStore`.
 
-    engine's thread: put, remove ──> ledger ──> queue ──> writer's thread ──> files, then index
-    readers' threads: <── files, verified into memory of the arena
+    engine's thread: put, remove ──> entry table ──> writer's queue ──> writer's thread ──> files, then index
+    reader threads: get <── files, verified, in buffers of the arena
 
-Nothing that happens to the disk raises in the engine's thread but `open`, and that only where the folder is another's.
+Only `open` raises, and only if the folder must not be used. A failing disk raises nothing in the engine's thread.
 """
 
 import logging
@@ -12,13 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from leftoff.cache.blob_store import Item, Record, StoredPath
-from leftoff.disk.blob import Blob
-from leftoff.disk.entries import Entry, Ledger
-from leftoff.disk.errors import DamagedIndexError, FolderError
+from leftoff.disk.blob import Blob, Write
+from leftoff.disk.entries import Entry, EntryTable
+from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderError
 from leftoff.disk.folder import ModelFolder, model_folder
 from leftoff.disk.index import Content
-from leftoff.disk.problems import PROBLEMS
-from leftoff.disk.rebuild import Recall
+from leftoff.disk.rebuild import rebuild_branches
 from leftoff.disk.writer import Writer
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
@@ -33,7 +32,7 @@ _RETRY_S = 5.0
 
 
 class FileBlobStore:
-    """Made by `open`. Of one name there is one record: putting an item again returns the record it has."""
+    """Blobs of one model on disk; made by `open`. Putting an item that is stored already returns its record."""
 
     def __init__(
         self, folder: ModelFolder, arena: Arena, content: Content, *, queue_bytes: int, retry_s: float
@@ -41,10 +40,11 @@ class FileBlobStore:
         self._folder = folder
         self._arena = arena
         self._content = content
-        self._ledger = Ledger(content.blobs)
-        self._writer = Writer(folder, self._ledger, queue_bytes=queue_bytes, retry_s=retry_s)
+        self._table = EntryTable(content.blobs)
+        self._writer = Writer(folder, self._table, queue_bytes=queue_bytes, retry_s=retry_s)
+        self.hold_back = self._writer.hold_back  # of `BlobStore`, without one more hop
         self._readers = ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="leftoff-disk-reader")
-        self._has_met_damage = False
+        self._has_reported_damage = False
 
     @classmethod
     def open(
@@ -58,9 +58,9 @@ class FileBlobStore:
         reserve_bytes: int | None = None,
         retry_s: float = _RETRY_S,
     ) -> "FileBlobStore":
-        """Raises `FolderError` if another process uses the folder, or a newer leftoff wrote it.
+        """Opens the folder of a model; `FolderError` if another process uses it, or a newer leftoff wrote it.
 
-        A folder that fails is opened when that works again. `label` tells people which model it is of; `reserve_bytes`
+        If the disk fails, the writer opens the folder later. `label` is the model's name for people; `reserve_bytes`
         are left free on the disk (None: 256 MiB or a hundredth, whichever is more).
         """
         path = model_folder(root, memory_fingerprint)
@@ -88,40 +88,37 @@ class FileBlobStore:
     def recall(self) -> Iterator[StoredPath]:
         recalled: set[str] = set()
         content, self._content = self._content, Content([], [])
-        for path in Recall(content).paths():
-            records = self._ledger.hand_out([blob.name for blob in path.blobs])
+        for branch in rebuild_branches(content):
+            records = self._table.hand_out([blob.name for blob in branch.blobs])
             recalled.update(records)
             if records:
-                yield path.kept(records)
+                yield branch.stored_path(records)
         self._forget([blob.name for blob in content.blobs if blob.name not in recalled])
 
     def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
         blob = Blob.of(item, namespace, tokens)
-        known = self._ledger.find(blob.name)
+        known = self._table.find(blob.name)
         if known is not None:
             return known.record
-        if not self._writer.takes(blob.file_bytes):
+        if not self._writer.has_room(blob.file_bytes):
             return None
-        entry = self._ledger.add(blob, item)
-        self._writer.put(entry, tokens)
+        entry = self._table.add(Write(blob, item, tokens))
+        self._writer.put(entry)
         return entry.record
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
         return [self._get(record) for record in records]
 
     def remove(self, record: Record) -> None:
-        entry = self._ledger.drop(record)
+        entry = self._table.drop(record)
         if entry is not None:
             self._writer.remove([entry])
 
     def used(self, records: Iterable[Record]) -> None:
-        self._writer.use([record.name for record in records])
-
-    def hold_back(self, *, is_busy: bool) -> None:
-        self._writer.hold_back(is_busy=is_busy)
+        self._writer.count_hits(record.name for record in records)
 
     def settle(self) -> list[Record]:
-        return self._ledger.take_lost()
+        return self._table.take_lost()
 
     def flush(self, timeout_s: float) -> bool:
         return self._writer.flush(timeout_s)
@@ -131,42 +128,42 @@ class FileBlobStore:
         self._writer.stop(timeout_s)
 
     def _get(self, record: Record) -> Future[Item]:
-        entry = self._ledger.find(record.name)
-        item = entry.item if entry is not None else None
-        if entry is not None and item is None:
+        entry = self._table.find(record.name)
+        write = entry.write if entry is not None else None
+        if entry is not None and write is None:
             return self._readers.submit(self._read, entry)
         answer: Future[Item] = Future()
-        if item is None:
-            answer.set_exception(BlobError(f"{record.name} is not on the shelf any more"))
+        if write is None:
+            answer.set_exception(BlobError(f"{record.name} is not stored any more"))
         else:
-            answer.set_result(item)
+            answer.set_result(write.item)
         return answer
 
     def _read(self, entry: Entry) -> Item:
         try:
             return self._folder.files.read(entry.blob, self._arena)
         except (BlobError, OSError) as error:
-            self._meet_damage(entry, error)
+            self._drop_damaged(entry, error)
             raise BlobError(f"{self._folder.files.path(entry.name)}: {error}") from error
 
-    def _meet_damage(self, entry: Entry, error: Exception) -> None:
-        lost = self._ledger.lose([entry])
+    def _drop_damaged(self, entry: Entry, error: Exception) -> None:
+        lost = self._table.lose([entry])
         self._writer.remove(lost)
-        if lost and not self._has_met_damage:
-            self._has_met_damage = True
+        if lost and not self._has_reported_damage:
+            self._has_reported_damage = True
             path = self._folder.files.path(entry.name)
             logger.warning("%s is lost and will be computed again (%s): `leftoff cache verify` checks all", path, error)
 
     def _forget(self, names: Sequence[str]) -> None:
-        """What the index knows, but not on which tokens it lies."""
-        dropped = [entry for entry in self._ledger.find_all(names) if self._ledger.drop(entry.record)]
+        """Removes blobs whose path the index has lost."""
+        dropped = [entry for entry in self._table.find_all(names) if self._table.drop(entry.record)]
         if dropped:
             logger.warning("%d files of %s are of unknown tokens: removed", len(dropped), self.path)
             self._writer.remove(dropped)
 
 
 def _opened(folder: ModelFolder) -> Content:
-    """What the folder holds, after all that does not belong there is gone."""
+    """Opens a folder and removes what does not belong there; returns its content."""
     broken = folder.open()
     try:
         content = folder.index.content()

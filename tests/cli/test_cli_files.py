@@ -10,7 +10,7 @@ from rich.console import Console
 
 from lab.bench.__main__ import _progress
 from leftoff.cli.main import main
-from leftoff.disk.problems import problem_of
+from leftoff.disk.files import problem_of
 from leftoff.disk.tools.models import make_room_among_models, models
 
 Capture = pytest.CaptureFixture[str]

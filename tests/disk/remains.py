@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from leftoff.disk.folder import holder
 from leftoff.disk.index import FILE
-from leftoff.disk.lock import holder
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.verify import verify
 from leftoff.types import Tokens
@@ -80,7 +80,7 @@ class Remains:
         snapshots = [blob for blob in catalog.blobs if not blob.is_page and blob.end < prompt.size]
         for blob in sorted(snapshots, key=lambda blob: blob.end, reverse=True):
             is_on_the_way = np.array_equal(catalog.tokens_to(blob), prompt[: blob.end])
-            if is_on_the_way and catalog.way_to(blob).is_whole:
+            if is_on_the_way and catalog.path_to(blob).is_whole:
                 return blob.end
         return 0
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.blob import Blob
 from leftoff.disk.index import Content, Run, runs_of
-from leftoff.disk.rebuild import Recall
+from leftoff.disk.rebuild import rebuild_branches
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
 
@@ -57,7 +57,7 @@ def content_of(items: dict[str, tuple[Blob, Tokens]]) -> Content:
 def test_every_item_comes_once_on_its_own_path_and_every_path_is_a_leaf(
     items: dict[str, tuple[Blob, Tokens]],
 ) -> None:
-    paths = [*Recall(content_of(items)).paths()]
+    paths = [*rebuild_branches(content_of(items))]
     names = [blob.name for path in paths for blob in path.blobs]
     assert sorted(names) == sorted(items)
     for path in paths:
@@ -80,7 +80,7 @@ def test_of_damaged_runs_nothing_wrong_is_recalled(items: dict[str, tuple[Blob, 
     content.runs[victim] = damaged(
         content.runs[victim], data.draw(st.sampled_from(["tokens", "start", "parent", "tag"]))
     )
-    for path in Recall(content).paths():
+    for path in rebuild_branches(content):
         for blob in path.blobs:
             assert path.tokens.startswith(items[blob.name][1].tobytes())
 

@@ -139,7 +139,7 @@ def test_what_was_removed_is_gone_and_may_come_again(tmp_path: Path) -> None:
         shelf.remove(second)
         assert shelf.flush(WAIT_S)
         assert blob_files(tmp_path) == []
-        with pytest.raises(BlobError, match="not on the shelf"):
+        with pytest.raises(BlobError, match="not stored any more"):
             read(shelf, second)
         assert shelf.settle() == []
     with shelf_in(tmp_path) as shelf:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.entries import Entry, Ledger
+from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import NewerFormatError
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import models
@@ -107,12 +107,12 @@ def test_what_is_put_anew_while_its_damage_is_met_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool
 ) -> None:
     """The engine's thread hears of the damage before the reader has the file removed."""
-    lose, anew = Ledger.lose, list[Record]()
+    lose, anew = EntryTable.lose, list[Record]()
 
     with shelf_in(tmp_path) as shelf:
 
-        def lose_and_put(ledger: Ledger, entries: Sequence[Entry]) -> list[Entry]:
-            lost = lose(ledger, entries)
+        def lose_and_put(table: EntryTable, entries: Sequence[Entry]) -> list[Entry]:
+            lost = lose(table, entries)
             assert shelf.settle() == [record]
             anew.append(put(shelf, page(0, 1000), TOKENS))
             assert not is_written or shelf.flush(WAIT_S)
@@ -122,7 +122,7 @@ def test_what_is_put_anew_while_its_damage_is_met_stays(
         (file,) = blob_files(tmp_path)
         file.write_bytes(flipped(file.read_bytes()))
         with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "lose", lose_and_put)
+            patch.setattr(EntryTable, "lose", lose_and_put)
             with pytest.raises(BlobError):
                 read(shelf, record)
         assert shelf.flush(WAIT_S)

@@ -1,14 +1,15 @@
-"""A beginning of prompts as one file, to be shipped with an application: made on one machine, resumed on another.
+"""A prefix of prompts as one file, to ship with an application: exported on one machine, resumed on another.
 
-    magic | length of the manifest | manifest (JSON) | for each path: tokens, sealed blobs
+    magic | format, length of the manifest | manifest (JSON) | for each path: tokens, sealed blobs
 
-Every blob is sealed with the tokens before its end: a file of which anything was changed is refused. A seal tells
-damage, not malice: take files only from those whose programs you would run. No name in it becomes the name of a file,
-and whatever it says, a file that is refused leaves nothing behind.
+Every blob is sealed with the hash of the tokens before its end, so that a file in which anything changed is refused.
+A seal detects damage, not malice: import files only from people whose programs you would run. Still, nothing in a file
+is believed that no export would have written, no name in it becomes a file name, and a refused file leaves nothing.
 """
 
 import json
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterator
@@ -17,171 +18,198 @@ from dataclasses import asdict, dataclass
 from io import BufferedReader
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Protocol
+from typing import IO, Any
 
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.blob import Blob
-from leftoff.disk.errors import BundleError
+from leftoff.disk.blob import Blob, Write
+from leftoff.disk.errors import BundleError, describe
 from leftoff.disk.files import BlobFiles, make_folder
 from leftoff.disk.folder import BLOBS, model_folder
 from leftoff.disk.path_hash import TOKEN_BYTES, as_bytes, as_tokens
-from leftoff.disk.problems import describe
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.catalog import Catalog
-from leftoff.disk.tools.manifest import Manifest, Part, Strand, parse_manifest
 from leftoff.disk.tools.models import remove_model
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.memory.base import Page, Snapshot
-from leftoff.engine.seal import PAGE, seal, unseal
+from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, SNAPSHOT, seal, unseal
 from leftoff.types import Tokens
 
 FORMAT = 1
 _MAGIC = b"leftoff bundle\n"
-_LENGTH = struct.Struct("<HI")  # of the format, and of the manifest
+_LENGTH = struct.Struct("<HI")  # format, length of the manifest
 _WAIT_S = 600.0
-# More than any real bundle has: a file that says so is made to fill the memory, and need not be large to say it.
-_LARGEST_MANIFEST = 16 << 20
-_LARGEST_PART = 0.5  # of this machine's memory
-
-
-class _Writable(Protocol):
-    def write(self, content: bytes | memoryview, /) -> int: ...
-
-
-@dataclass(frozen=True)
-class Placed:
-    """An item, verified, and the path it lies on."""
-
-    item: Item
-    tokens: Tokens
+# More than any real bundle has. A small file could claim such sizes, in order to fill the memory.
+_MAX_MANIFEST_BYTES = 16 << 20
+_MAX_TOKENS = 1 << 24
+_MAX_NAME_BYTES = 200  # of a model or a namespace
+_MAX_PART = 0.5  # of this machine's memory
+_PART_FIELDS = ("kind", "start", "end", "nbytes")
+_FINGERPRINT = re.compile(rf"[0-9a-f]{{{2 * FINGERPRINT_BYTES}}}")
 
 
 @dataclass(frozen=True)
-class _Opened:
+class Part:
+    """One blob of a bundle."""
+
+    kind: int
+    start: int
+    end: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, blob: Blob) -> "Part":
+        return cls(blob.kind, blob.start, blob.end, blob.nbytes)
+
+    @property
+    def file_bytes(self) -> int:
+        return SEAL_BYTES + self.nbytes
+
+
+@dataclass(frozen=True)
+class Strand:
+    """A path of tokens, and the blobs on it."""
+
+    num_tokens: int
+    parts: list[Part]
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(part.file_bytes for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle says it contains. The first strand is the exported path; the others have pages it borrows."""
+
+    fingerprint: str
+    label: str
+    namespace: str
+    strands: list[Strand]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.strands[0].num_tokens
+
+    @property
+    def nbytes(self) -> int:
+        return sum(strand.num_tokens * TOKEN_BYTES + strand.file_bytes for strand in self.strands)
+
+
+@dataclass(frozen=True)
+class _OpenBundle:
+    """A bundle whose manifest was read."""
+
     manifest: Manifest
     file: BufferedReader
 
-    def items(self, arena: Arena) -> Iterator[Placed]:
-        """In the order of the file."""
+    def read_all(self, arena: Arena) -> Iterator[Write]:
+        """Reads and verifies the blobs, in the order of the file."""
         for strand in self.manifest.strands:
             tokens = as_tokens(self.file.read(strand.num_tokens * TOKEN_BYTES))
             for part in strand.parts:
-                yield Placed(self._item(part, tokens, arena), tokens)
+                yield self._read(part, tokens, arena)
 
-    def _item(self, part: Part, tokens: Tokens, arena: Arena) -> Item:
+    def _read(self, part: Part, tokens: Tokens, arena: Arena) -> Write:
         blank: Item = Page(part.start, part.end, part) if part.kind == PAGE else Snapshot(part.end, part)
         blob = Blob.of(blank, self.manifest.namespace, tokens)
         item = unseal(self.file, part.file_bytes, self.manifest.fingerprint, arena, blob.tag)
         blob.check(item)
-        return item
+        return Write(blob, item, tokens)
 
 
 def export_bundle(folder: Path, blob: Blob, target: Path) -> Manifest:
-    """Everything that is needed to resume at the end of a blob: pages, and the last snapshot."""
+    """Writes everything that is needed to resume at the end of a blob: pages, and the last snapshot."""
     catalog = Catalog.of(folder)
-    way = catalog.way_to(blob)
-    if not way.is_whole:
+    path = catalog.path_to(blob)
+    if not path.is_whole:
         raise BundleError(f"{blob.name} cannot be resumed from: not all that lies before it is on disk any more")
-    pages, snapshots = ([b for b in way.blobs if b.is_page is wanted] for wanted in (True, False))
-    strands = [(way.tokens, [*pages, *snapshots[-1:]])]
-    strands += [(catalog.tokens_to(page), [page]) for page in way.borrowed]
+    pages, snapshots = ([b for b in path.blobs if b.is_page is wanted] for wanted in (True, False))
+    strands = [(path.tokens, [*pages, *snapshots[-1:]])]
+    strands += [(catalog.tokens_to(page), [page]) for page in path.borrowed]
     described = [Strand(int(tokens.size), [*map(Part.of, blobs)]) for tokens, blobs in strands]
     manifest = Manifest(catalog.fingerprint, catalog.label, blob.namespace, described)
     files, arena = BlobFiles(folder / BLOBS, catalog.fingerprint), Arena()
     with _written_whole(target) as file:
-        file.write(_head(manifest))
+        text = json.dumps(asdict(manifest)).encode()
+        file.write(_MAGIC + _LENGTH.pack(FORMAT, len(text)) + text)
         for tokens, blobs in strands:
             file.write(as_bytes(tokens))
             for part in blobs:
-                item = _read(files, part, arena)
+                item = _read_blob(files, part, arena)
                 file.write(seal(item, catalog.fingerprint, part.tag))
                 file.write(view_of(item.data).data)
     return manifest
 
 
 def read_manifest(source: Path) -> Manifest:
-    with _regular(source) as file:
-        return _open(file, source).manifest
-
-
-def _regular(source: Path) -> BufferedReader:
-    """Opened without waiting for whoever may write to a pipe of that name."""
-    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise BundleError(f"{source} is no file: name one that `leftoff cache export` wrote")
-    return os.fdopen(fd, "rb")
+    with _open_regular(source) as file:
+        return _open_bundle(file, source).manifest
 
 
 def import_bundle(root: Path, source: Path) -> Manifest:
-    """Puts everything on the shelf of the model it was made by; nothing, if anything in it is not as it should be."""
+    """Stores everything in the folder of the model it was made by, or nothing if any of it is wrong."""
     arena = Arena()
     try:
-        with _regular(source) as file:
-            for _ in _open(file, source).items(arena):
+        with _open_regular(source) as file:
+            for _ in _open_bundle(file, source).read_all(arena):
                 pass
             file.seek(0)
-            opened = _open(file, source)
-            _shelve(root, opened, arena)
+            bundle = _open_bundle(file, source)
+            _store(root, bundle, arena)
     except BlobError as error:
         raise BundleError(f"{source} cannot be imported: {error}") from error
-    return opened.manifest
+    return bundle.manifest
 
 
-def _shelve(root: Path, opened: _Opened, arena: Arena) -> None:
-    folder = model_folder(root, opened.manifest.fingerprint)
+def _store(root: Path, bundle: _OpenBundle, arena: Arena) -> None:
+    folder = model_folder(root, bundle.manifest.fingerprint)
     is_new = not folder.exists()
-    label = opened.manifest.label if is_new else ""  # a model that is known keeps its name
+    label = bundle.manifest.label if is_new else ""  # a model that is known keeps its name
     try:
-        _put_all(root, folder, opened, arena, label)
+        _put_all(root, folder, bundle, arena, label)
     except BaseException:
         if is_new and folder.exists():
             remove_model(folder)
         raise
 
 
-def _put_all(root: Path, folder: Path, opened: _Opened, arena: Arena, label: str) -> None:
-    manifest = opened.manifest
+def _put_all(root: Path, folder: Path, bundle: _OpenBundle, arena: Arena, label: str) -> None:
+    manifest = bundle.manifest
     try:
         make_folder(folder / BLOBS)
         BlobFiles(folder / BLOBS, manifest.fingerprint).check_room(manifest.nbytes)
     except OSError as error:
         raise BundleError(describe(error, folder)) from error
-    shelf = FileBlobStore.open(root, manifest.fingerprint, arena, label=label)
+    store = FileBlobStore.open(root, manifest.fingerprint, arena, label=label)
     try:
-        before = {_record_name(item) for kept in shelf.recall() for item in kept.items}
-        with _all_or_none(shelf, before) as put:
-            for placed in opened.items(arena):
+        with _all_or_none(store) as records:
+            for write in bundle.read_all(arena):
                 # one at a time: this takes as long as the disk, and little memory
-                taken = shelf.put(placed.item, manifest.namespace, placed.tokens)
-                if taken is not None:
-                    put.append(taken)
-                if taken is None or not shelf.flush(_WAIT_S) or taken in shelf.settle():
-                    raise BundleError(f"not all of it could be written to {shelf.path}")
+                record = store.put(write.item, manifest.namespace, write.tokens)
+                if record is not None:
+                    records.append(record)
+                if record is None or not store.flush(_WAIT_S) or record in store.settle():
+                    raise BundleError(f"not all of it could be written to {store.path}")
     finally:
-        shelf.close(_WAIT_S)
+        store.close(_WAIT_S)
 
 
 @contextmanager
-def _all_or_none(shelf: FileBlobStore, before: set[str]) -> Iterator[list[Record]]:
-    """What was put is removed again after an error, but for what was there before."""
-    put: list[Record] = []
+def _all_or_none(store: FileBlobStore) -> Iterator[list[Record]]:
+    """After an error, removes the records that the caller has listed, but for those that were stored before."""
+    before = {item.data for path in store.recall() for item in path.items}
+    records: list[Record] = []
     try:
-        yield put
+        yield records
     except BaseException:
-        for record in put:
-            if record.name not in before:
-                shelf.remove(record)
+        for record in records:
+            if record not in before:
+                store.remove(record)
         raise
 
 
-def _record_name(item: Item) -> str:
-    assert isinstance(item.data, Record)
-    return item.data.name
-
-
-def _read(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
+def _read_blob(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
     try:
         return files.read(blob, arena)
     except (BlobError, FileNotFoundError) as error:
@@ -189,8 +217,8 @@ def _read(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
 
 
 @contextmanager
-def _written_whole(target: Path) -> Iterator["_Writable"]:
-    """A file that is there when it is complete, or not at all. Its name until then is nobody else's."""
+def _written_whole(target: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name when it is complete, or not at all."""
     with NamedTemporaryFile(dir=target.parent, prefix=f"{target.name}.", suffix=".new", delete=False) as file:
         try:
             yield file
@@ -201,12 +229,19 @@ def _written_whole(target: Path) -> Iterator["_Writable"]:
             raise
 
 
-def _head(manifest: Manifest) -> bytes:
-    text = json.dumps(asdict(manifest)).encode()
-    return _MAGIC + _LENGTH.pack(FORMAT, len(text)) + text
+# --- reading a file that anybody may have made
 
 
-def _open(file: BufferedReader, source: Path) -> _Opened:
+def _open_regular(source: Path) -> BufferedReader:
+    """Opens a file, without blocking on a pipe of that name."""
+    fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BundleError(f"{source} is no file: name one that `leftoff cache export` wrote")
+    return os.fdopen(fd, "rb")
+
+
+def _open_bundle(file: BufferedReader, source: Path) -> _OpenBundle:
     size = os.fstat(file.fileno()).st_size
     head = file.read(len(_MAGIC) + _LENGTH.size)
     if head[: len(_MAGIC)] != _MAGIC or len(head) < len(_MAGIC) + _LENGTH.size:
@@ -214,22 +249,63 @@ def _open(file: BufferedReader, source: Path) -> _Opened:
     version, length = _LENGTH.unpack(head[len(_MAGIC) :])
     if version != FORMAT:
         raise BundleError(f"{source} is of format {version}: this leftoff reads format {FORMAT}")
-    if length > _LARGEST_MANIFEST:
-        raise BundleError(f"{source} has a manifest of {length:,} bytes: {_LARGEST_MANIFEST:,} is the most")
+    if length > _MAX_MANIFEST_BYTES:
+        raise BundleError(f"{source} has a manifest of {length:,} bytes: {_MAX_MANIFEST_BYTES:,} is the most")
     try:
-        manifest = parse_manifest(json.loads(file.read(length)))
+        manifest = _parse_manifest(json.loads(file.read(length)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BundleError(f"{source} is damaged: its manifest cannot be read") from error
     expected = file.tell() + manifest.nbytes
     if size != expected:
         raise BundleError(f"{source} is damaged: it has {size} bytes and should have {expected}")
     _check_memory(manifest, source)
-    return _Opened(manifest, file)
+    return _OpenBundle(manifest, file)
 
 
 def _check_memory(manifest: Manifest, source: Path) -> None:
     """A part is held in memory while it is verified."""
     largest = max(part.nbytes for strand in manifest.strands for part in strand.parts)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if largest > _LARGEST_PART * memory:
+    if largest > _MAX_PART * memory:
         raise BundleError(f"{source} has a part of {largest:,} bytes: this machine's memory is {memory:,}")
+
+
+def _parse_manifest(content: dict[str, Any]) -> Manifest:
+    """Raises `ValueError`, `TypeError` or `KeyError` for anything that no export would have written."""
+    strands = [_parse_strand(strand) for strand in content["strands"]]
+    fingerprint, label, namespace = (content[name] for name in ("fingerprint", "label", "namespace"))
+    if not _FINGERPRINT.fullmatch(fingerprint):
+        raise ValueError("no fingerprint")
+    if not strands or not all(strand.parts for strand in strands):
+        raise ValueError("nothing in it")
+    return Manifest(fingerprint, _parse_name(label), _parse_name(namespace), strands)
+
+
+def _parse_name(text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r} is no name")
+    if len(text.encode()) > _MAX_NAME_BYTES or not (text == "" or text.isprintable()):
+        raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _parse_strand(content: dict[str, Any]) -> Strand:
+    num_tokens = _parse_count(content["num_tokens"])
+    parts = [Part(*(_parse_count(part[name]) for name in _PART_FIELDS)) for part in content["parts"]]
+    if num_tokens > _MAX_TOKENS or not all(_is_sound(part, num_tokens) for part in parts):
+        raise ValueError("a part outside of its tokens")
+    if len({(part.kind, part.start, part.end) for part in parts}) < len(parts):
+        raise ValueError("a part that is there twice")
+    return Strand(num_tokens, parts)
+
+
+def _is_sound(part: Part, num_tokens: int) -> bool:
+    is_page = part.kind == PAGE and part.start < part.end
+    is_snapshot = part.kind == SNAPSHOT and 0 < part.start == part.end
+    return (is_page or is_snapshot) and part.end <= num_tokens
+
+
+def _parse_count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value

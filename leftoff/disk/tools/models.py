@@ -1,21 +1,25 @@
-"""The folders of all models under one cache folder: what each holds, and whole ones go when there are too many."""
+"""The model folders under one cache folder: what each holds, and removing blobs or whole folders to make room."""
 
 import shutil
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from leftoff.disk import clock
 from leftoff.disk.blob import Blob
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError, NewerFormatError
-from leftoff.disk.folder import BLOBS, LAYOUT
+from leftoff.disk.folder import BLOBS, LAYOUT, FolderLock, ModelFolder, holder, is_locked
 from leftoff.disk.index import FILE, Index
-from leftoff.disk.lock import FolderLock, holder, is_locked
+
+_Held = tuple[ModelFolder, Blob]
 
 
 @dataclass(frozen=True)
 class ModelUsage:
-    """What the folder of one model holds. Without a `problem` its index was read."""
+    """What the folder of one model holds. With a `problem` its index could not be read."""
 
     path: Path
     fingerprint: str
@@ -35,26 +39,42 @@ class ModelUsage:
         return self.pid is not None
 
 
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed, and how much is left."""
+
+    num_blobs: int
+    nbytes: int
+    left_bytes: int
+
+
 def models(root: Path) -> list[ModelUsage]:
-    """Of all models, the one used last first."""
-    return sorted(map(usage_of, _folders(root)), key=lambda usage: usage.last_used, reverse=True)
+    """All models, the one used last first. None where the folder cannot be read: whoever writes there says why."""
+    try:
+        folders = [path for path in (root / LAYOUT).iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []
+    return sorted(map(usage_of, folders), key=lambda usage: usage.last_used, reverse=True)
 
 
 def usage_of(folder: Path) -> ModelUsage:
     pid = (holder(folder) or 0) if is_locked(folder) else None
+    changed = folder.stat().st_mtime
     try:
         with closing(Index.look(folder / FILE)) as index:
             blobs, fingerprint, label = index.blobs(), index.meta("fingerprint"), index.meta("label")
     except (OSError, DamagedIndexError) as error:
-        nbytes, last_used = _measured(folder)
-        return ModelUsage(folder, "", "", 0, nbytes, last_used, pid, str(error))
-    return ModelUsage(folder, fingerprint, label, len(blobs), _sum(blobs), _last_used(blobs, folder), pid)
+        nbytes = sum(path.stat().st_size for path in (folder / BLOBS).rglob("*") if path.is_file())
+        return ModelUsage(folder, "", "", 0, nbytes, changed, pid, str(error))
+    last_used = min(max((blob.last_used for blob in blobs), default=changed), clock.now())  # it may have been set back
+    nbytes = sum(blob.file_bytes for blob in blobs)
+    return ModelUsage(folder, fingerprint, label, len(blobs), nbytes, last_used, pid)
 
 
 def make_room_among_models(root: Path, own: Path, budget_bytes: int) -> int:
-    """Removes the folders of other models, those first that were not used for longest, until all fit in the budget.
+    """Removes folders of other models, least recently used first, until all fit in the budget.
 
-    Folders in use stay, and so do those of a newer leftoff. Returns the bytes of the others that are left.
+    Folders in use stay, and so do those of a newer leftoff. Returns the bytes of the other models that are left.
     """
     every = models(root)
     others = [usage for usage in every if usage.path != own]
@@ -67,7 +87,7 @@ def make_room_among_models(root: Path, own: Path, budget_bytes: int) -> int:
 
 
 def remove_model(folder: Path) -> bool:
-    """False if another process uses it or a newer leftoff wrote it: then nothing was touched."""
+    """Removes a model's folder. False, and nothing touched, if a process uses it or a newer leftoff wrote it."""
     try:
         Index.look(folder / FILE).close()
     except NewerFormatError:
@@ -79,30 +99,46 @@ def remove_model(folder: Path) -> bool:
     except FolderBusyError:
         return False
     try:
-        shutil.rmtree(folder / BLOBS, ignore_errors=True)  # first: the index counts what is left of them
+        shutil.rmtree(folder / BLOBS, ignore_errors=True)  # first: as long as the index is there, they are counted
         shutil.rmtree(folder)
     finally:
         lock.release()
     return True
 
 
-def _folders(root: Path) -> list[Path]:
-    """None where nothing may be looked at: whoever writes there says why it cannot."""
-    try:
-        return [path for path in (root / LAYOUT).iterdir() if path.is_dir() and not path.is_symlink()]
-    except OSError:
-        return []
+def prune(usages: Sequence[ModelUsage], *, to_bytes: int | None, before: float | None) -> Pruned:
+    """Removes blobs of some models that were last used `before` a time, and then more until `to_bytes` are left.
+
+    Least recently used blobs go first, and of a conversation its end. Raises `FolderBusyError` and removes nothing if
+    a process uses one of the folders.
+    """
+    with ExitStack() as open_folders:
+        held: list[_Held] = []
+        for usage in usages:
+            folder = ModelFolder(usage.path, usage.fingerprint)
+            open_folders.callback(folder.close)
+            folder.open()
+            held += [(folder, blob) for blob in folder.index.blobs()]
+        going = _to_remove(held, to_bytes, before)
+        for folder, group in groupby(going, key=itemgetter(0)):
+            folder.remove([blob.name for _, blob in group])
+        for folder in {folder for folder, _ in going}:
+            folder.index.drop_unreachable_runs()
+    nbytes = _sum(going)
+    return Pruned(len(going), nbytes, _sum(held) - nbytes)
 
 
-def _sum(blobs: list[Blob]) -> int:
-    return sum(blob.file_bytes for blob in blobs)
+def _to_remove(held: list[_Held], to_bytes: int | None, before: float | None) -> list[_Held]:
+    going = []
+    left_bytes = _sum(held)
+    for folder, blob in sorted(held, key=lambda pair: (pair[1].last_used, -pair[1].end)):
+        is_old = before is not None and blob.last_used < before
+        is_too_much = to_bytes is not None and left_bytes > to_bytes
+        if is_old or is_too_much:
+            going.append((folder, blob))
+            left_bytes -= blob.file_bytes
+    return going
 
 
-def _last_used(blobs: list[Blob], folder: Path) -> float:
-    latest = max((blob.last_used for blob in blobs), default=folder.stat().st_mtime)
-    return min(latest, clock.now())  # the clock may have been set back since
-
-
-def _measured(folder: Path) -> tuple[int, float]:
-    stats = [path.stat() for path in (folder / BLOBS).rglob("*") if path.is_file()]
-    return sum(stat.st_size for stat in stats), folder.stat().st_mtime
+def _sum(held: list[_Held]) -> int:
+    return sum(blob.file_bytes for _, blob in held)

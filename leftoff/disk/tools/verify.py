@@ -10,7 +10,7 @@ from leftoff.disk.errors import DamagedIndexError, FolderBusyError
 from leftoff.disk.files import BlobFiles
 from leftoff.disk.folder import BLOBS, ModelFolder
 from leftoff.disk.index import FILE, Content, Index
-from leftoff.disk.rebuild import Recall
+from leftoff.disk.rebuild import rebuild_branches
 from leftoff.disk.tools.models import ModelUsage, remove_model
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
@@ -28,7 +28,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Findings:
-    """Of one model: how much was checked, and what is wrong."""
+    """How much of one model was checked, and what is wrong."""
 
     num_blobs: int
     nbytes: int
@@ -37,7 +37,7 @@ class Findings:
 
 
 def verify(folder: Path, progress: Progress = lambda _: None) -> Findings:
-    """Works while a server writes: what it removes meanwhile is no fault."""
+    """Checks a folder, also while a server writes to it: what the server removes meanwhile is no fault."""
     try:
         with closing(Index.look(folder / FILE)) as index:
             return _verify(index, folder, progress)
@@ -48,7 +48,7 @@ def verify(folder: Path, progress: Progress = lambda _: None) -> Findings:
 
 
 def remove_faults(usage: ModelUsage, faults: list[Fault]) -> None:
-    """What is at fault goes, and with a damaged index everything. Nobody else may use the folder."""
+    """Removes faulty blobs, or the whole folder if its index is damaged. `FolderBusyError` if a process uses it."""
     if any(fault.name == FILE for fault in faults):
         if not remove_model(usage.path):
             raise FolderBusyError(usage.path, usage.pid)
@@ -79,7 +79,7 @@ def _verify(index: Index, folder: Path, progress: Progress) -> Findings:
 
 
 def _faults_of_rows(content: Content, names: set[str]) -> dict[str, str]:
-    sound = {blob.name for path in Recall(content).paths() for blob in path.blobs}
+    sound = {blob.name for branch in rebuild_branches(content) for blob in branch.blobs}
     readable = {blob.name for blob in content.blobs}
     unknown = dict.fromkeys(readable - sound, "the index has lost the tokens it is of")
     return unknown | dict.fromkeys(names - readable, "its row in the index is damaged")

@@ -15,9 +15,8 @@ from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError
 from leftoff.disk.folder import model_folder
 from leftoff.disk.path_hash import as_bytes
-from leftoff.disk.tools.bundle import export_bundle, import_bundle, read_manifest
+from leftoff.disk.tools.bundle import Part, export_bundle, import_bundle, read_manifest
 from leftoff.disk.tools.catalog import Catalog
-from leftoff.disk.tools.manifest import Part
 from leftoff.disk.tools.models import models
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.seal import seal

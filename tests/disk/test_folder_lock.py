@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leftoff.disk.errors import FolderBusyError
-from leftoff.disk.lock import FolderLock, holder, is_locked
+from leftoff.disk.folder import FolderLock, holder, is_locked
 from tests.disk.shelves import WAIT_S, page, path_of, recalled, shelf_in, written
 
 ROOT = Path(__file__).parents[2]
