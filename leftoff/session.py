@@ -26,7 +26,8 @@ from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Progress
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.job import Finish, Job, Timings
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt, Tokens
 
@@ -128,11 +129,10 @@ class Session:
     ) -> "ReplyIterator":
         """The same, piece by piece. Leaving the loop early cancels the rest."""
         collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
-        request = Request(
-            self._prompt(prompt), collector, sampling or Sampling(), max_tokens=max_tokens, namespace=namespace
-        )
-        self._scheduler.submit(request)
-        return ReplyIterator(self._scheduler, request, collector)
+        job = Job(self._prompt(prompt), sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
+        run = Run(job, collector)
+        self._scheduler.submit(run)
+        return ReplyIterator(self._scheduler, run, collector)
 
     def _prompt(self, prompt: PromptLike) -> Prompt:
         if isinstance(prompt, str):
@@ -145,9 +145,9 @@ class Session:
 class ReplyIterator:
     """The pieces of a reply, and at the end the whole of it."""
 
-    def __init__(self, scheduler: Scheduler, request: Request, collector: _Collector) -> None:
+    def __init__(self, scheduler: Scheduler, run: Run, collector: _Collector) -> None:
         self._collector = collector
-        self._pieces = self._run(scheduler, request)
+        self._pieces = self._run(scheduler, run)
 
     def __iter__(self) -> Iterator[str]:
         return self._pieces
@@ -160,7 +160,7 @@ class ReplyIterator:
             raise RuntimeError("the reply has not ended: iterate to its end first")
         return Reply("".join(collector.pieces), collector.tokens, collector.finish, collector.report, collector.timings)
 
-    def _run(self, scheduler: Scheduler, request: Request) -> Iterator[str]:
+    def _run(self, scheduler: Scheduler, run: Run) -> Iterator[str]:
         collector, shown = self._collector, 0
         try:
             while collector.finish is None:
@@ -169,7 +169,7 @@ class ReplyIterator:
                 shown = len(collector.pieces)
         finally:
             if collector.finish is None:
-                scheduler.cancel(request)
+                scheduler.cancel(run)
                 scheduler.step()
         if collector.error is not None:
             raise collector.error

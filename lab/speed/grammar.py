@@ -26,7 +26,8 @@ from leftoff.grammar.constraint import GrammarConstraint, Outline
 from leftoff.grammar.grammar import Grammar, from_schema
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.job import Finish, Job, Timings
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt
 
@@ -102,7 +103,7 @@ class Bench:
         guide = GrammarConstraint(self._grammars, Outline(grammar)) if grammar else None
         sink = _Sink()
         self._scheduler.submit(
-            Request(self._prompt, sink, sampling, max_tokens=_NUM_TOKENS, ignore_end=True, constraint=guide)
+            Run(Job(self._prompt, sampling, max_tokens=_NUM_TOKENS, ignore_end=True, constraint=guide), sink)
         )
         seconds: list[float] = []
         while not sink.is_over:

@@ -17,7 +17,8 @@ from rich.table import Table
 from leftoff.config import Settings
 from leftoff.engine.model import Model
 from leftoff.hub import default_model
-from leftoff.scheduler.request import Request
+from leftoff.scheduler.job import Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.server.build import make_scheduler
 from leftoff.types import Prompt, Tokens
@@ -66,7 +67,7 @@ def _round(settings: Settings, num_tokens: int, num_new: int, seed: int) -> dict
 def _ask(scheduler: Scheduler, tokens: Tokens) -> Resumed:
     recorder = Recorder()
     began = time.perf_counter()
-    scheduler.submit(Request(Prompt(tokens), recorder, max_tokens=1))
+    scheduler.submit(Run(Job(Prompt(tokens), max_tokens=1), recorder))
     run(scheduler)
     elapsed = 1000 * (time.perf_counter() - began)
     scheduler.cache.save_idle()

@@ -17,7 +17,7 @@ from leftoff.errors import LeftoffError
 from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.stream import End, Piece, start_reply
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 
 Show = Callable[[str], None]
@@ -90,9 +90,11 @@ class LocalModel:
 
     async def _ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
         prompt = self._service.chat(Conversation(messages)).prompt
-        order = Order(prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens)
+        job = ReplyJob(
+            prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens
+        )
         pieces: list[str] = []
-        async with start_reply(self._service, order) as stream:
+        async with start_reply(self._service, job) as stream:
             async for event in stream:
                 if isinstance(event, Piece | End):
                     pieces.append(event.text)

@@ -1,4 +1,4 @@
-"""A request in a slot: reading its prompt, then writing its reply."""
+"""The state of one job from its submission to its end: it waits, reads its prompt in a slot, and writes its reply."""
 
 import logging
 import time
@@ -6,38 +6,64 @@ from dataclasses import replace
 
 import numpy as np
 
+from leftoff.cache.fetch import Fetch
 from leftoff.cache.turn import Turn
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError
 from leftoff.engine.sampler import Sampler
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish, Job, Sink, Timings
 from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
 
 
 class Run:
-    """Knows what comes next in its sequence. Decodes nothing itself."""
+    """Knows what comes next in its sequence; decodes nothing itself. Once submitted it belongs to the scheduler."""
 
-    turn: Turn  # once it has a slot; another one when it goes on after a pause
+    turn: Turn  # while it has a slot; another one when it resumes after a pause
+    _engine: LlamaEngine
 
-    def __init__(self, request: Request, engine: LlamaEngine) -> None:
-        self.request = request
+    def __init__(self, job: Job, sink: Sink) -> None:
+        self.job = job
+        self.sink = sink
+        self.timings = Timings()
+        self.prompt = job.prompt  # what is to be read: after a pause, with the reply so far
         self.finish: Finish | None = None
         self.error: Exception | None = None
         self.last_served = 0
-        self._engine = engine
-        self._sampler: Sampler = engine.sampler(request.sampling)
+        # while it waits
+        self.is_held = False  # another run is reading what its prompt begins with
+        self.is_paused = False  # it was preempted, and resumes when there is room
+        self.is_looked_up = False  # it is known whether it needs anything from disk; `fetch` brings that
+        self.is_put_off = False  # too many others fetch from disk
+        self.fetch: Fetch | None = None
+        self._sampler: Sampler | None = None
         self._next = np.empty(1, np.int32)
-        if request.sampling.has_penalties:
-            self._sampler.accept(request.prompt.tokens)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        return self.is_put_off or (self.fetch is not None and not self.fetch.is_done)
 
     @property
     def is_reading(self) -> bool:
+        """Part of the prompt is still to be computed."""
         return self.turn.is_reading
 
+    def prepare(self, engine: LlamaEngine) -> None:
+        """Makes the sampler, once: after a pause it goes on with the tokens it has seen."""
+        if self._sampler is None:
+            self._engine = engine
+            self._sampler = engine.sampler(self.job.sampling)
+            if self.job.sampling.has_penalties:
+                self._sampler.accept(self.job.prompt.tokens)
+
+    def stop_waiting(self) -> None:
+        """It has a slot, or ends. The items of a fetch are freed with it."""
+        self.is_held = self.is_paused = self.is_looked_up = self.is_put_off = False
+        self.fetch = None
+
     def work(self, limit: int) -> Work:
-        """What to decode next: a piece of the prompt up to the next stop, or the token just chosen."""
+        """What to decode next: the prompt up to the next snapshot, or the token just chosen."""
         if not self.is_reading:
             return Work(self.turn.seq, self._next)
         start, prompt = self.turn.position, self.turn.prompt
@@ -45,75 +71,77 @@ class Run:
         return Work(self.turn.seq, prompt.tokens[start:end], logits=end == prompt.length)
 
     def pause(self) -> None:
-        """Gives its slot up. To go on, it reads what it has chosen last, after all that is kept of it."""
+        """Gives its slot up. To resume, it reads the token chosen last, after all that is kept of it."""
+        self.is_paused = True
         if not self.is_reading:
             so_far = np.concatenate([self.turn.sequence.tokens, self._next])
-            self.request.prompt = replace(self.request.prompt, tokens=so_far)
+            self.prompt = replace(self.prompt, tokens=so_far)
 
     def choose_from_kept(self, logits: Logits) -> None:
-        """The prompt is known to its end, and so are the logits there: no compute at all."""
+        """Samples the first token from logits that are kept with the whole prompt: nothing had to be computed."""
         if self._wants_none():
             return
         try:
             masked = logits.copy()
             self._mask(masked)
-            self._take(self._sampler.sample_from(masked), logits if self.request.wants_logits else None)
+            assert self._sampler is not None
+            self._take(self._sampler.sample_from(masked), logits if self.job.wants_logits else None)
         except Exception as error:
             self._fail(error)
 
     def choose(self, row: int) -> None:
-        """Samples the next token from the last batch and hands it out."""
+        """Samples the next token from a row of the last batch, and hands it to the sink."""
         if self._wants_none():
             return
         try:
-            kept = self._engine.logits(row).copy() if self.request.wants_logits else None
+            kept = self._engine.logits(row).copy() if self.job.wants_logits else None
             self._take(self._sample(row), kept)
         except Exception as error:
             self._fail(error)
 
     def close(self) -> None:
-        self._sampler.close()
+        if self._sampler is not None:
+            self._sampler.close()
 
     def _wants_none(self) -> bool:
-        """Some only want a prompt to be read."""
-        if self.request.max_tokens == 0:
+        """Some jobs only want their prompt to be read."""
+        if self.job.max_tokens == 0:
             self.finish = Finish.LENGTH
-        return self.request.max_tokens == 0
+        return self.job.max_tokens == 0
 
     def _sample(self, row: int) -> int:
-        if self.request.constraint is None:
-            return self._sampler.sample(self._engine.context, row)
-        if self._mask(self._engine.logits(row)):
+        assert self._sampler is not None
+        if self.job.constraint is not None and self._mask(self._engine.logits(row)):
             return self._sampler.sample_masked(self._engine.context, row)
         return self._sampler.sample(self._engine.context, row)
 
     def _mask(self, logits: Logits) -> bool:
-        return self.request.constraint is not None and self.request.constraint.mask(logits)
+        return self.job.constraint is not None and self.job.constraint.mask(logits)
 
     def _fail(self, error: Exception) -> None:
-        """What one constraint or sink cannot follow is no matter of the other replies in the batch."""
+        """An error of a constraint or a sink ends this reply, not the others in the batch."""
         if not isinstance(error, EngineError):
             logger.error("an unforeseen error in a reply", exc_info=error)
         self.finish, self.error = Finish.FAILED, error
 
     def _take(self, token: int, logits: Logits | None) -> None:
-        request, timings = self.request, self.request.timings
+        job, timings = self.job, self.timings
         if timings.num_generated == 0:
             timings.first_token = time.perf_counter()
         if self._is_end(token):
             self.finish = Finish.END
             return
         timings.num_generated += 1
-        self._next = np.array([token], np.int32)  # a new one: the last is still to be told to the cache
-        if request.constraint is not None:
-            request.constraint.accept(token)
-        if not request.sink.token(token, logits):
+        self._next = np.array([token], np.int32)  # a new array: the cache has still to be told of the last one
+        if job.constraint is not None:
+            job.constraint.accept(token)
+        if not self.sink.token(token, logits):
             self.finish = Finish.STOPPED
-        elif request.constraint is not None and request.constraint.is_done:
+        elif job.constraint is not None and job.constraint.is_done:
             self.finish = Finish.END
-        elif request.max_tokens is not None and timings.num_generated >= request.max_tokens:
+        elif job.max_tokens is not None and timings.num_generated >= job.max_tokens:
             self.finish = Finish.LENGTH
 
     def _is_end(self, token: int) -> bool:
-        ignores = self.request.ignore_end and self.request.constraint is None
+        ignores = self.job.ignore_end and self.job.constraint is None
         return token in self._engine.model.vocabulary.end_tokens and not ignores

@@ -1,11 +1,11 @@
-"""Continuous batching: many requests over few slots, one batch per step.
+"""Continuous batching: many runs over few slots, one batch per step.
 
 A step decodes one token of every reply and a piece of one prompt, or of several short ones, so that replies keep
-streaming while prompts are read. Pieces end where the cache wants a snapshot. Requests that begin alike and start
-together wait until the first of them has read what they share. When the context is full, who came last is paused, and
-goes on where it was when another has ended.
+streaming while prompts are read. Pieces end where the cache wants a snapshot. Runs whose prompts share a prefix wait
+until the first of them has read it. When the KV cells are used up, the run that came last is preempted; it resumes from
+what is kept of it when another has ended.
 
-All methods but `submit`, `cancel` and `wait` belong to the engine's thread.
+All methods but `submit`, `read_ahead`, `cancel`, `wake` and `wait` belong to the engine's thread.
 """
 
 import logging
@@ -20,8 +20,7 @@ from leftoff.cache.tree import common_prefix
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
 from leftoff.scheduler.batcher import Batcher, Limits
-from leftoff.scheduler.fetches import Fetches
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.types import Logits
 
@@ -43,46 +42,45 @@ class Scheduler:
         self.limits = limits or Limits()
         self.runs: list[Run] = []
         self._batcher = Batcher(engine, cache.costs, self.limits)
-        self._waiting: deque[Request] = deque()
-        self._cancelled: set[Request] = set()
-        self._held: set[Request] = set()  # waiting for another to read what they share
-        self._paused: dict[Request, Run] = {}  # waiting to go on
-        self._is_full = False  # nobody starts until somebody ends
-        self._fetches = Fetches(cache, self.wake)
-        self._ahead: deque[Request] = deque(maxlen=_MOST_AHEAD)
-        self._reading_ahead: Request | None = None
+        self._waiting: deque[Run] = deque()
+        self._cancelled: set[Run] = set()
+        self._fetching: set[Run] = set()  # those of the waiting that need something from disk
+        self._is_full = False  # no run starts until another has ended
+        self._ahead: deque[Run] = deque(maxlen=_MOST_AHEAD)
+        self._reading_ahead: Run | None = None
         self._changed = threading.Condition()
         self._step = 0
         self._woken = False
 
     # --- from any thread
 
-    def submit(self, request: Request) -> None:
-        if request.prompt.length == 0:
+    def submit(self, run: Run) -> None:
+        """Puts a run at the end of the queue."""
+        if run.prompt.length == 0:
             raise InputError("the prompt is empty")
-        if request.prompt.length >= self.engine.memory.num_cells:
+        if run.prompt.length >= self.engine.memory.num_cells:
             cells = self.engine.memory.num_cells
-            raise NoRoomError(f"the prompt has {request.prompt.length} tokens; the context holds {cells}")
+            raise NoRoomError(f"the prompt has {run.prompt.length} tokens; the context holds {cells}")
         with self._changed:
             if len(self._waiting) >= self.limits.queue:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
-            self._waiting.append(request)
-            if self._reading_ahead is not None:  # somebody waits now: it ends in the middle of its decode
+            self._waiting.append(run)
+            if self._reading_ahead is not None:  # it gives way in the middle of its decode
                 self._cancelled.add(self._reading_ahead)
                 self.engine.cancel()
             self._changed.notify()
 
-    def read_ahead(self, request: Request) -> None:
-        """Reads a prompt when there is nothing else to do. Of too many, the oldest are left out."""
+    def read_ahead(self, run: Run) -> None:
+        """Reads a prompt when there is nothing else to do. Of too many, the oldest are dropped."""
         with self._changed:
-            self._ahead.append(request)
+            self._ahead.append(run)
             self._woken = True
             self._changed.notify()
 
-    def cancel(self, request: Request) -> None:
-        """Ends a request wherever it is, within one step."""
+    def cancel(self, run: Run) -> None:
+        """Ends a run wherever it is, within one step."""
         with self._changed:
-            self._cancelled.add(request)
+            self._cancelled.add(run)
             self._changed.notify()
 
     def wake(self) -> None:
@@ -93,7 +91,7 @@ class Scheduler:
     def wait(self, seconds: float) -> None:
         """Sleeps until there is something to do, or somebody calls `wake`."""
         with self._changed:
-            if not self._woken and not self._cancelled and all(map(self._fetches.is_coming, self._waiting)):
+            if not self._woken and not self._cancelled and all(run.waits_for_disk for run in self._waiting):
                 self._changed.wait(seconds)
             self._woken = False
 
@@ -102,7 +100,7 @@ class Scheduler:
         return len(self._waiting)
 
     @property
-    def waiting(self) -> tuple[Request, ...]:
+    def waiting(self) -> tuple[Run, ...]:
         with self._changed:
             return tuple(self._waiting)
 
@@ -129,64 +127,78 @@ class Scheduler:
             pass
 
     def fail_all(self, error: Exception) -> None:
-        """After an error that nobody foresaw: every running request ends with it, and the next ones find order."""
+        """After an error outside of any one reply: every run that has a slot ends with it."""
         for run in list(self.runs):
             self._close(run, Finish.FAILED, error)
 
     def cancel_all(self) -> None:
         with self._changed:
-            self._cancelled.update(self._waiting, (run.request for run in self.runs))
+            self._cancelled.update(self._waiting, self.runs)
         self._sweep()
 
     def _admit(self) -> None:
-        """Gives slots to waiting requests, in order; those worth holding back let later ones pass."""
+        """Gives slots to waiting runs, in order; a run that is worth holding back lets later ones pass."""
         if self._is_full:
             return
-        held: list[Request] = []
+        held: list[Run] = []
         try:
             while self._waiting and self.cache.sequences.idle_slots and len(self.runs) < self.limits.at_once:
-                request = self._waiting.popleft()
-                if self._is_worth_waiting(request) or self._needs_disk(request):
-                    held.append(request)
-                elif not self._start(request):
+                run = self._waiting.popleft()
+                if self._shares_prefix_being_read(run) or self._needs_disk(run):
+                    held.append(run)
+                elif not self._start(run):
                     break
         finally:
             self._waiting.extendleft(reversed(held))
 
-    def _is_worth_waiting(self, request: Request) -> bool:
-        """Somebody is reading what this prompt begins with: let him, and fork."""
-        for run in self.runs:
-            if not run.is_reading or run.request.namespace != request.namespace:
+    def _shares_prefix_being_read(self, run: Run) -> bool:
+        """Another run is reading a prefix of this prompt: wait, and resume from it."""
+        for other in self.runs:
+            if not other.is_reading or other.job.namespace != run.job.namespace:
                 continue
-            common = common_prefix(run.turn.prompt.tokens.tobytes(), request.prompt.tokens.tobytes())
-            enough = 1 if request in self._held else self.limits.worth_waiting_tokens
-            # the plan is asked last: it is the dear part, and this is asked at every step
-            if common - run.turn.position >= enough and common - self._plan(request).resume >= enough:
-                run.turn.add_snapshot_position(common)
-                self._held.add(request)
+            common = common_prefix(other.turn.prompt.tokens.tobytes(), run.prompt.tokens.tobytes())
+            enough = 1 if run.is_held else self.limits.worth_waiting_tokens
+            # the plan is made last: it is the expensive part, and this is asked at every step
+            if common - other.turn.position >= enough and common - self._plan(run).resume >= enough:
+                other.turn.add_snapshot_position(common)
+                run.is_held = True
                 return True
-        self._held.discard(request)
+        run.is_held = False
         return False
 
-    def _needs_disk(self, request: Request) -> bool:
-        self._fetches.begin(request)
-        return self._fetches.is_coming(request)
+    def _needs_disk(self, run: Run) -> bool:
+        """Begins to fetch what the prompt resumes from. True until all of it has come.
 
-    def _plan(self, request: Request) -> Plan:
-        return self.cache.preview(request.prompt, request.namespace)
+        No more fetches than slots are begun: what is in RAM before its time fills it.
+        """
+        if not run.is_looked_up:
+            run.is_put_off = len(self._fetching) > len(self.cache.sequences.idle_slots)
+            if not run.is_put_off:
+                self._look_up(run)
+        return run.waits_for_disk
 
-    def _start_ahead(self, request: Request) -> None:
-        plan = self._plan(request)
+    def _look_up(self, run: Run) -> None:
+        run.is_looked_up = True
+        run.fetch = self.cache.fetch(run.prompt, run.job.namespace)
+        if run.fetch is not None:
+            self._fetching.add(run)
+            run.fetch.when_done(self.wake)
+
+    def _plan(self, run: Run) -> Plan:
+        return self.cache.preview(run.prompt, run.job.namespace)
+
+    def _start_ahead(self, run: Run) -> None:
+        plan = self._plan(run)
         enough = self.limits.worth_going_on if plan.goes_on else self.limits.worth_reading_ahead
-        if self.cache.kept_length(request.prompt) - plan.resume < enough:
-            self._report_end(request, Finish.CANCELLED, None)
+        if self.cache.kept_length(run.prompt) - plan.resume < enough:
+            self._report_end(run, Finish.CANCELLED, None)
             return
         with self._changed:
-            if self._waiting:  # somebody came meanwhile, and could not know whom to interrupt
-                self._ahead.appendleft(request)
+            if self._waiting:  # submitted meanwhile, when there was nothing to interrupt
+                self._ahead.appendleft(run)
                 return
-            self._reading_ahead = request
-        self._start(request)
+            self._reading_ahead = run
+        self._start(run)
         if not self.runs:
             self._end_reading_ahead()
 
@@ -196,30 +208,31 @@ class Scheduler:
             self._reading_ahead = None
             self.engine.context.forget_cancel()
 
-    def _start(self, request: Request) -> bool:
-        """False if running replies hold the cells it needs: it waits for one of them to end."""
-        paused = self._paused.get(request)
-        if paused is None:
-            request.timings.started = time.perf_counter()
+    def _start(self, run: Run) -> bool:
+        """False if other runs hold the cells it needs: it waits until one of them has ended."""
+        is_resumed = run.is_paused
+        if not is_resumed:
+            run.timings.started = time.perf_counter()
         try:
-            run = paused or Run(request, self.engine)
-            turn = self.cache.begin(request.prompt, request.namespace, self._fetches.brought(request))
+            run.prepare(self.engine)
+            turn = self.cache.begin(run.prompt, run.job.namespace, run.fetch)
         except Exception as error:
             if isinstance(error, NoRoomError) and self.runs:
-                self._waiting.appendleft(request)
+                self._waiting.appendleft(run)
                 return False
             if not isinstance(error, EngineError):
                 logger.exception("an unforeseen error at the beginning of a reply")
-            self._forget(request)
-            self._report_end(request, Finish.FAILED, error)
+            self._stop_waiting(run)
+            run.close()
+            self._report_end(run, Finish.FAILED, error)
             return True
         assert turn is not None
+        self._stop_waiting(run)
         run.turn = turn
         run.last_served = self._step
         self.runs.append(run)
-        self._forget(request)
-        if paused is None:
-            request.sink.started(turn.report)
+        if not is_resumed:
+            run.sink.started(turn.report)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
         return True
@@ -257,15 +270,15 @@ class Scheduler:
             self.cache.advance(run.turn, work.tokens, logits)
 
     def _report_progress(self, run: Run, work: Work, row: int) -> Logits | None:
-        """The logits at the end of the prompt: a constraint will write its mask over those of the engine."""
+        """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
         if not run.is_reading:
             return None
-        if run.request.timings.num_generated == 0:
-            run.request.sink.progress(run.turn.position + work.tokens.size)
+        if run.timings.num_generated == 0:
+            run.sink.progress(run.turn.position + work.tokens.size)
         return self.engine.logits(row).copy() if work.logits else None
 
     def _make_way(self, error: NoRoomError) -> None:
-        """The context is full of what runs: who came last waits until another has ended, and goes on then."""
+        """No cells are left: preempts the run that came last, until another has ended."""
         if self.cache.drop_one_idle():
             return  # and try again
         last = self.runs[-1]
@@ -278,17 +291,16 @@ class Scheduler:
             last.finish = Finish.LENGTH
 
     def _start_again(self, runs: Sequence[Run]) -> None:
-        """Who was in one batch with what was cancelled, and lost its state, goes on from what is kept."""
+        """After a cancelled decode, runs of the batch that lost their state resume from what is kept of them."""
         for run in runs:
-            if run.request is not self._reading_ahead and not self.engine.memory.is_whole(run.turn.seq):
+            if run is not self._reading_ahead and not self.engine.memory.is_whole(run.turn.seq):
                 self._pause(run)
 
     def _pause(self, run: Run) -> None:
         run.pause()
         self.runs.remove(run)
         self.cache.finish(run.turn)
-        self._paused[run.request] = run
-        self._waiting.appendleft(run.request)
+        self._waiting.appendleft(run)
 
     def _fail(self, runs: Sequence[Run], error: EngineError) -> None:
         logger.error("a batch failed: %s", error)
@@ -301,14 +313,15 @@ class Scheduler:
             return
         with self._changed:
             cancelled, self._cancelled = self._cancelled, set()
-            dropped = [request for request in self._waiting if request in cancelled]
-            for request in dropped:
-                self._waiting.remove(request)
-                self._forget(request)
-        for request in dropped:
-            self._report_end(request, Finish.CANCELLED, None)
+            dropped = [run for run in self._waiting if run in cancelled]
+            for run in dropped:
+                self._waiting.remove(run)
+        for run in dropped:
+            self._stop_waiting(run)
+            run.close()
+            self._report_end(run, Finish.CANCELLED, None)
         for run in list(self.runs):
-            if run.request in cancelled:
+            if run in cancelled:
                 self._close(run, Finish.CANCELLED)
             elif run.finish is not None:
                 self._close(run, run.finish, run.error)
@@ -316,21 +329,19 @@ class Scheduler:
     def _close(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
         self.runs.remove(run)
         self._is_full = False
-        if run.request is self._reading_ahead:
+        if run is self._reading_ahead:
             self._end_reading_ahead()
         self.cache.finish(run.turn)
         run.close()
-        self._report_end(run.request, finish, error)
+        self._report_end(run, finish, error)
 
-    def _forget(self, request: Request) -> None:
-        """It waits no longer."""
-        self._held.discard(request)
-        self._fetches.forget(request)
-        self._paused.pop(request, None)
+    def _stop_waiting(self, run: Run) -> None:
+        self._fetching.discard(run)
+        run.stop_waiting()
 
-    def _report_end(self, request: Request, finish: Finish, error: Exception | None) -> None:
-        request.timings.finished = time.perf_counter()
+    def _report_end(self, run: Run, finish: Finish, error: Exception | None) -> None:
+        run.timings.finished = time.perf_counter()
         try:
-            request.sink.finished(finish, request.timings, error)
-        except Exception:  # its own matter: others go on
+            run.sink.finished(finish, run.timings, error)
+        except Exception:  # the sink's own matter: other runs go on
             logger.exception("the end of a reply could not be told")

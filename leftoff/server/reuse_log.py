@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish
+from leftoff.scheduler.run import Run
 from leftoff.types import Prompt, Tokens
 
 _SHARED_TOKENS = 48  # before a difference, to tell what kind it is
@@ -59,10 +60,8 @@ class Journal:
     def clear(self) -> None:
         self._records.clear()
 
-    def add(
-        self, request_id: str, request: Request, report: ReuseReport, finish: Finish, notes: Sequence[str]
-    ) -> Record:
-        timings, difference = request.timings, self._difference(request.prompt, report)
+    def add(self, request_id: str, run: Run, report: ReuseReport, finish: Finish, notes: Sequence[str]) -> Record:
+        timings, difference = run.timings, self._difference(run.job.prompt, report)
         record = Record(
             id=request_id,
             at=time.time(),
@@ -83,7 +82,7 @@ class Journal:
             generation_ms=timings.generation_ms if timings.first_token else 0.0,
             line=report.line(),
             notes=(*notes, *difference.advice),
-            namespace=request.namespace,
+            namespace=run.job.namespace,
         )
         self._records.append(record)
         return record

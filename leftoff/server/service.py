@@ -27,7 +27,8 @@ from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model, Progress
 from leftoff.grammar.compile import Grammars
 from leftoff.sampling import recommended
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
 from leftoff.server.build import make_scheduler, namespace_secret
 from leftoff.server.counts import Counts
@@ -131,12 +132,10 @@ class Service:
             self._mailboxes[loop] = Mailbox(loop)
         return self._mailboxes[loop]
 
-    def record(
-        self, request_id: str, request: Request, report: ReuseReport, finish: Finish, notes: Sequence[str]
-    ) -> None:
+    def record(self, request_id: str, run: Run, report: ReuseReport, finish: Finish, notes: Sequence[str]) -> None:
         """Log one line for a request that ended, and add it to the journal and the counts. On the engine's thread."""
-        record = self.journal.add(request_id, request, report, finish, notes)
-        self.counts[owner_of(request.namespace)].add(record)
+        record = self.journal.add(request_id, run, report, finish, notes)
+        self.counts[owner_of(run.job.namespace)].add(record)
         logger.info(
             "%s · %d generated · first token after %.0f ms%s",
             record.line,

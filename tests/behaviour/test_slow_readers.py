@@ -57,7 +57,7 @@ def test_while_others_wait_less_is_buffered(service: Service, monkeypatch: pytes
     with serving(service) as url, ExitStack() as stack:
         for _ in range(4):
             ask_for(stack.enter_context(connected(url, LITTLE)), NUM_TOKENS)
-        assert until(lambda: sum(run.request.timings.num_generated > 200 for run in service.scheduler.runs) == 4)
+        assert until(lambda: sum(run.timings.num_generated > 200 for run in service.scheduler.runs) == 4)
         assert not service.journal.records
         assert httpx.post(f"{url}/completion", json={"prompt": "a", "n_predict": 1}, timeout=PATIENCE_S).is_success
         assert any(record.finish == "cancelled" for record in service.journal.records)
@@ -93,7 +93,7 @@ def test_a_slow_reader_that_leaves_is_noticed(service: Service, own_url: str, mo
     monkeypatch.setattr("leftoff.server.http.connection._UNREAD_BYTES", 1 << 30)
     with connected(own_url, LITTLE) as connection:
         ask_for(connection, NUM_TOKENS)
-        assert until(lambda: any(run.request.timings.num_generated > 100 for run in service.scheduler.runs))
+        assert until(lambda: any(run.timings.num_generated > 100 for run in service.scheduler.runs))
         connection.shutdown(socket.SHUT_WR)
         assert until(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
     (record,) = service.journal.records

@@ -8,7 +8,8 @@ from leftoff.grammar.constraint import GrammarConstraint, Outline, Trigger
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import from_choices, from_regex, from_schema, literal, text_until
 from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish, Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt, ReasoningTags
 from tests.grammar.walk import accepts, allowed, may_end, write
@@ -133,7 +134,7 @@ def order(scheduler: Scheduler, guide: GrammarConstraint | None, sampling: Sampl
     recorder = Recorder()
     prompt = Prompt(scheduler.engine.model.vocabulary.tokenize("the river runs down"))
     values = {"max_tokens": 40, "constraint": guide} | fields
-    scheduler.submit(Request(prompt, recorder, sampling, **values))  # type: ignore[arg-type]
+    scheduler.submit(Run(Job(prompt, sampling, **values), recorder))  # type: ignore[arg-type]
     return recorder
 
 

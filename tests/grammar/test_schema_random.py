@@ -12,7 +12,8 @@ from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import GrammarConstraint, Outline
 from leftoff.grammar.grammar import from_schema
 from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish, Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt
 from tests.grammar.schemas import Schema, Schemas
@@ -33,7 +34,7 @@ def documents(scheduler: Scheduler, schemas: list[Schema]) -> list[str]:
         prompt = Prompt(vocabulary.tokenize(f"a document {seed}: "))
         guide = GrammarConstraint(grammars, Outline(from_schema(schema)))
         sampling = Sampling(temperature=1.5, seed=seed)
-        scheduler.submit(Request(prompt, recorder, sampling, max_tokens=MAX_TOKENS, constraint=guide))
+        scheduler.submit(Run(Job(prompt, sampling, max_tokens=MAX_TOKENS, constraint=guide), recorder))
     run(scheduler)
     grammars.close()
     for schema, recorder in zip(schemas, recorders, strict=True):

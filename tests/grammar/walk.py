@@ -5,7 +5,7 @@ import numpy as np
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.grammar import Grammar
-from leftoff.scheduler.request import Constraint
+from leftoff.scheduler.job import Constraint
 from leftoff.types import Logits
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from leftoff.cache.report import ReuseReport
 from leftoff.engine.engine import LlamaEngine, Work
-from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.job import Finish, Job, Timings
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt, Tokens
 
@@ -42,11 +43,11 @@ class Recorder:
         self.finish, self.error = finish, error
 
 
-def ask(scheduler: Scheduler, tokens: Tokens, max_tokens: int = 8, namespace: str = "") -> tuple[Request, Recorder]:
+def ask(scheduler: Scheduler, tokens: Tokens, max_tokens: int = 8, namespace: str = "") -> tuple[Run, Recorder]:
     recorder = Recorder()
-    request = Request(Prompt(tokens), recorder, max_tokens=max_tokens, namespace=namespace)
-    scheduler.submit(request)
-    return request, recorder
+    run = Run(Job(Prompt(tokens), max_tokens=max_tokens, namespace=namespace), recorder)
+    scheduler.submit(run)
+    return run, recorder
 
 
 def run(scheduler: Scheduler) -> int:

@@ -8,7 +8,8 @@ import pytest
 from leftoff.engine.engine import Work
 from leftoff.engine.errors import InputError, NoRoomError
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish, Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import QueueFullError
 from leftoff.types import Prompt
 from tests.scheduler.conftest import scheduler_for
@@ -126,11 +127,11 @@ def test_an_identical_prompt_computes_nothing(architecture: str) -> None:
 def test_a_cancelled_request_frees_its_slot_within_a_step() -> None:
     with scheduler_for("qwen35", slots=1) as scheduler:
         tokens = prompt(scheduler, 2000, seed=1)
-        request, recorder = ask(scheduler, tokens, max_tokens=100)
+        asked, recorder = ask(scheduler, tokens, max_tokens=100)
         while len(recorder.reads) < 8:
             scheduler.step()
         waiting, waiter = ask(scheduler, prompt(scheduler, 10, seed=2))
-        scheduler.cancel(request)
+        scheduler.cancel(asked)
         scheduler.cancel(waiting)
         scheduler.step()
         assert recorder.finish is Finish.CANCELLED
@@ -146,7 +147,7 @@ def test_a_cancelled_request_frees_its_slot_within_a_step() -> None:
 def test_a_sink_that_has_enough_ends_the_reply() -> None:
     with scheduler_for("llama", slots=1) as scheduler:
         recorder = Recorder(limit=3)
-        scheduler.submit(Request(Prompt(prompt(scheduler, 20, seed=1)), recorder, max_tokens=50))
+        scheduler.submit(Run(Job(Prompt(prompt(scheduler, 20, seed=1)), max_tokens=50), recorder))
         run(scheduler)
         assert len(recorder.tokens) == 3
         assert recorder.finish is Finish.STOPPED
@@ -179,10 +180,10 @@ def test_who_comes_last_into_a_full_context_goes_on_when_another_has_ended(archi
 def test_a_paused_request_can_be_cancelled() -> None:
     with scheduler_for("qwen35", slots=2, num_cells=512) as scheduler:
         _, first = ask(scheduler, prompt(scheduler, 300, seed=1), max_tokens=150)
-        request, second = ask(scheduler, prompt(scheduler, 100, seed=2), max_tokens=150)
+        asked, second = ask(scheduler, prompt(scheduler, 100, seed=2), max_tokens=150)
         while not scheduler.num_waiting or not second.tokens:
             scheduler.step()
-        scheduler.cancel(request)
+        scheduler.cancel(asked)
         run(scheduler)
         assert second.finish is Finish.CANCELLED
         assert len(first.tokens) == 150

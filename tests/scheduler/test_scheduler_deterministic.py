@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from leftoff.scheduler.request import Request
+from leftoff.scheduler.job import Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt, Tokens
 from tests.scheduler.conftest import scheduler_for
@@ -21,7 +22,7 @@ KINDS = ["llama", "qwen35", "gemma3", "lfm2-window", "rwkv7", "deepseek4"]
 
 def read(scheduler: Scheduler, tokens: Tokens, namespace: str = "", max_tokens: int = 6) -> Recorder:
     recorder = Recorder()
-    scheduler.submit(Request(Prompt(tokens), recorder, max_tokens=max_tokens, namespace=namespace, wants_logits=True))
+    scheduler.submit(Run(Job(Prompt(tokens), max_tokens=max_tokens, namespace=namespace, wants_logits=True), recorder))
     run(scheduler)
     return recorder
 
@@ -62,8 +63,8 @@ def test_requests_that_come_together_are_answered_one_after_the_other() -> None:
         alone = [read(scheduler, tokens, namespace=f"alone {number}") for number, tokens in enumerate(prompts)]
         recorders = [Recorder() for _ in prompts]
         for number, (tokens, recorder) in enumerate(zip(prompts, recorders, strict=True)):
-            request = Request(Prompt(tokens), recorder, max_tokens=6, namespace=f"{number}", wants_logits=True)
-            scheduler.submit(request)
+            run = Run(Job(Prompt(tokens), max_tokens=6, namespace=f"{number}", wants_logits=True), recorder)
+            scheduler.submit(run)
         while scheduler.step():
             assert len(scheduler.runs) <= 1
         for one, other in zip(alone, recorders, strict=True):

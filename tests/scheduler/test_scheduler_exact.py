@@ -7,7 +7,8 @@ reads the very same pieces.
 import numpy as np
 import pytest
 
-from leftoff.scheduler.request import Request
+from leftoff.scheduler.job import Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt, Tokens
 from tests.engine.memory.placed import attention_cells
@@ -22,7 +23,7 @@ NUM_REPLY = 6
 
 def ask(scheduler: Scheduler, tokens: Tokens) -> Recorder:
     recorder = Recorder()
-    scheduler.submit(Request(Prompt(tokens), recorder, max_tokens=NUM_REPLY, wants_logits=True))
+    scheduler.submit(Run(Job(Prompt(tokens), max_tokens=NUM_REPLY, wants_logits=True), recorder))
     run(scheduler)
     return recorder
 
@@ -74,12 +75,12 @@ def test_a_reply_that_goes_on_while_others_come_and_go(architecture: str) -> Non
         memory, tokens = scheduler.engine.memory, prompt(scheduler, 60, seed=1)
         ask(scheduler, prompt(scheduler, 70, seed=2))
         talker = Recorder()
-        scheduler.submit(Request(Prompt(tokens), talker, max_tokens=60, wants_logits=True))
+        scheduler.submit(Run(Job(Prompt(tokens), max_tokens=60, wants_logits=True), talker))
         for number in range(5):
             for _ in range(6):
                 scheduler.step()
             recorder = Recorder()
-            scheduler.submit(Request(Prompt(prompt(scheduler, 30 + number, seed=9 + number)), recorder, max_tokens=3))
+            scheduler.submit(Run(Job(Prompt(prompt(scheduler, 30 + number, seed=9 + number)), max_tokens=3), recorder))
         run(scheduler)
         assert len(talker.tokens) == 60
         scheduler.cache.check_integrity()

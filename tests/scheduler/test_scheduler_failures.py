@@ -6,7 +6,8 @@ import pytest
 from leftoff.engine.errors import EngineError
 from leftoff.engine.memory.base import Snapshot
 from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.job import Finish, Job, Timings
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt
 from tests.scheduler.conftest import scheduler_for
@@ -33,7 +34,7 @@ class BrokenProgress(Recorder):
 
 
 def submit(scheduler: Scheduler, recorder: Recorder, num_tokens: int, seed: int) -> Recorder:
-    scheduler.submit(Request(Prompt(prompt(scheduler, num_tokens, seed=seed)), recorder, max_tokens=4))
+    scheduler.submit(Run(Job(Prompt(prompt(scheduler, num_tokens, seed=seed)), max_tokens=4), recorder))
     return recorder
 
 
@@ -56,7 +57,7 @@ def test_what_was_read_but_never_told_is_not_taken_for_something_else(architectu
         run(scheduler)
         # behind position 200 the slot's record still has the old tokens
         new = np.concatenate([old[:200], prompt(scheduler, 150, seed=2)])
-        scheduler.submit(Request(Prompt(new), BrokenProgress(), max_tokens=4))
+        scheduler.submit(Run(Job(Prompt(new), max_tokens=4), BrokenProgress()))
         with pytest.raises(ValueError, match="a fault of the sink") as fault:
             run(scheduler)
         scheduler.fail_all(fault.value)
@@ -90,7 +91,7 @@ def test_an_error_at_the_beginning_frees_the_slot(error: Exception, monkeypatch:
 def test_a_sampler_that_cannot_be_made_takes_no_slot() -> None:
     with scheduler_for("llama", slots=1) as scheduler:
         recorder, bias = Recorder(), Sampling(logit_bias=((10**6, 1.0),))
-        scheduler.submit(Request(Prompt(prompt(scheduler, 20, seed=1)), recorder, bias, max_tokens=2))
+        scheduler.submit(Run(Job(Prompt(prompt(scheduler, 20, seed=1)), bias, max_tokens=2), recorder))
         run(scheduler)
         assert recorder.finish is Finish.FAILED
         assert len(scheduler.cache.sequences.idle_slots) == 1
@@ -102,12 +103,12 @@ def test_who_comes_while_a_read_ahead_is_planned_is_not_in_its_way(
 ) -> None:
     with scheduler_for(architecture, slots=2) as scheduler:
         ahead, plan, asked = Recorder(), scheduler._plan, []
-        scheduler.read_ahead(Request(Prompt(prompt(scheduler, 2000, seed=1)), ahead, max_tokens=0))
+        scheduler.read_ahead(Run(Job(Prompt(prompt(scheduler, 2000, seed=1)), max_tokens=0), ahead))
 
-        def ask_and_plan(request: Request) -> object:
+        def ask_and_plan(run: Run) -> object:
             monkeypatch.undo()
             asked.append(ask(scheduler, prompt(scheduler, 300, seed=2))[1])
-            return plan(request)
+            return plan(run)
 
         monkeypatch.setattr(scheduler, "_plan", ask_and_plan)
         scheduler.step()

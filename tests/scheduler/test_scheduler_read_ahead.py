@@ -5,7 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish, Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt
 from tests.engine.scenario import asked
@@ -15,20 +16,20 @@ from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
 KINDS = ["llama", "qwen35", "mamba2", "gemma3", "deepseek4"]
 
 
-def read_ahead(scheduler: Scheduler, num_tokens: int, seed: int) -> tuple[Request, Recorder]:
+def read_ahead(scheduler: Scheduler, num_tokens: int, seed: int) -> tuple[Run, Recorder]:
     recorder = Recorder()
-    request = Request(Prompt(prompt(scheduler, num_tokens, seed=seed)), recorder, max_tokens=0)
-    scheduler.read_ahead(request)
-    return request, recorder
+    asked = Run(Job(Prompt(prompt(scheduler, num_tokens, seed=seed)), max_tokens=0), recorder)
+    scheduler.read_ahead(asked)
+    return asked, recorder
 
 
 @pytest.mark.parametrize("architecture", KINDS)
 def test_what_was_read_ahead_is_not_read_again(architecture: str) -> None:
     with scheduler_for(architecture, slots=1) as scheduler:
-        request, recorder = read_ahead(scheduler, 700, seed=1)
+        asked, recorder = read_ahead(scheduler, 700, seed=1)
         run(scheduler)
         assert recorder.finish is Finish.LENGTH
-        tokens = np.concatenate([request.prompt.tokens, prompt(scheduler, 20, seed=2)])
+        tokens = np.concatenate([asked.prompt.tokens, prompt(scheduler, 20, seed=2)])
         _, reply = ask(scheduler, tokens)
         run(scheduler)
         assert reply.report is not None

@@ -9,7 +9,8 @@ import pytest
 from leftoff.cache.cache import Cache
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
-from leftoff.scheduler.request import Finish, Request
+from leftoff.scheduler.job import Finish, Job
+from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
 from leftoff.types import Prompt
@@ -36,7 +37,7 @@ def worker() -> Iterator[Worker]:
 def submit(worker: Worker, num_tokens: int, max_tokens: int) -> Recorder:
     recorder = Recorder()
     tokens = prompt(worker.scheduler, num_tokens, seed=num_tokens)
-    worker.scheduler.submit(Request(Prompt(tokens), recorder, max_tokens=max_tokens))
+    worker.scheduler.submit(Run(Job(Prompt(tokens), max_tokens=max_tokens), recorder))
     return recorder
 
 

@@ -48,8 +48,8 @@ class MetricsApi(Dialect):
     def _levels(self, tenant: Tenant) -> Levels:
         service, memory = self._service, self._service.cache.memory
         return Levels(
-            num_running=sum(tenant.sees(run.request.namespace) for run in service.scheduler.runs),
-            num_waiting=sum(tenant.sees(request.namespace) for request in service.scheduler.waiting),
+            num_running=sum(tenant.sees(run.job.namespace) for run in service.scheduler.runs),
+            num_waiting=sum(tenant.sees(run.job.namespace) for run in service.scheduler.waiting),
             tiers=tuple(tier_levels(tier, tenant) for tier in service.cache.tiers),
             context_tokens=memory.num_cells,
             free_tokens=memory.free_cells if tenant.is_alone else None,

@@ -21,7 +21,7 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
@@ -69,8 +69,8 @@ async def prewarm(service: Service, read: Callable[[], Conversation], num_bytes:
         return _prompt(service, conversation), conversation.namespace
 
     prompt, namespace = await service.aside(make, num_bytes)
-    order = Order(prompt, Sampling(), max_tokens=0, namespace=namespace)
-    with Replies(service, [order], f"prewarm-{uuid.uuid4().hex}") as replies:
+    job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=namespace)
+    with Replies(service, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
         (reply,) = await replies.collect()
     nbytes = await service.between_steps(lambda: service.cache.pin(prompt.tokens, namespace))
     if not nbytes:

@@ -15,7 +15,7 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ErrorShape, PromptTooLongError
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_orders, read_chat
+from leftoff.server.request.build import chat_jobs, read_chat
 from leftoff.server.request.chat import skipped_tools
 from leftoff.server.service import Service
 from leftoff.types import Prompt
@@ -41,11 +41,11 @@ class Anthropic(Dialect):
         body = await read_body(request, MessagesRequest)
         conversation = Conversation(body)
         notes = skipped_tools(foreign_tools(body))
-        (order,) = await chat_orders(self._service, request, as_chat(body, conversation), notes)
-        marks = _marks(order.prompt, conversation)
-        order = replace(order, prompt=replace(order.prompt, breaks=tuple(sorted({*order.prompt.breaks, *marks}))))
+        (job,) = await chat_jobs(self._service, request, as_chat(body, conversation), notes)
+        marks = _marks(job.prompt, conversation)
+        job = replace(job, prompt=replace(job.prompt, breaks=tuple(sorted({*job.prompt.breaks, *marks}))))
         writer = MessageWriter(f"msg_{uuid.uuid4().hex}", self._service.model_name, max(marks, default=0))
-        return await answer(request, self._service, [order], writer.id, writer, stream=bool(body.stream))
+        return await answer(request, self._service, [job], writer.id, writer, stream=bool(body.stream))
 
     async def count_tokens(self, request: Request) -> Response:
         body = await read_body(request, MessagesRequest)

@@ -29,7 +29,7 @@ from leftoff.server.llamacpp.types import (
 from leftoff.server.llamacpp.writer import NativeWriter, settings_of, wire_settings
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.stream import ReplyStream
-from leftoff.server.request.build import conversation_of, make_orders
+from leftoff.server.request.build import conversation_of, make_jobs
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.service import Service
@@ -66,21 +66,21 @@ class Native(Dialect):
         body = await read_body(request, NativeRequest)
         prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
         num_each = body.n_cmpl or 1
-        orders = await make_orders(
+        jobs = await make_jobs(
             self._service, request, body, prompts, num_each=num_each, num_logprobs=body.n_probs or None
         )
         writer = NativeWriter(
             self._service.model_name,
             self._vocabulary,
             self._service.context_tokens,
-            orders,
-            is_list=len(orders) > 1,
+            jobs,
+            is_list=len(jobs) > 1,
             is_stream=bool(body.stream),
             returns_tokens=bool(body.return_tokens),
             shows_progress=bool(body.return_progress),
             times_tokens=bool(body.timings_per_token),
         )
-        return await answer(request, self._service, orders, uuid.uuid4().hex, writer, stream=bool(body.stream))
+        return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
     async def tokenize(self, request: Request) -> Response:
         body = await read_body(request, TokenizeRequest)
@@ -145,7 +145,7 @@ class Native(Dialect):
         return json_response({"status": "ok"})
 
     def _slot_states(self, tenant: Tenant) -> list[SlotState]:
-        runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.request.namespace)}
+        runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.job.namespace)}
         return [
             self._slot_state(sequence, runs.get(sequence.seq), tenant)
             for sequence in self._service.cache.sequences.slots
@@ -157,16 +157,16 @@ class Native(Dialect):
             state.n_tokens = sequence.length
         if run is None:
             return state
-        request, report, stream = run.request, run.turn.report, run.request.sink
-        num_generated = request.timings.num_generated
+        job, report, stream = run.job, run.turn.report, run.sink
+        num_generated = run.timings.num_generated
         state.n_prompt_tokens = report.prompt_tokens
         state.n_prompt_tokens_cache = report.reused
         state.n_prompt_tokens_processed = min(run.turn.position, report.prompt_tokens) - report.reused
-        num_left = -1 if request.max_tokens is None else request.max_tokens - num_generated
+        num_left = -1 if job.max_tokens is None else job.max_tokens - num_generated
         state.next_token = [NextToken(run.finish is None, num_left, num_generated)]
         if isinstance(stream, ReplyStream):
             state.id_task = stream.id
-            state.params = settings_of(stream.order, is_stream=True)
+            state.params = settings_of(stream.job, is_stream=True)
         return state
 
     def _piece(self, token: int) -> TokenPiece:

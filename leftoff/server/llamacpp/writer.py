@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Finish
+from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.http.framing import EVENTS
 from leftoff.server.llamacpp.types import GenerationSettings, NativeChunk, NativeCompletion
@@ -16,7 +16,7 @@ from leftoff.server.reply.logprobs import TokenLogprob, token_logprobs
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import progress_of, timings_of, timings_so_far
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 
 _RANDOM_SEED = 0xFFFFFFFF  # llama-server's name for a seed drawn anew
 _STOP_TYPES = {Finish.END: "eos", Finish.LENGTH: "limit", Finish.STOPPED: "word"}
@@ -29,7 +29,7 @@ class NativeWriter:
     model: str
     vocabulary: Vocabulary
     context_tokens: int
-    orders: Sequence[Order]
+    jobs: Sequence[ReplyJob]
     is_list: bool
     is_stream: bool
     returns_tokens: bool
@@ -67,7 +67,7 @@ class NativeWriter:
         return chunk
 
     def _chunk(self, stream: ReplyStream, index: int, text: str, tokens: list[int]) -> NativeChunk:
-        return NativeChunk(index, text, tokens, self._num_told[index], stream.order.prompt.length)
+        return NativeChunk(index, text, tokens, self._num_told[index], stream.job.prompt.length)
 
     def _whole(self, index: int, reply: Whole) -> NativeCompletion:
         if "\n" in reply.text:
@@ -78,22 +78,22 @@ class NativeWriter:
         return answer
 
     def _final(self, index: int, text: str, tokens: list[int], end: End) -> NativeCompletion:
-        order, num_generated = self.orders[index], end.timings.num_generated
-        is_full = order.prompt.length + num_generated >= self.context_tokens
+        job, num_generated = self.jobs[index], end.timings.num_generated
+        is_full = job.prompt.length + num_generated >= self.context_tokens
         return NativeCompletion(
             index=index,
             content=text,
             tokens=tokens,
             model=self.model,
-            prompt=self.vocabulary.detokenize(order.prompt.tokens).decode("utf-8", "replace"),
+            prompt=self.vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace"),
             tokens_predicted=num_generated,
-            tokens_evaluated=order.prompt.length,
+            tokens_evaluated=job.prompt.length,
             tokens_cached=end.report.reused if end.report else 0,
             truncated=end.finish is Finish.LENGTH and is_full,
             stop_type=_STOP_TYPES.get(end.finish, "none"),
             stopping_word=end.stop or "",
             has_new_line=index in self._has_new_line,
-            generation_settings=settings_of(order, is_stream=self.is_stream),
+            generation_settings=settings_of(job, is_stream=self.is_stream),
             timings=timings_of([end]),
         )
 
@@ -101,13 +101,13 @@ class NativeWriter:
         return token_logprobs(pieces, self.vocabulary) or UNSET
 
 
-def settings_of(order: Order, *, is_stream: bool) -> GenerationSettings:
+def settings_of(job: ReplyJob, *, is_stream: bool) -> GenerationSettings:
     return wire_settings(
-        order.sampling,
-        max_tokens=order.max_tokens,
-        stops=order.stops,
-        ignores_end=order.ignore_end,
-        num_probs=order.num_logprobs or 0,
+        job.sampling,
+        max_tokens=job.max_tokens,
+        stops=job.stops,
+        ignores_end=job.ignore_end,
+        num_probs=job.num_top_logprobs,
         is_stream=is_stream,
     )
 

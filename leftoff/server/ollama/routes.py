@@ -17,8 +17,8 @@ from leftoff.server.ollama.models import described, full_name, listed, running
 from leftoff.server.ollama.types import ModelList, OllamaChatRequest, OllamaGenerateRequest, ShowRequest, Version
 from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, error_body, generate_chunk, loaded
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_orders, make_orders
-from leftoff.server.request.job import Order
+from leftoff.server.request.build import chat_jobs, make_jobs
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 
 _SPOKEN = "0.12.6"  # clients refuse what is older than the features they use
@@ -46,15 +46,15 @@ class Ollama(Dialect):
         body = await read_body(request, OllamaChatRequest)
         if not body.messages:
             return self._loaded(chat_chunk, unloads=body.unloads)
-        orders = await chat_orders(self._service, request, messages_as_chat(body))
-        return await self._answer(request, orders, chat_chunk, stream=body.stream is not False)
+        jobs = await chat_jobs(self._service, request, messages_as_chat(body))
+        return await self._answer(request, jobs, chat_chunk, stream=body.stream is not False)
 
     async def generate(self, request: Request) -> Response:
         body = await read_body(request, OllamaGenerateRequest)
         if not body.prompt:
             return self._loaded(generate_chunk, unloads=body.unloads)
-        orders = await (self._raw_orders if body.raw else self._chat_orders)(request, body)
-        return await self._answer(request, orders, generate_chunk, stream=body.stream is not False)
+        jobs = await (self._raw_jobs if body.raw else self._chat_jobs)(request, body)
+        return await self._answer(request, jobs, generate_chunk, stream=body.stream is not False)
 
     async def show(self, request: Request) -> Response:
         body = await read_body(request, ShowRequest)
@@ -72,17 +72,17 @@ class Ollama(Dialect):
     async def version(self, _: Request) -> Response:
         return json_response(Version(_SPOKEN))
 
-    async def _chat_orders(self, request: Request, body: OllamaGenerateRequest) -> list[Order]:
-        return await chat_orders(self._service, request, prompt_as_chat(body))
+    async def _chat_jobs(self, request: Request, body: OllamaGenerateRequest) -> list[ReplyJob]:
+        return await chat_jobs(self._service, request, prompt_as_chat(body))
 
-    async def _raw_orders(self, request: Request, body: OllamaGenerateRequest) -> list[Order]:
+    async def _raw_jobs(self, request: Request, body: OllamaGenerateRequest) -> list[ReplyJob]:
         prompt = await aside(self._service, request, lambda: self._service.prompts.from_text(body.prompt))
         output = Output(self._service.prompts.format, splits_reasoning=False)
-        return await make_orders(self._service, request, prompt_as_chat(body), [prompt], output=output)
+        return await make_jobs(self._service, request, prompt_as_chat(body), [prompt], output=output)
 
-    async def _answer(self, request: Request, orders: list[Order], shape: Shape, *, stream: bool) -> Response:
+    async def _answer(self, request: Request, jobs: list[ReplyJob], shape: Shape, *, stream: bool) -> Response:
         writer = OllamaWriter(full_name(self._service.model_name), shape)
-        return await answer(request, self._service, orders, uuid.uuid4().hex, writer, stream=stream)
+        return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=stream)
 
     def _loaded(self, shape: Shape, *, unloads: bool) -> Response:
         """Clients ask for nothing to have a model loaded or unloaded, and wait for that word; here it always is."""

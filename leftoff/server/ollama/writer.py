@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from leftoff.scheduler.request import Finish
+from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
 from leftoff.server.http.framing import LINES
 from leftoff.server.ollama.types import Call, ChatChunk, ErrorBody, Function, GenerateChunk, OutputMessage

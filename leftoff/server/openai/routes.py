@@ -22,7 +22,7 @@ from leftoff.server.openai.types import (
 )
 from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_orders, make_orders
+from leftoff.server.request.build import chat_jobs, make_jobs
 from leftoff.server.request.chat import ChatRequest, StreamOptions
 from leftoff.server.request.fields import GenerationFields
 from leftoff.server.request.raw_prompts import RawPrompts
@@ -46,22 +46,20 @@ class OpenAI(Dialect):
 
     async def chat(self, request: Request) -> Response:
         body = await read_body(request, ChatRequest)
-        orders = await chat_orders(self._service, request, body)
-        head = self._head("chatcmpl", body, body.stream_options, body.n or 1, len(orders))
-        return await answer(request, self._service, orders, head.id, ChatWriter(head), stream=bool(body.stream))
+        jobs = await chat_jobs(self._service, request, body)
+        head = self._head("chatcmpl", body, body.stream_options, body.n or 1, len(jobs))
+        return await answer(request, self._service, jobs, head.id, ChatWriter(head), stream=bool(body.stream))
 
     async def completions(self, request: Request) -> Response:
         body = await read_body(request, CompletionRequest)
         _refuse_in_completions(body)
         prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
-        orders = await make_orders(
-            self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs
-        )
-        head = self._head("cmpl", body, body.stream_options, body.n or 1, len(orders))
+        jobs = await make_jobs(self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs)
+        head = self._head("cmpl", body, body.stream_options, body.n or 1, len(jobs))
         vocabulary = self._service.model.vocabulary
-        echoes = [vocabulary.detokenize(order.prompt.tokens).decode("utf-8", "replace") for order in orders]
-        writer = TextWriter(head, echoes if body.echo else [""] * len(orders))
-        return await answer(request, self._service, orders, head.id, writer, stream=bool(body.stream))
+        echoes = [vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace") for job in jobs]
+        writer = TextWriter(head, echoes if body.echo else [""] * len(jobs))
+        return await answer(request, self._service, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
         return json_response(ModelList([self._card()]))

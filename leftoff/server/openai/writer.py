@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.scheduler.request import Finish
+from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.http.framing import EVENTS
 from leftoff.server.openai.types import (

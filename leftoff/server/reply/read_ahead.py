@@ -10,8 +10,9 @@ from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.chat.verbatim import Written
 from leftoff.chat.work import GivenUpError
 from leftoff.engine.errors import EngineError
-from leftoff.scheduler.request import Finish, Request, Timings
-from leftoff.server.request.job import Order
+from leftoff.scheduler.job import Finish, Job, Timings
+from leftoff.scheduler.run import Run
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 from leftoff.types import Logits, owner_of
 
@@ -20,15 +21,15 @@ logger = logging.getLogger("leftoff.requests")
 _TOKEN_BYTES = 4  # of most texts
 
 
-def after_reply(service: Service, order: Order, written: Written, call_ids: Sequence[str], *, is_whole: bool) -> None:
+def after_reply(service: Service, job: ReplyJob, written: Written, call_ids: Sequence[str], *, is_whole: bool) -> None:
     """Called on the engine's thread: reading ahead is prepared on another one. Each part can be turned off."""
-    chat = order.chat
+    chat = job.chat
     assert chat is not None
     if service.remembered is not None and is_whole:
-        service.remembered.add(chat.key, written, order.namespace)
+        service.remembered.add(chat.key, written, job.namespace)
     if service.settings.read_ahead:
         reply = _as_sent_back(written, call_ids)
-        service.lanes.later(lambda: _read_ahead(service, chat.conversation, reply), _TOKEN_BYTES * order.prompt.length)
+        service.lanes.later(lambda: _read_ahead(service, chat.conversation, reply), _TOKEN_BYTES * job.prompt.length)
 
 
 def _read_ahead(service: Service, conversation: Conversation, reply: MessageDict) -> None:
@@ -38,7 +39,8 @@ def _read_ahead(service: Service, conversation: Conversation, reply: MessageDict
         return  # the client will hear of it, if it goes on like this
     if prompt.length < service.context_tokens:
         namespace = conversation.namespace
-        service.scheduler.read_ahead(Request(prompt, _Reader(service, namespace), max_tokens=0, namespace=namespace))
+        job = Job(prompt, max_tokens=0, namespace=namespace)
+        service.scheduler.read_ahead(Run(job, _Reader(service, namespace)))
 
 
 class _Reader:

@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from leftoff.chat.formats.parts import ParsedReply, join_parts
-from leftoff.scheduler.request import Finish
+from leftoff.scheduler.job import Finish
 from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
 from leftoff.server.http.framing import Framing
 from leftoff.server.reply.stream import End, Event, Piece, ReplyStream, start_reply
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 
 _encode = msgspec.json.Encoder().encode
@@ -62,14 +62,14 @@ class Writer(Protocol):
 class Replies:
     """One or more replies as one stream of events. Leaving the block cancels what is left of them."""
 
-    def __init__(self, service: Service, orders: Sequence[Order], request_id: str) -> None:
+    def __init__(self, service: Service, jobs: Sequence[ReplyJob], request_id: str) -> None:
         self._service = service
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self.streams: list[ReplyStream] = []
         try:
-            for index, order in enumerate(orders):
-                name = request_id if len(orders) == 1 else f"{request_id}-{index}"
-                self.streams.append(start_reply(service, order, name, partial(self._deliver, index)))
+            for index, job in enumerate(jobs):
+                name = request_id if len(jobs) == 1 else f"{request_id}-{index}"
+                self.streams.append(start_reply(service, job, name, partial(self._deliver, index)))
         except BaseException:
             self.close()
             raise
@@ -125,10 +125,10 @@ def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
 
 
 async def answer(
-    request: Request, service: Service, orders: Sequence[Order], request_id: str, writer: Writer, *, stream: bool
+    request: Request, service: Service, jobs: Sequence[ReplyJob], request_id: str, writer: Writer, *, stream: bool
 ) -> Response:
     """Starts the replies and answers with them, at once or as a stream."""
-    replies = Replies(service, orders, request_id)
+    replies = Replies(service, jobs, request_id)
     if stream:
         return EventStream(replies, writer)
     with replies:

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -17,10 +17,11 @@ from leftoff.cache.report import ReuseReport
 from leftoff.chat.formats.parts import Part, join_parts, parse_arguments
 from leftoff.chat.text_stream import TextStream
 from leftoff.chat.verbatim import Written
-from leftoff.scheduler.request import Finish, Request, Timings
+from leftoff.scheduler.job import Finish, Timings
+from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import PromptTooLongError
 from leftoff.server.reply.read_ahead import after_reply
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 from leftoff.types import Logits
 
@@ -49,7 +50,7 @@ class TokenChance:
 class Piece:
     """One token of the reply: its text as it is, and what that says.
 
-    Both may be empty, or hold what earlier tokens had held back. There are parts only if the order says how to read.
+    Both may be empty, or hold what earlier tokens had held back. There are parts only if the job says how to read them.
     """
 
     token: int
@@ -83,21 +84,21 @@ Deliver = Callable[[Event], None]
 class ReplyStream:
     """A sink of the scheduler and an async iterator of events, the last of which is `End`."""
 
-    request: Request
+    run: Run
 
-    def __init__(self, service: Service, order: Order, request_id: str, deliver: Deliver | None = None) -> None:
+    def __init__(self, service: Service, job: ReplyJob, request_id: str, deliver: Deliver | None = None) -> None:
         """`deliver` gets the events on the event loop, instead of who iterates."""
         self.id = request_id
-        self.order = order
+        self.job = job
         self.report: ReuseReport | None = None
         self._service = service
         self._text = TextStream(
             service.model.vocabulary,
-            order.stops,
-            show_control=order.show_control,
-            shown=service.prompts.shown_tokens if order.output else frozenset(),
+            job.stops,
+            show_control=job.show_control,
+            shown=service.prompts.shown_tokens if job.output else frozenset(),
         )
-        self._parser = order.output.parser(self._prompt_end()) if order.output else None
+        self._parser = job.output.parser(self._prompt_end()) if job.output else None
         self._texts: list[str] = []
         self._parts: list[Part] = []
         self._mailbox = service.mailbox()
@@ -117,8 +118,7 @@ class ReplyStream:
         self._send_progress(self.report, num_read)
 
     def token(self, token: int, logits: Logits | None) -> bool:
-        num_top = self.order.num_logprobs
-        chosen, top = _chances(token, logits, num_top) if logits is not None and num_top is not None else (None, ())
+        chosen, top = _chances(token, logits, self.job.num_top_logprobs) if logits is not None else (None, ())
         text = self._text.push(token)
         if self._parser is None:
             self._send(Piece(token, text, (), chosen, top))
@@ -140,16 +140,16 @@ class ReplyStream:
 
     def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
         if self.report is not None:
-            self._service.record(self.id, self.request, self.report, finish, self.order.notes)
+            self._service.record(self.id, self.run, self.report, finish, self.job.notes)
         text = self._text.close()
         parts = self._parser.push(text) + self._parser.close() if self._parser else ()
         num_calls = self._parser.num_calls if self._parser else 0
         said = join_parts((*self._parts, *parts))
         has_half_call = bool(said.calls) and parse_arguments(said.calls[-1].arguments) is None
-        if self.order.chat is not None and finish in (Finish.END, Finish.STOPPED):
+        if self.job.chat is not None and finish in (Finish.END, Finish.STOPPED):
             written = Written("".join((*self._texts, text)), said)
             call_ids = [self.call_id(index) for index in range(len(said.calls))]
-            after_reply(self._service, self.order, written, call_ids, is_whole=finish is Finish.END)
+            after_reply(self._service, self.job, written, call_ids, is_whole=finish is Finish.END)
         return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
 
     # --- for the dialects, on the event loop
@@ -169,7 +169,7 @@ class ReplyStream:
     def close(self) -> None:
         """Cancels what is left: the client went away, or has enough."""
         if not self.is_complete:
-            self._service.scheduler.cancel(self.request)
+            self._service.scheduler.cancel(self.run)
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,12 +178,12 @@ class ReplyStream:
         self.close()
 
     def _prompt_end(self) -> str:
-        last = self.order.prompt.tokens[-_MOST_OPENING_TOKENS:]
+        last = self.job.prompt.tokens[-_MOST_OPENING_TOKENS:]
         return self._service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
 
     def _send_progress(self, report: ReuseReport, num_read: int) -> None:
-        elapsed = 1000 * (time.perf_counter() - self.request.timings.started)
-        self._send(Progress(report.reused, num_read, self.order.prompt.length, elapsed))
+        elapsed = 1000 * (time.perf_counter() - self.run.timings.started)
+        self._send(Progress(report.reused, num_read, self.job.prompt.length, elapsed))
 
     def _send(self, event: Event) -> None:
         is_urgent = isinstance(event, End) or (isinstance(event, Piece) and not self._has_begun)
@@ -191,29 +191,20 @@ class ReplyStream:
         self._mailbox.put(partial(self._deliver, event), is_urgent=is_urgent)
 
 
-def start_reply(service: Service, order: Order, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
-    """Submit an order. The reply comes through the stream; closing the stream cancels what is left of it."""
+def start_reply(service: Service, job: ReplyJob, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
+    """Submits a job. The reply comes through the stream; closing the stream cancels what is left of it."""
     service.refuse_if_stopped()
-    if order.prompt.length >= service.context_tokens:
-        raise PromptTooLongError(order.prompt.length, service.context_tokens)
-    stream = ReplyStream(service, order, request_id or uuid.uuid4().hex, deliver)
-    stream.request = Request(
-        order.prompt,
-        stream,
-        order.sampling,
-        max_tokens=_max_tokens(service, order),
-        namespace=order.namespace,
-        wants_logits=order.num_logprobs is not None,
-        ignore_end=order.ignore_end,
-        constraint=order.constraint,
-    )
-    service.scheduler.submit(stream.request)
+    if job.prompt.length >= service.context_tokens:
+        raise PromptTooLongError(job.prompt.length, service.context_tokens)
+    stream = ReplyStream(service, job, request_id or uuid.uuid4().hex, deliver)
+    stream.run = Run(replace(job, max_tokens=_max_tokens(service, job)), stream)
+    service.scheduler.submit(stream.run)
     return stream
 
 
-def _max_tokens(service: Service, order: Order) -> int:
-    room = service.context_tokens - order.prompt.length
-    wanted = order.max_tokens if order.max_tokens is not None else service.settings.max_tokens
+def _max_tokens(service: Service, job: ReplyJob) -> int:
+    room = service.context_tokens - job.prompt.length
+    wanted = job.max_tokens if job.max_tokens is not None else service.settings.max_tokens
     return room if wanted < 0 else min(wanted, room)
 
 

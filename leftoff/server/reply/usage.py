@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from leftoff.scheduler.request import Timings
+from leftoff.scheduler.job import Timings
 from leftoff.server.reply.stream import End, Progress, ReplyStream
 
 
@@ -63,7 +63,7 @@ def timings_of(ends: Sequence[End], num_per_prompt: int = 1) -> WireTimings:
 
 
 def timings_so_far(stream: ReplyStream) -> WireTimings:
-    timings, report = stream.request.timings, stream.report
+    timings, report = stream.run.timings, stream.report
     return _wire_timings(
         reused=report.reused if report else 0,
         computed=report.computed if report else 0,

@@ -1,4 +1,4 @@
-"""From a parsed request to the orders that the service takes: the same for every dialect."""
+"""From a parsed body of any dialect to jobs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from leftoff.server.http.errors import bad_field
 from leftoff.server.request.chat import ChatRequest
 from leftoff.server.request.constraints import make_guides
 from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
@@ -35,11 +35,13 @@ async def read_chat(service: Service, request: Request, body: ChatFields) -> Cha
     return await aside(service, request, lambda: service.chat(conversation_of(service, request, body)))
 
 
-async def chat_orders(service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()) -> list[Order]:
+async def chat_jobs(
+    service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()
+) -> list[ReplyJob]:
     """`notes` is what was done to the request on its way here, for the journal."""
     chat = await read_chat(service, request, body)
     wants_logprobs = body.logprobs or body.top_logprobs
-    return await make_orders(
+    return await make_jobs(
         service,
         request,
         body,
@@ -52,7 +54,7 @@ async def chat_orders(service: Service, request: Request, body: ChatRequest, not
     )
 
 
-async def make_orders(
+async def make_jobs(
     service: Service,
     request: Request,
     body: GenerationFields,
@@ -63,7 +65,7 @@ async def make_orders(
     notes: Sequence[Note] = (),
     output: Output | None = None,
     chat: ChatPrompt | None = None,
-) -> list[Order]:
+) -> list[ReplyJob]:
     """The replies to one prompt stand together, each with a seed of its own."""
     if len(prompts) * num_each > _MOST_REPLIES:
         problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MOST_REPLIES} are made"
@@ -75,13 +77,14 @@ async def make_orders(
     guides = await make_guides(service, body, output, prompts, num_each, len(await request.body()))
     replies = [(prompt, seed) for prompt in prompts for seed in seeds]
     return [
-        Order(
+        ReplyJob(
             prompt,
             replace(sampling, seed=seed),
             max_tokens=body.length_limit,
             stops=body.stops,
             namespace=namespace_of(request, body.cache_salt),
-            num_logprobs=num_logprobs,
+            wants_logits=num_logprobs is not None,
+            num_top_logprobs=num_logprobs or 0,
             ignore_end=bool(body.ignore_eos),
             notes=tuple(map(str, notes)),
             output=output,

@@ -4,24 +4,16 @@ from dataclasses import dataclass
 
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.formats.parser import Output
-from leftoff.sampling import Sampling
-from leftoff.scheduler.request import Constraint
-from leftoff.types import Prompt
+from leftoff.scheduler.job import Job
 
 
-@dataclass(frozen=True)
-class Order:
-    """What the service needs to know to make a reply."""
+@dataclass(frozen=True, eq=False)
+class ReplyJob(Job):
+    """A job for the scheduler, and how its tokens become the reply on the wire."""
 
-    prompt: Prompt
-    sampling: Sampling
-    max_tokens: int | None = None
     stops: tuple[str, ...] = ()
-    namespace: str = ""
-    num_logprobs: int | None = None  # None: no logprobs; 0: of the chosen token only
-    ignore_end: bool = False
+    num_top_logprobs: int = 0  # beside that of the chosen token, if the job wants logits
     show_control: bool = False
-    output: Output | None = None  # None: the text as it is
-    constraint: Constraint | None = None
+    output: Output | None = None  # None: the text is sent as it is
     notes: tuple[str, ...] = ()
     chat: ChatPrompt | None = None  # if the reply is to be remembered, and the next prompt read ahead

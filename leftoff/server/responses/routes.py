@@ -10,9 +10,9 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_orders
+from leftoff.server.request.build import chat_jobs
 from leftoff.server.request.chat import skipped_tools
-from leftoff.server.request.job import Order
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.messages import Message
 from leftoff.server.responses.convert import Items, as_chat, foreign_tools
 from leftoff.server.responses.store import ResponseStore, Stored
@@ -45,9 +45,9 @@ class Responses(Dialect):
         messages = [*(before.messages if before else ()), *new]
         if not messages:
             raise bad_field("input", "is empty: there is nothing to go on from")
-        orders = await self._orders(request, body, messages)
+        jobs = await self._jobs(request, body, messages)
         writer = ResponseWriter(self._begun(body), self._keep(request, body, before, new))
-        return await answer(request, self._service, orders, writer.begun.id, writer, stream=bool(body.stream))
+        return await answer(request, self._service, jobs, writer.begun.id, writer, stream=bool(body.stream))
 
     async def retrieve(self, request: Request) -> HttpResponse:
         return json_response(self._stored(request, request.path_params["id"]).response)
@@ -57,10 +57,10 @@ class Responses(Dialect):
         self._store.delete(tenant_of(request).name, stored.response.id)
         return json_response(Deleted(stored.response.id))
 
-    async def _orders(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> list[Order]:
+    async def _jobs(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> list[ReplyJob]:
         try:
             notes = skipped_tools(foreign_tools(body))
-            return await chat_orders(self._service, request, as_chat(body, messages), notes)
+            return await chat_jobs(self._service, request, as_chat(body, messages), notes)
         except PromptTooLongError as error:  # which names what chats are called elsewhere
             raise PromptTooLongError(
                 error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact

@@ -6,7 +6,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from leftoff.scheduler.request import Finish
+from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
 from leftoff.server.http.framing import NAMED_EVENTS, Pulse
 from leftoff.server.reply.blocks import Blocks

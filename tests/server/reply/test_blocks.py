@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning
-from leftoff.scheduler.request import Finish, Timings
+from leftoff.scheduler.job import Finish, Timings
 from leftoff.server.reply.blocks import Blocks, Closed, Grown, Opened, Step
 from leftoff.server.reply.stream import End, Piece
 

@@ -1,4 +1,4 @@
-"""What is asked of the scheduler, and how it answers."""
+"""What the scheduler is asked to generate, and the interfaces through which it answers."""
 
 import time
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Finish(Enum):
 
 @dataclass
 class Timings:
-    """Milliseconds and counts of one request, for people and for `timings` on the wire."""
+    """When a job was submitted, started, and gave its first and last token, by `perf_counter`; and how many tokens."""
 
     submitted: float = field(default_factory=time.perf_counter)
     started: float = 0.0
@@ -44,30 +44,35 @@ class Timings:
 
 
 class Sink(Protocol):
-    """Receives a reply as it is made, on the engine's thread: it must be quick and must not block."""
+    """Receives a reply while it is generated, on the engine's thread: it must be quick and must not block."""
 
-    def started(self, report: ReuseReport) -> None: ...
+    def started(self, report: ReuseReport) -> None:
+        """The job has a slot, and its prompt resumes where the report says."""
+        ...
+
     def progress(self, num_read: int) -> None:
-        """So many tokens of the prompt have been read or reused."""
+        """So many tokens of the prompt are computed or reused by now."""
         ...
 
     def token(self, token: int, logits: Logits | None) -> bool:
-        """False ends the reply. `logits` are there if the request wants them; they go with the call."""
+        """One token of the reply; False ends it. `logits` are passed if the job wants them, for this call only."""
         ...
 
-    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None: ...
+    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        """The last call, whether or not there was any other."""
+        ...
 
 
 class Constraint(Protocol):
-    """Forbids tokens. The scheduler asks before it samples, and tells what was chosen.
+    """Masks tokens before sampling, and is told which one was chosen.
 
-    It forbids end tokens too, as long as a reply must not end; with a constraint, `ignore_end` has no meaning. What it
-    raises, as an `EngineError`, ends its reply and no other.
+    It masks end tokens too, as long as the reply must not end: with a constraint, `ignore_end` has no meaning. If it
+    raises, its own reply fails and no other.
     """
 
     @property
     def is_done(self) -> bool:
-        """Nothing can follow: the reply ends, without asking the model for the token that says so."""
+        """Nothing can follow: the reply ends without an end token from the model."""
         ...
 
     def mask(self, logits: Logits) -> bool:
@@ -77,16 +82,14 @@ class Constraint(Protocol):
     def accept(self, token: int) -> None: ...
 
 
-@dataclass(eq=False)
-class Request:
-    """One reply to be made."""
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One reply to be generated: its prompt, and how its tokens are chosen and ended."""
 
     prompt: Prompt
-    sink: Sink
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None  # None: as many as fit
     namespace: str = ""
     wants_logits: bool = False
     ignore_end: bool = False
     constraint: Constraint | None = None
-    timings: Timings = field(default_factory=Timings)

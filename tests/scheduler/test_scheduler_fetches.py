@@ -17,7 +17,7 @@ from leftoff.disk.store import FileBlobStore
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
-from leftoff.scheduler.request import Finish
+from leftoff.scheduler.job import Finish
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt, Tokens
 from tests.factory import model_path
