@@ -26,8 +26,8 @@ from lab.simulate.schemes import SCHEMES, USUAL
 from lab.simulate.trace import Recording, TraceError
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.main import run_command
+from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
-from leftoff.cli.stages import show_stages
 from leftoff.cli.units import show_count, show_ms
 
 _GIB = 1 << 30

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_path
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
-from leftoff.cli.stages import show_stages
+from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.config import MIB
 from leftoff.disk.blob import Blob

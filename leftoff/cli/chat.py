@@ -32,7 +32,7 @@ _HELP = """\
 
 
 @dataclass
-class Conversation:
+class ChatHistory:
     """Pairs of a question and its reply, after an optional system prompt. It can be edited."""
 
     system: str = ""
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     wishes = Wishes(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
     with ended_by_signals(), closing(_talker(console, args.whom or settings.model, settings, wishes)) as talker:
-        return _Chat(console, talker, Conversation(args.system)).run()
+        return _Chat(console, talker, ChatHistory(args.system)).run()
 
 
 def _talker(console: Console, whom: str, settings: Settings, wishes: Wishes) -> Talker:
@@ -111,10 +111,10 @@ def _temperature(text: str) -> float:
 class _Chat:
     """The loop between a person, or a pipe, and a talker."""
 
-    def __init__(self, console: Console, talker: Talker, conversation: Conversation) -> None:
+    def __init__(self, console: Console, talker: Talker, history: ChatHistory) -> None:
         self._console = console
         self._talker = talker
-        self._conversation = conversation
+        self._history = history
         self._is_terminal = sys.stdin.isatty()
         self._draft = ""  # what the next line begins with, at a terminal
         self._exit_code = 0
@@ -133,30 +133,30 @@ class _Chat:
 
     def _ask(self, question: str) -> None:
         try:
-            turn = self._talker.ask(self._conversation.asking(question), self._show)
+            turn = self._talker.ask(self._history.asking(question), self._show)
         except KeyboardInterrupt:
             self._note("\nstopped: this turn is not kept")
         except TalkError as error:
             self._fail(printable(str(error)))
         else:
-            self._conversation.add(question, turn.text)
+            self._history.add(question, turn.text)
             self._note(f"\n{turn.line()}")
 
     def _command(self, name: str, text: str) -> None:
-        conversation = self._conversation
+        history = self._history
         if name == "/reset":
-            conversation.reset()
+            history.reset()
             self._note("forgotten")
         elif name == "/system":
-            conversation.system = text.strip()
-            self._note("system prompt set" if conversation.system else "no system prompt")
+            history.system = text.strip()
+            self._note("system prompt set" if history.system else "no system prompt")
         elif name in ("/undo", "/retry"):
             self._take_back(again=name == "/retry")
         else:
             self._note(_HELP if name == "/help" else f"{name} is unknown:\n{_HELP}")
 
     def _take_back(self, *, again: bool) -> None:
-        question = self._conversation.undo()
+        question = self._history.undo()
         if question is None:
             self._note("nothing was asked yet")
         elif again:

@@ -10,9 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.report import ModelReport, describe, describe_model, report_keys
-from leftoff.cli.stages import Stages, show_stages
-from leftoff.cli.view import show_report
+from leftoff.cli.progress import Stages, show_stages
+from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_report
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine

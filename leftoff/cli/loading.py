@@ -13,8 +13,8 @@ from types import FrameType
 from rich.console import Console
 
 from leftoff.chat.template.render import ChatTemplate, TemplateError
+from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
-from leftoff.cli.stages import show_stages
 from leftoff.cli.units import one_line
 from leftoff.config import SettingError, Settings
 from leftoff.hub import default_model, find_model

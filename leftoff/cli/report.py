@@ -1,17 +1,38 @@
-"""What `leftoff doctor` finds out, as data. The fields are the keys of its `--json` output and stay as they are."""
+"""The report of `leftoff doctor`, as data and as tables. Its fields are the keys of `--json`: their names stay."""
 
 import os
 import platform
 from dataclasses import dataclass, fields, is_dataclass
 from typing import get_args, get_type_hints
 
+from rich.console import Console
+from rich.table import Table
+
 from leftoff import __version__
+from leftoff.cli.units import printable, show_bandwidth, show_bytes, show_count, show_rate
 from leftoff.engine.binding.library import Library
 from leftoff.engine.context import default_threads
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import model_parts
-from leftoff.engine.measure import Measurements, measure
+from leftoff.engine.measure import Bandwidth, Measurements, measure
+from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.model import Progress
+
+_SHORT_FINGERPRINT = 16
+
+MEANINGS = {
+    MemoryKind.ATTENTION: "It can be cut back to any position: pages alone bring back every shared beginning.",
+    MemoryKind.HYBRID: "Its attention can be cut back, its recurrent state cannot: "
+    "a prompt resumes where a snapshot was taken, and shares pages before it.",
+    MemoryKind.RECURRENT: "It is one state that cannot be cut back: a prompt resumes only where a snapshot was taken. "
+    "A snapshot has the same size after any number of tokens.",
+    MemoryKind.WINDOW: "Its sliding window forgets what left it: "
+    "a prompt resumes where a snapshot of the window was taken, and shares pages before it.",
+    MemoryKind.OPAQUE: "It is saved and loaded only as a whole: "
+    "a prompt resumes where a snapshot was taken, and snapshots grow with the prompt and share nothing.",
+}
+
+Rows = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +49,7 @@ class LibraryReport:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """Where it runs. `threads` is how many are used unless told otherwise."""
+    """This machine. `threads` is the default number of compute threads."""
 
     system: str
     python: str
@@ -38,7 +59,7 @@ class MachineReport:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """One model file and what its memory costs. Null where the kind of memory has no such thing."""
+    """One model file and the size of its memory. A value is null if this kind of memory does not have it."""
 
     path: str
     name: str
@@ -58,7 +79,7 @@ class ModelReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything."""
+    """The whole report."""
 
     leftoff: str
     library: LibraryReport
@@ -71,7 +92,7 @@ def describe(library: Library, model: ModelReport) -> Report:
 
 
 def describe_model(engine: LlamaEngine, progress: Progress | None = None) -> ModelReport:
-    """Looks at a loaded model, and measures it."""
+    """Describes a loaded model and measures its speed."""
     model, memory = engine.model, engine.memory
     has_snapshots = memory.kind.has_snapshots
     return ModelReport(
@@ -93,7 +114,7 @@ def describe_model(engine: LlamaEngine, progress: Progress | None = None) -> Mod
 
 
 def report_keys(record: type = Report, prefix: str = "") -> list[str]:
-    """Every key, with the path to it: `library.version`."""
+    """Every key of the JSON with its path, such as `library.version`."""
     keys = []
     for name, hint in ((field.name, get_type_hints(record)[field.name]) for field in fields(record)):
         inner = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
@@ -125,3 +146,81 @@ def _features(system_info: str) -> tuple[str, ...]:
     """The names that are on in `CPU : AVX2 = 1 | FMA = 1 | …`."""
     flags = (part.rpartition(":")[2].partition("=") for part in system_info.split("|"))
     return tuple(name.strip() for name, _, value in flags if value.strip() == "1")
+
+
+def show_report(console: Console, report: Report) -> None:
+    console.print(_table(f"leftoff {report.leftoff}", _library_rows(report.library) + _machine_rows(report.machine)))
+    console.print(_table("model", _model_rows(report.model)))
+    console.print(_table("measured here", _measured_rows(report.model.measurements)))
+
+
+def _table(title: str, rows: Rows) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, min_width=60)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")  # a path that is cut off helps nobody
+    for label, value in rows:
+        table.add_row(label, printable(value))
+    return table
+
+
+def _library_rows(library: LibraryReport) -> Rows:
+    return [
+        ("library", library.path),
+        ("llama.cpp", f"{library.version} (known from {library.known_from})"),
+        ("CPU features", " ".join(library.cpu_features) or "none reported"),
+        ("devices", "\n".join(library.devices) or "none reported"),
+        ("GPU offload", "yes" if library.gpu_offload else "no: this build computes on the CPU"),
+    ]
+
+
+def _machine_rows(machine: MachineReport) -> Rows:
+    return [
+        ("machine", f"{machine.system}, {show_bytes(machine.memory_bytes)} of memory"),
+        ("threads", f"{machine.threads} by default"),
+        ("Python", machine.python),
+    ]
+
+
+def _model_rows(model: ModelReport) -> Rows:
+    return [
+        ("name", model.name),
+        ("architecture", model.architecture),
+        ("parameters", show_count(model.parameters)),
+        ("file", f"{show_bytes(model.file_bytes)}, {model.path}"),
+        ("memory kind", f"{model.memory_kind}. {MEANINGS[MemoryKind(model.memory_kind)]}"),
+        ("context", f"{model.context:,} tokens here; trained for {model.trained_context:,}"),
+        ("KV per token", _bytes_or(model.kv_bytes_per_token, "none: this memory has no pages")),
+        ("snapshot", _snapshot_text(model)),
+        ("fingerprint", f"{model.fingerprint[:_SHORT_FINGERPRINT]}…"),
+    ]
+
+
+def _measured_rows(measured: Measurements) -> Rows:
+    prefill = measured.prefill
+    return [
+        ("prefill", f"{show_rate(prefill.tokens_per_s)} ({prefill.num_tokens} tokens at once)"),
+        ("decode", f"{show_rate(measured.decode_tokens_per_s)} (one sequence)"),
+        ("pages", _bandwidth_text(measured.page)),
+        ("snapshots", _bandwidth_text(measured.snapshot)),
+        ("plain copy", show_bandwidth(measured.memcpy_bytes_per_s)),
+    ]
+
+
+def _snapshot_text(model: ModelReport) -> str:
+    short, long = model.snapshot_bytes_at_1k, model.snapshot_bytes_at_32k
+    if short is None or long is None:
+        return "none: pages are all of this memory"
+    if short == long:
+        return f"{show_bytes(short)} at any length"
+    return f"{show_bytes(short)} after 1k tokens, {show_bytes(long)} after 32k"
+
+
+def _bandwidth_text(bandwidth: Bandwidth | None) -> str:
+    if bandwidth is None:
+        return "none"
+    save, load = show_bandwidth(bandwidth.save_bytes_per_s), show_bandwidth(bandwidth.load_bytes_per_s)
+    return f"save {save}, load {load} ({show_bytes(bandwidth.nbytes)} at once)"
+
+
+def _bytes_or(nbytes: int | None, absent: str) -> str:
+    return absent if nbytes is None else show_bytes(nbytes)

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff import __version__
+from leftoff.cli.report import MEANINGS
 from leftoff.cli.units import printable, show_bytes, show_count
-from leftoff.cli.view import MEANINGS
 from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder

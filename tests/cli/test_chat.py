@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from leftoff.cli.chat import Conversation
+from leftoff.cli.chat import ChatHistory
 from leftoff.cli.main import main
 from leftoff.cli.talk import as_url
 from tests.cli.running import Server, serving
@@ -141,7 +141,7 @@ def test_what_is_a_url_and_what_a_model(text: str, url: str | None) -> None:
 
 
 def test_a_conversation_keeps_turns_and_gives_them_back() -> None:
-    conversation = Conversation("be kind")
+    conversation = ChatHistory("be kind")
     conversation.add("a", "b")
     assert [message["role"] for message in conversation.asking("c")] == ["system", "user", "assistant", "user"]
     assert (conversation.undo(), conversation.undo()) == ("a", None)

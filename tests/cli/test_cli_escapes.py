@@ -10,7 +10,7 @@ from rich.console import Console
 
 from leftoff.cli.loading import logging_to_stderr
 from leftoff.cli.main import main
-from leftoff.cli.stages import show_stages
+from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable
 from tests.disk.shelves import page, path_of, shelf_in, written
 

@@ -6,11 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from leftoff.cli.demo.chart import draw_bar
-from leftoff.cli.demo.guests import MAX_GUESTS, guest_list
-from leftoff.cli.demo.play import Measured
-from leftoff.cli.demo.scenes import SCENES, Step, make_scenes
-from leftoff.cli.demo.verdict import Outcome, failures, praise
+from leftoff.cli.demo.command import draw_bar
+from leftoff.cli.demo.play import Measured, Outcome, failures, praise
+from leftoff.cli.demo.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
 from leftoff.cli.main import main
 from leftoff.cli.talk import Turn, _local_turn
 from leftoff.server.reply.stream import End

@@ -1,4 +1,7 @@
-"""`leftoff demo` plays scripted conversations with the cache off and on, and fails if the cache did not help."""
+"""`leftoff demo` plays scripted conversations with the cache off and on, and fails if the cache did not help.
+
+For each step it draws two bars: the time to the first token with the cache off and on.
+"""
 
 import argparse
 import dataclasses
@@ -8,26 +11,70 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from leftoff.cli.demo.chart import Chart
-from leftoff.cli.demo.play import Measured, Side
+from leftoff.cli.demo.play import Measured, Outcome, Side, failures, praise
 from leftoff.cli.demo.scenes import SCENES, Scene, Step
-from leftoff.cli.demo.verdict import Outcome, failures, praise
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
+from leftoff.cli.talk import Turn
 from leftoff.cli.units import printable, show_ms
 from leftoff.config import Settings
 
+_WIDTH = 32  # characters of the first bar
+_MAX_WIDTH = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 _SETTINGS = ("ctx", "ram", "disk", "threads", "gpu_layers", "batch", "ubatch", "kv_type")
 _INTRO = """\
 Two servers that differ in one thing: "off" forgets all before each request.
 A bar is the time to the first token of a reply, measured now, on this machine."""
+
+
+@dataclass
+class Chart:
+    """Prints each step when it was played. The first bar sets the scale of all."""
+
+    console: Console
+    scale_ms: float = 0.0
+
+    def title(self, number: int, scene: Scene) -> None:
+        self.console.print(f"\n{number} · {scene.title}", style="bold")
+        self.console.print(f"    {scene.story}", style="dim")
+
+    def question(self, step: Step) -> None:
+        self.console.print(Text.assemble("\n    ", (step.label, "cyan"), f" · {step.question}"))
+
+    def bar(self, name: str, turn: Turn, colour: str) -> None:
+        self.scale_ms = self.scale_ms or turn.first_token_ms
+        bar = draw_bar(turn.first_token_ms / self.scale_ms)
+        ms = show_ms(turn.first_token_ms)
+        self.console.print(Text.assemble(f"      {name:<4}", (bar, colour), f" {ms}  ", (_counts(turn), "dim")))
+
+    def reply(self, measured: Measured) -> None:
+        self._said(measured.on.text)
+        if not measured.is_same_reply:
+            self._said(f"with the cache off: {measured.off.text}")
+
+    def _said(self, text: str) -> None:
+        self.console.print(f"      → {printable(text.strip())}", style="dim")
+
+
+def draw_bar(share: float) -> str:
+    """A bar in eighths of a character, at least one of them wide."""
+    full, rest = divmod(max(1, round(8 * _WIDTH * share)), 8)
+    return "█" * _MAX_WIDTH if full >= _MAX_WIDTH else "█" * full + _EIGHTHS[rest].strip()
+
+
+def _counts(turn: Turn) -> str:
+    reused, total = turn.reused or 0, turn.prompt_tokens or 0
+    return f"reused {reused:,}, read {total - reused:,}" if reused else f"read {total:,}"
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
@@ -57,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, folder: str) -> Settings:
-    """One slot, the hardest case; a disk of its own; and nothing done when idle, which would slow the other server."""
+    """One slot, the hardest case; a disk cache of its own; and no work when idle: it would slow the other server."""
     return dataclasses.replace(settings_from(args), slots=1, cache_dir=folder, read_ahead=False)
 
 
@@ -85,7 +132,7 @@ def _play_scene(chart: Chart, number: int, scene: Scene, off: Side, on: Side) ->
 
 
 def _measure(chart: Chart, scene: Scene, step: Step, off: Side, on: Side) -> Measured:
-    """Both sides, one right after the other: whatever else the machine does meets both alike."""
+    """Asks both servers, one right after the other: other load on the machine slows both alike."""
     chart.question(step)
     without = off.play(scene, step)
     chart.bar("off", without, "red")

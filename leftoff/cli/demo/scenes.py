@@ -1,13 +1,19 @@
-"""The scenes of `leftoff demo`, as data: what is asked, in which conversation, and what happens before."""
+"""The script of `leftoff demo`: scenes of questions about a hotel's guest list, in several conversations."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leftoff.cli.demo.guests import MAX_GUESTS, guest_list
+_GIVEN = ["Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Hugo", "Ida", "Jonas", "Kate", "Leo"]
+_BEGINNINGS = ["Ash", "Brook", "Cran", "Dun", "East", "Fair", "Green", "Hart", "King", "Lang", "Mill", "North"]
+_ENDINGS = ["bury", "field", "ford", "ham", "ley", "mere", "ridge", "stone", "ton", "wick", "wood", "worth"]
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+
+MAX_GUESTS = len(_BEGINNINGS) * len(_ENDINGS)
 
 
 @dataclass(frozen=True)
 class Fork:
-    """A conversation begins as another one was after some turns."""
+    """The start of a conversation: a copy of another one's first turns."""
 
     thread: str
     num_turns: int
@@ -15,28 +21,28 @@ class Fork:
 
 @dataclass(frozen=True)
 class Step:
-    """One request. A thread is a conversation: it goes on where its last step ended, in whichever scene that was."""
+    """One request. `thread` names its conversation, which may have begun in an earlier scene."""
 
     label: str
     thread: str
     question: str
-    is_first_sight: bool = False  # most of it was never read before: here the cache need not help
+    is_first_sight: bool = False  # most of its prompt is new: the cache need not help
     fork: Fork | None = None
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Steps that show one thing. `system` is the system prompt of the threads that begin here."""
+    """Steps that show one use of the cache. `system` is the system prompt of the conversations that begin here."""
 
     title: str
     story: str
     steps: tuple[Step, ...]
     system: str = ""
-    restarts: bool = False  # both servers, before the first step
+    restarts: bool = False  # both servers are restarted before the first step
 
 
 def make_scenes(num_guests: int) -> tuple[Scene, ...]:
-    """The longer the guest list, the more there is to gain."""
+    """The longer the guest list, the more prompt tokens there are to reuse."""
     desk = guest_list(num_guests, "You answer questions using this guest list:")
     agents = guest_list(num_guests // 4, "You are one of two agents at the desk. Use the guest list below to answer.")
     return (
@@ -76,6 +82,21 @@ def make_scenes(num_guests: int) -> tuple[Scene, ...]:
             restarts=True,
         ),
     )
+
+
+def guest_list(num_guests: int, intro: str) -> str:
+    """A system prompt of some 27 tokens for each guest."""
+    return "\n".join([intro, "", *(line for line, _ in zip(_lines(), range(num_guests), strict=False))])
+
+
+def _lines() -> Iterator[str]:
+    """Every surname and room occurs once: the multipliers have no factor in common with the moduli."""
+    for index in range(MAX_GUESTS):
+        beginning, ending = divmod(index, len(_ENDINGS))
+        given = _GIVEN[(5 * beginning + 7 * ending) % len(_GIVEN)]
+        guest = f"{given} {_BEGINNINGS[beginning]}{_ENDINGS[ending]}"
+        room, phone = 101 + index * 617 % 898, 1009 + index * 7919 % 8990
+        yield f"guest: {guest}; room: {room}; check-out: {_DAYS[index * 5 % 7]}; phone: {phone}"
 
 
 SCENES = make_scenes(MAX_GUESTS)
