@@ -8,6 +8,7 @@ unless it is set.
 """
 
 import os
+from typing import Any
 
 import httpx
 
@@ -24,13 +25,12 @@ def main() -> None:
         reply = post(http, "/v1/chat/completions", {"messages": [SYSTEM, QUESTION], "max_tokens": 40})
         timings = reply["timings"]
         print(reply["choices"][0]["message"]["content"])
-        print(
-            f"first request: reused {timings['cache_n']}, read {timings['prompt_n']} in {timings['prompt_ms']:.0f} ms"
-        )
+        print(f"  reused {timings['cache_n']}, read {timings['prompt_n']} in {timings['prompt_ms']:.0f} ms")
 
 
-def post(http: httpx.Client, path: str, body: dict[str, object]) -> dict:  # type: ignore[type-arg]
-    return http.post(path, json=body).raise_for_status().json()  # type: ignore[no-any-return]
+def post(http: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    reply: dict[str, Any] = http.post(path, json=body).raise_for_status().json()
+    return reply
 
 
 if __name__ == "__main__":

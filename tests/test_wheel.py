@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from leftoff import __version__
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+APART = ("lab", "tests", "examples", "training")  # for whoever works on leftoff, not for whoever runs it
 
 
 def run(*command: str, folder: Path, path: Path | None = None) -> str:
@@ -39,7 +41,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     for name in SOURCES:
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "leftoff", folder / "leftoff", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("leftoff", *APART):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "data"))
     run("-m", "build", "--wheel", "--no-isolation", folder=folder)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
@@ -61,6 +64,15 @@ def test_the_wheel_holds_the_model_its_card_and_the_types(wheel: Path) -> None:
     assert "leftoff/models/README.md" in sizes
     assert "leftoff/py.typed" in sizes
     assert not [name for name in sizes if not name.startswith(("leftoff/", "leftoff-"))]
+
+
+def test_the_wheel_holds_what_a_user_runs_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        folders = {name.partition("/")[0] for name in archive.namelist()}
+        scripts = archive.read(f"leftoff-{__version__}.dist-info/entry_points.txt").decode()
+    assert folders == {"leftoff", f"leftoff-{__version__}.dist-info"}
+    assert not folders & {*APART}
+    assert scripts.split() == ["[console_scripts]", "leftoff", "=", "leftoff.__main__:main"]
 
 
 def test_doctor_finds_the_model_beside_it(installed: Path, tmp_path: Path) -> None:
