@@ -1,8 +1,8 @@
-"""Every setting, defined once: flags, environment variables, help and the settings page come from here.
+"""All settings of the server. Flags, environment variables, help texts and docs/settings.md are made from them.
 
-A setting's environment variable is its name in capitals after `LEFTOFF_`. Flags that llama-server has for the same
-thing are aliases, so that a command line written for it works. A flag wins over the environment, and that over the
-default. This file knows no command line: it turns text into values, and says what is wrong with them.
+The environment variable of a setting is its name in capitals after `LEFTOFF_`. llama-server's flags for the same thing
+are aliases, so that a command line written for it works. A flag overrides the environment, which overrides the default.
+This module parses and checks values; the command line itself is in `cli/flags.py`.
 """
 
 import dataclasses
@@ -15,12 +15,15 @@ from typing import Any
 from leftoff.errors import LeftoffError
 
 MIB = 1 << 20
-NO_LIMIT = 1 << 30  # MiB: more than there is
+NO_LIMIT = 1 << 30  # MiB
 
-# The line Claude Code puts first into every system prompt, different each time.
+# The first line of Claude Code's system prompts, which differs in every request.
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 
-_LEAST_BATCH, _MOST_SEQUENCES = 32, 255
+MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the engine's scratch sequence
+_SMALLEST_BATCH = 32  # the probe of a model's memory decodes a few tokens at once
+KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}  # ggml's numbers
+
 _ENVIRONMENT = "LEFTOFF_"
 ANY = "*"  # in lists of hosts and of origins
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
@@ -28,27 +31,32 @@ SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false
 
 
 class SettingError(LeftoffError, ValueError):
-    """A value that cannot be. The message names the setting, the value and the way out."""
+    """An invalid value. The message names the setting, the value and what to give instead."""
 
 
 @dataclass(frozen=True)
 class Flag:
-    """What the command line and the settings page show of a setting."""
+    """How a setting appears on the command line, and how its text is parsed and checked."""
 
     names: tuple[str, ...]
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     limits: tuple[int, int] | None = None
-    words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # what may stand for a number
-    bare: str = ""  # what the flag means when nothing follows it
+    words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # words that stand for a number
+    bare: str = ""  # the value of the flag when nothing follows it
     separator: str = "\n"  # between the values of a list in one text
-    check: Callable[[str], str | None] | None = None  # says what is wrong with a value of a list
+    check: Callable[[str], str | None] | None = None  # returns what is wrong with a value of a list
     may_be_empty: bool = True
 
 
+def smallest_batch(num_sequences: int) -> int:
+    """The fewest tokens that a batch must hold: llama.cpp aborts if it cannot hold one of every sequence."""
+    return max(_SMALLEST_BATCH, num_sequences + 1)
+
+
 def host_name(text: str) -> str | None:
-    """The name or address in `name`, `name:port` or `[address]:port`, in small letters; None if it is none of these."""
+    """The lower-case name or address in `name`, `name:port` or `[address]:port`; None for any other text."""
     match = _HOST.fullmatch(text.strip())
     return (match[1] or match[2]).lower().removesuffix(".") or None if match else None
 
@@ -68,18 +76,18 @@ def _regex_problem(pattern: str) -> str | None:
 
 
 def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
-    """A field of `Settings`. The name of the field gives its first flag; `names` are further ones."""
+    """A field of `Settings`. The field's name gives its first flag; `names` are more."""
     return dataclasses.field(default=default, metadata={"flag": Flag(names, text, **more)})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server runs. Every default is right for most."""
+    """The settings of one server, checked when they are made."""
 
     model: str = setting(
-        "", "GGUF file, or org/repo[:quant] of the hub", "-m", "-hf", "-hfr", "--hf-repo", metavar="MODEL"
+        "", "GGUF file, or org/repo[:quant] of the Hugging Face hub", "-m", "-hf", "-hfr", "--hf-repo", metavar="MODEL"
     )
-    alias: str = setting("", "name of the model on the wire (default: the file's)", "-a", metavar="NAME")
+    alias: str = setting("", "model name that clients see (default: the name of the file)", "-a", metavar="NAME")
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8080, "port to listen on; 0 takes a free one", limits=(0, 65535))
     api_key: tuple[str, ...] = setting(
@@ -91,13 +99,13 @@ class Settings:
     )
     cors: tuple[str, ...] = setting(
         (),
-        "serve web pages of this origin, such as https://chat.example; * serves all; may be given several times",
+        "allow web pages of this origin, such as https://chat.example; * allows all; may be given several times",
         metavar="ORIGIN",
         separator=",",
     )
     allowed_host: tuple[str, ...] = setting(
         (),
-        "answer also under this name, as a proxy or a container network may call this server; * allows every name, and "
+        "also accept requests for this host name, such as that of a proxy or a container; * accepts every name, and "
         "with it DNS rebinding; may be given several times",
         metavar="HOST",
         separator=",",
@@ -108,23 +116,25 @@ class Settings:
         "requests that run at the same time",
         "-np",
         "--parallel",
-        limits=(1, 255),
+        limits=(1, MAX_SEQUENCES),
         words={"auto": 4, "-1": 4},
         bare="auto",
     )
     parked: int = setting(
-        0, "states kept inside the engine beyond the slots: the fastest way back, for GPU memory", limits=(0, 254)
+        0,
+        "idle sequences kept in the engine beyond the slots: fastest to resume, but they take GPU memory",
+        limits=(0, 254),
     )
     ctx: int = setting(
         0,
-        "tokens of context, shared by all slots (0: what the model was trained for)",
+        "tokens of context, shared by all slots (0: the length the model was trained for)",
         "-c",
         "--ctx-size",
         limits=(0, 1 << 30),
     )
     ram: int = setting(
         4096,
-        "MiB of RAM for snapshots and pages (-1: no limit)",
+        "MiB of RAM for the prompt cache (-1: no limit)",
         "-cram",
         "--cache-ram",
         metavar="MIB",
@@ -133,20 +143,18 @@ class Settings:
     )
     disk: int = setting(
         4096,
-        "MiB of disk for the same, kept from one start to the next (0: none)",
+        "MiB of disk for the prompt cache, kept across restarts (0: none)",
         metavar="MIB",
         limits=(0, 1 << 30),
         words={"off": 0, "none": 0},
     )
-    cache_dir: str = setting("", "folder for what is kept on disk (default: the user's cache folder)", metavar="DIR")
+    cache_dir: str = setting("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
     prewarm: tuple[str, ...] = setting(
         (),
-        "read this file at start and never forget it: a text, or JSON with messages; may be given several times",
+        "prefill this file at start and never evict it: a text, or JSON with messages; may be given several times",
         metavar="FILE",
     )
-    threads: int = setting(
-        0, "threads to compute with (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0}
-    )
+    threads: int = setting(0, "compute threads (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0})
     gpu_layers: int = setting(
         -1,
         "layers to put on the GPU (-1: all)",
@@ -155,24 +163,26 @@ class Settings:
         limits=(-1, 1 << 20),
         words={"all": -1, "auto": -1},
     )
-    batch: int = setting(2048, "most tokens in one batch", "-b", "--batch-size", limits=(32, 1 << 20))
-    ubatch: int = setting(512, "tokens computed at once", "-ub", "--ubatch-size", limits=(1, 1 << 20))
+    batch: int = setting(2048, "maximum tokens in one batch", "-b", "--batch-size", limits=(32, 1 << 20))
+    ubatch: int = setting(
+        512, "maximum tokens of a batch that are computed at once", "-ub", "--ubatch-size", limits=(1, 1 << 20)
+    )
     kv_type: str = setting(
         "f16",
-        "type of the attention cache, keys and values alike",
+        "data type of the KV cache, for keys and values",
         "-ctk",
         "--cache-type-k",
         metavar="TYPE",
-        choices=("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+        choices=tuple(KV_TYPES),
     )
     deterministic: bool = setting(
         False,
-        "the same prompt gets the same logits, bit for bit, whatever the server did before: "
-        "one request at a time, read in pieces with fixed borders",
+        "give the same prompt the same logits, bit for bit, whatever ran before: "
+        "one request at a time, prefilled in chunks with fixed borders",
     )
     max_tokens: int = setting(
         -1,
-        "longest reply when a request does not say (-1: what fits)",
+        "maximum tokens of a reply when the request does not say (-1: what fits)",
         "-n",
         "--predict",
         "--n-predict",
@@ -183,21 +193,24 @@ class Settings:
         (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=_regex_problem
     )
     pin: tuple[str, ...] = setting(
-        (), "keep the first text that matched, whatever comes later", metavar="REGEX", check=_regex_problem
+        (),
+        "replace text that matches in system prompts by the text that matched first",
+        metavar="REGEX",
+        check=_regex_problem,
     )
     overflow: str = setting(
         "error",
-        "a prompt that does not fit: refuse it, or cut the oldest turns",
+        "refuse a prompt that does not fit, or cut its oldest turns",
         metavar="HOW",
         choices=("error", "cut"),
     )
     remember_replies: bool = setting(
-        True, "write a reply that a client sends back as the model wrote it, where the template keeps it"
+        True, "when a client sends a reply back, write it into the prompt exactly as the model wrote it"
     )
-    read_ahead: bool = setting(True, "when idle, read a conversation as its next prompt will show it")
-    supervise: bool = setting(False, "start the server again if it crashes")
-    queue: int = setting(512, "requests that may wait", limits=(1, 1 << 20))
-    max_body: int = setting(32, "MiB of the largest request", metavar="MIB", limits=(1, 1 << 12))
+    read_ahead: bool = setting(True, "when idle, prefill the conversation as the next prompt will contain it")
+    supervise: bool = setting(False, "restart the server if it crashes")
+    queue: int = setting(512, "maximum number of waiting requests", limits=(1, 1 << 20))
+    max_body: int = setting(32, "maximum size of a request in MiB", metavar="MIB", limits=(1, 1 << 12))
     reports: int = setting(256, "reuse reports to keep for GET /cache/requests", limits=(0, 1 << 20))
     log_level: str = setting("info", "how much to log", metavar="LEVEL", choices=("debug", "info", "warning", "error"))
 
@@ -209,11 +222,10 @@ class Settings:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        """What the engine needs to hold a token of every slot, and to find out about the model's memory."""
         sequences = self.slots + self.parked
-        least = max(_LEAST_BATCH, sequences + 1)
-        if sequences > _MOST_SEQUENCES:
-            raise SettingError(f"--slots {self.slots} and --parked {self.parked}: at most {_MOST_SEQUENCES} together")
+        least = smallest_batch(sequences)
+        if sequences > MAX_SEQUENCES:
+            raise SettingError(f"--slots {self.slots} and --parked {self.parked}: at most {MAX_SEQUENCES} together")
         if 0 < self.ctx < least:
             raise SettingError(f"--ctx {self.ctx}: must be at least {least}, or 0 for what the model was trained for")
         if self.batch < least:
@@ -222,7 +234,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Definition:
-    """One setting as the command line, the environment and the settings page know it."""
+    """One setting by its names on the command line and in the environment."""
 
     name: str
     default: Any
@@ -251,7 +263,7 @@ class Definition:
         return " ".join(self.default) if self.is_list else str(self.default)
 
     def value(self, text: str) -> Any:  # noqa: ANN401
-        """The value that a text stands for. Of a list it is what comes on top, and nothing stands for an empty list."""
+        """Parses a text. For a list it gives the values to add; an empty text gives none, which empties the list."""
         value: Any = text
         if self.is_list:
             value = tuple(filter(None, map(str.strip, text.split(self.flag.separator))))
@@ -267,14 +279,14 @@ class Definition:
         return value
 
     def joined(self, parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """The list that values make, one after the other, on top of the default."""
+        """Adds the values to the default list, in order; an empty part empties the list."""
         values: tuple[str, ...] = self.default
         for part in parts:
             values = (*values, *part) if part else ()
         return values
 
     def problem(self, value: Any) -> str | None:  # noqa: ANN401
-        """What is wrong with a value and how to make it right; None if nothing is."""
+        """Says what is wrong with a value and how to correct it; None if it is valid."""
         flag = self.flag
         if flag.choices and value not in flag.choices:
             return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from leftoff.config import BILLING_LINE, SettingError, Settings, definitions
-from leftoff.engine.context import KV_TYPES, MAX_SEQUENCES
+from leftoff.config import BILLING_LINE, KV_TYPES, MAX_SEQUENCES, SettingError, Settings, definitions
 
 
 def test_the_defaults_are_valid() -> None:

@@ -1,4 +1,4 @@
-"""The settings as flags of a command, as environment variables, and as a page of the documentation."""
+"""The command-line parser, and the settings as its flags, as environment variables and as docs/settings.md."""
 
 import argparse
 import os
@@ -12,9 +12,10 @@ from leftoff.config import SWITCH, Definition, SettingError, Settings, definitio
 _PAGE = """\
 # Settings
 
-`leftoff serve` takes every setting as a flag or from the environment. A flag wins over the environment, and that over
-the default. A list may be given several times: each value comes on top of the default, and an empty one empties the
-list. In an environment variable, `,` separates keys, origins and hosts, and a line break regular expressions.
+`leftoff serve` takes every setting as a flag or from the environment. A flag overrides the environment, and the
+environment overrides the default. A flag for a list may be given several times: each value is added to the default,
+and an empty value empties the list. In an environment variable, `,` separates keys, origins and hosts, and a line break
+separates regular expressions.
 
 This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py`.
 
@@ -27,7 +28,7 @@ _LETTERS = re.compile(r"-[A-Za-z][A-Za-z-]")
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser whose mistakes are one line, and whose optional values do not swallow what is meant for others."""
+    """A parser whose errors are one line, and whose flags with an optional value do not take a positional for it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **(kwargs | {"allow_abbrev": False}))
@@ -39,7 +40,7 @@ class CommandLine(argparse.ArgumentParser):
         return super().add_subparsers(**kwargs)
 
     def may_stand_alone(self, options: Sequence[str], meaning: str, words: Collection[str]) -> None:
-        """An option that is followed by a number or one of some words, or else means what is given here."""
+        """Declares options whose value may be missing: unless a number or one of `words` follows, it is `meaning`."""
         self.bare |= dict.fromkeys(options, (meaning, words))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
@@ -47,7 +48,7 @@ class CommandLine(argparse.ArgumentParser):
         unknown = [] if self._has_commands else self._glued(words)
         if not unknown:
             namespace, unknown = super().parse_known_args(self._settled(words), namespace)
-        if unknown:  # said here, not by the command above: it knows another --help
+        if unknown:  # reported here rather than by the parent parser, whose --help is another
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, []
 
@@ -55,7 +56,7 @@ class CommandLine(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help lists what there is)\n")
 
     def _glued(self, words: Sequence[str]) -> list[str]:
-        """What would be taken for a short option with its value: `-ag` for `-a g`. It is somebody else's option."""
+        """Words that argparse would split into a short option and its value: `-ag` is unknown, not `-a g`."""
         options = words[: words.index("--")] if "--" in words else words
         return [word for word in options if _LETTERS.match(word) and word.partition("=")[0] not in self._options]
 
@@ -73,13 +74,14 @@ class CommandLine(argparse.ArgumentParser):
 
 
 def add_settings(parser: CommandLine, names: Collection[str] = ()) -> None:
-    """A flag for every setting, or for some. What is not given stays unset, so that the environment can say it."""
+    """Adds a flag for every setting, or for those named. A flag that is not given stays None, for the environment."""
     for definition in definitions():
         if not names or definition.name in names:
             _add(parser, definition)
 
 
 def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings from the flags, the environment and the defaults, in this order."""
     values: dict[str, Any] = {}
     for definition in definitions():
         given = getattr(args, definition.name, None)
@@ -93,6 +95,7 @@ def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.
 
 
 def settings_page() -> str:
+    """The text of docs/settings.md."""
     return _PAGE + "".join(map(_row, definitions()))
 
 

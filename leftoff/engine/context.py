@@ -12,16 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from leftoff.config import KV_TYPES, MAX_SEQUENCES, smallest_batch
 from leftoff.engine.binding import abi
 from leftoff.engine.errors import BlobError, CancelledError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import Arena, Buffer, Raw, arena_for
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 
-KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
-MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the scratch sequence
-
-_SMALLEST_BATCH = 32
 _NO_ROOM, _ABORTED = 1, 2
 _SEQUENCE_FIELD = slice(4, 8)
 _GO, _STOP = b"\x00", b"\x01"
@@ -54,11 +51,10 @@ class ContextSettings:
             raise InputError(f"{self.num_sequences} sequences: must be between 1 and {MAX_SEQUENCES}")
         if self.kv_type not in KV_TYPES:
             raise InputError(f"unknown KV type {self.kv_type!r}: must be one of {', '.join(KV_TYPES)}")
-        # llama.cpp aborts when a batch could not hold one token of every sequence; the probe decodes a few at once
-        smallest_batch = max(_SMALLEST_BATCH, self.num_sequences + 1)
+        least = smallest_batch(self.num_sequences)
         for name, smallest in (
-            ("num_cells", smallest_batch),
-            ("batch_tokens", smallest_batch),
+            ("num_cells", least),
+            ("batch_tokens", least),
             ("micro_batch_tokens", 1),
             ("threads", 1),
         ):
