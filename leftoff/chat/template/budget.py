@@ -1,6 +1,6 @@
-"""What one rendering of a template may cost: time on its thread, and characters made.
+"""Limits what one rendering of a template may cost: CPU time, and characters of text or memory.
 
-Whatever could make a large value, or walk through one, pays here before it does. It knows sizes, not templates.
+Code that may create a large value, or walk through one, charges the budget before it does.
 """
 
 import time
@@ -8,17 +8,20 @@ from collections.abc import Iterable, Iterator, MappingView, Set, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
+from typing import TypeVar
 
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
 from leftoff.chat.work import checkpoint
 
-_TICKS = 32  # between two looks at the clock
-_CHARACTERS_PER_LOOK = 1 << 20  # what is large takes long: the clock is looked at between such, too
-_CONTAINER = 56  # as much memory as so many characters, even if it is empty
-_REFERENCE = 8
-_DEEPEST = 200  # levels of lists in lists; Python's own way down ends soon after
+Value = TypeVar("Value")
+
+_TICKS_PER_CHECK = 32
+_CHARACTERS_PER_CHECK = 1 << 20  # making much text takes time without ticks
+_CONTAINER = 56  # an empty container takes the memory of so many characters
+REFERENCE = 8  # and so does a reference in one
+_MAX_DEPTH = 200  # of lists in lists: Python's own recursion ends soon after
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -27,70 +30,63 @@ class LimitError(SecurityError):
 
 
 class Budget:
-    """Of one rendering. Time is the thread's own, so that a busy machine makes no difference."""
+    """The budget of one rendering. Time is that of its thread, so that a busy machine makes no difference."""
 
     def __init__(self, seconds: float, characters: int) -> None:
         self._seconds = seconds
         self._characters = characters
         self._end = time.thread_time() + seconds
         self._left = characters
-        self._next_look = characters - _CHARACTERS_PER_LOOK
-        self._ticks = 0
+        self._next_check = characters - _CHARACTERS_PER_CHECK
+        self._num_ticks = 0
 
     def tick(self) -> None:
-        self._ticks += 1
-        if self._ticks % _TICKS == 0:
-            self._look()
+        """Called in every round of a loop and for every call: checks the time now and then."""
+        self._num_ticks += 1
+        if self._num_ticks % _TICKS_PER_CHECK == 0:
+            self._check_time()
 
     def charge(self, characters: int) -> None:
         self._left -= characters
-        if self._left < self._next_look:
+        if self._left < self._next_check:
             if self._left < 0:
                 raise LimitError(f"it made more than {self._characters:,} characters")
-            self._next_look = self._left - _CHARACTERS_PER_LOOK
-            self._look()
+            self._next_check = self._left - _CHARACTERS_PER_CHECK
+            self._check_time()
 
     def charge_deep(self, value: object, times: int = 1) -> int:
-        """For all that stands inside of a value, however often: so much is walked through to print or compare it.
+        """Charges for all that printing, comparing or hashing a value walks through. Returns how deep it is nested.
 
-        Returns how many levels there are.
+        A value that occurs twice is charged twice: `[x, x]` of `[x, x]`, and so on, is small and endless to print.
         """
-        if type(value) in _SCALARS:
-            self.charge(times * (1 + weight(value)))
+        if type(value) is str:
+            self.charge(times * (1 + len(value)))
             return 0
-        way, deepest = [iter((value,))], 0  # the way: from the outermost container to the one that is looked at
-        while way:
-            parts = self._charge_up_to_a_container(way[-1], times)
-            if parts is None:
-                way.pop()
-                continue
-            way.append(parts)
-            deepest = max(deepest, len(way) - 1)
-            if deepest > _DEEPEST:
-                raise LimitError(f"it uses lists or objects nested more than {_DEEPEST} deep")
-        return deepest
-
-    def _charge_up_to_a_container(self, values: Iterator[object], times: int) -> Iterator[object] | None:
-        """Returns its parts; None if there is no more."""
-        for value in values:
-            if type(value) is str:
-                self.charge(times * (1 + len(value)))
-            elif type(value) in _SCALARS:
-                self.charge(times)
+        outer, depth = [iter((value,))], 0  # what is left of the containers around the current value
+        while outer:
+            for part in outer[-1]:
+                if type(part) in _SCALARS:
+                    self.charge(times * (1 + len(part)) if type(part) is str else times)
+                    continue
+                self.charge(times * (1 + size_of(part)))
+                inner = _parts(part)
+                if inner is not None:
+                    depth = max(depth, len(outer))
+                    outer.append(inner)
+                    break
             else:
-                self.charge(times * (1 + weight(value)))
-                parts = _parts(value)
-                if parts is not None:
-                    return parts
-        return None
+                outer.pop()
+            if depth > _MAX_DEPTH:
+                raise LimitError(f"it uses lists or objects nested more than {_MAX_DEPTH} deep")
+        return depth
 
-    def listed(self, values: Iterable[object]) -> list[object]:
-        """What may be read only once, as a list."""
+    def charge_list(self, values: Iterable[object]) -> list[object]:
+        """Makes a list, which can be read more than once."""
         if isinstance(values, Sized):
-            self.charge(_REFERENCE * len(values))
+            self.charge(REFERENCE * len(values))
         return list(values)
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         checkpoint()
         if time.thread_time() > self._end:
             raise LimitError(f"it ran for more than {self._seconds:g} seconds")
@@ -102,6 +98,7 @@ current = _budget.get
 
 @contextmanager
 def spending(budget: Budget) -> Iterator[None]:
+    """What this thread renders within the block is charged to `budget`."""
     token = _budget.set(budget)
     try:
         yield
@@ -109,21 +106,29 @@ def spending(budget: Budget) -> Iterator[None]:
         _budget.reset(token)
 
 
-def weight(value: object) -> int:
-    """Of a value itself, without what it refers to."""
+def charge_size(value: Value) -> Value:
+    current().charge(size_of(value))
+    return value
+
+
+def charge_walk(value: Value) -> Value:
+    """Charges for walking through a container. Strings and numbers are free."""
+    if type(value) not in _SCALARS and _parts(value) is not None:
+        current().charge_deep(value)
+    return value
+
+
+def size_of(value: object) -> int:
+    """The size of a value in characters, without what it refers to."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, list | tuple | dict) or (type(value) not in _SCALARS and isinstance(value, Set | MappingView)):
-        return _CONTAINER + _REFERENCE * len(value)
+        return _CONTAINER + REFERENCE * len(value)
     return 0
 
 
-def is_container(value: object) -> bool:
-    return type(value) not in _SCALARS and _parts(value) is not None
-
-
 def _parts(value: object) -> Iterator[object] | None:
-    """What is printed with a value, one level down; None if that is nothing but itself."""
+    """The values in a container; None for any other value."""
     if isinstance(value, dict):
         return chain(value.keys(), value.values())
     if isinstance(value, list | tuple | Set | MappingView) and isinstance(value, Iterable):

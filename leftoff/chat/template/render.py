@@ -104,10 +104,10 @@ class ChatTemplate:
 
 
 def _reason(error: Exception) -> str:
-    return _cut(str(error) or type(error).__name__)
+    return _shortened(str(error) or type(error).__name__)
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
@@ -173,5 +173,5 @@ def _from_json(text: str) -> Any:  # noqa: ANN401
 
 
 def _raise_exception(message: object = "") -> None:
-    said = _cut(message) if isinstance(message, str) else f"with a {type(message).__name__}"
+    said = _shortened(message) if isinstance(message, str) else f"with a {type(message).__name__}"
     raise TemplateError(f"the chat template refuses these messages: {said}")

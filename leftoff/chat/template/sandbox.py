@@ -1,65 +1,117 @@
-"""Runs a template that came with a file from anywhere: it reads what it is given, and ends.
+"""Runs templates that came with a model file from anywhere: they read what they are given, and end.
 
-A template can neither reach Python's insides nor change what it was given: it sees the attributes that `methods.py`
-lists, and no others. Loops, macros and calls look at the clock; whatever makes text larger, or walks through a large
-value, pays for it from a budget. So a template that never ends, or that would fill the memory, is stopped.
+A template can neither reach Python's internals nor change its arguments: it sees the attributes listed here, and no
+others. Loops, macros and calls check the time; whatever makes text larger, or walks through a large value, is charged
+to a budget. So a template that would never end, or fill the memory, is stopped.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinMethodType
 from typing import Any
 
 from jinja2 import nodes, pass_context
-from jinja2.runtime import Context
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.exceptions import TemplateAssertionError
+from jinja2.runtime import BlockReference, Context, LoopContext, Macro, TemplateReference, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
-from jinja2.utils import Namespace
+from jinja2.utils import Cycler, Namespace
+from jinja2.visitor import NodeTransformer
 
-from leftoff.chat.template.budget import Budget, LimitError, current, is_container, spending, weight
-from leftoff.chat.template.codegen import BudgetedCode
-from leftoff.chat.template.filters import checked, filters, on_budget, tests
-from leftoff.chat.template.methods import LIST_CHANGES, charge_method, is_allowed
+from leftoff.chat.template.budget import REFERENCE, Budget, LimitError, charge_size, charge_walk, current, size_of
+from leftoff.chat.template.filters import budgeted, charge_method, charge_result, filters, tests
 
-__all__ = ["Budget", "LimitError", "Sandbox", "spending"]
-
-_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
+_HIDDEN_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
 _WIDE_FIELD = re.compile(r"\d{4}")
-_LONGEST_FIELD = 1000
+_MAX_FIELD = 1000
+_MAX_EXPONENT = 64
 _DICT_ATTRIBUTES = frozenset(dir(dict))
-_LARGEST_EXPONENT = 64
-_TICK = "tick!"  # no template can write this name
+
+_LIST_CHANGES = frozenset({"append", "extend", "insert", "pop"})  # some templates build lists of their own
+_ALLOWED: dict[type, frozenset[str]] = {
+    str: frozenset(
+        (
+            *("capitalize", "casefold", "center", "count", "endswith", "expandtabs", "find", "format", "format_map"),
+            *("index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace"),
+            *("istitle", "isupper", "join", "ljust", "lower", "lstrip", "partition", "removeprefix", "removesuffix"),
+            *("replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines"),
+            *("startswith", "strip", "swapcase", "title", "upper", "zfill"),
+        )
+    ),
+    list: frozenset({"copy", "count", "index"}),
+    tuple: frozenset({"count", "index", "grouper", "list"}),  # the last two are what `groupby` returns
+    dict: frozenset({"copy", "get", "items", "keys", "values"}),
+    LoopContext: frozenset(
+        (
+            *("cycle", "depth", "depth0", "first", "index", "index0", "last", "length", "nextitem", "previtem"),
+            *("revindex", "revindex0"),
+        )
+    ),
+    Cycler: frozenset({"current", "next", "reset"}),
+    Macro: frozenset({"arguments", "name"}),
+    BlockReference: frozenset({"super"}),
+}
+_SELF_GUARDED = (Undefined, TemplateReference)  # the one has no attributes, the other only the template's blocks
+
+
+class _Pieces(list[str]):
+    """The text of a macro or block while it is made."""
+
+    def append(self, piece: str) -> None:
+        current().charge(REFERENCE + len(piece))
+        super().append(piece)
+
+    def extend(self, pieces: Iterable[str]) -> None:
+        super().extend(_charged(pieces))
+
+
+def _charged(pieces: Iterable[str]) -> Iterator[str]:
+    budget = current()
+    for piece in pieces:
+        budget.charge(REFERENCE + len(piece))
+        yield piece
+
+
+class _Code(CodeGenerator):
+    def buffer(self, frame: Frame) -> None:
+        frame.buffer = self.temporary_identifier()
+        self.writeline(f"{frame.buffer} = environment.pieces()")
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja as chat templates expect it, on a budget. Render only inside of `spending`.
+    """Jinja as chat templates expect it. Renders only inside a `spending` block.
 
-    A template that `changes_lists` must be given copies.
+    A template that `changes_lists` must be given copies of its arguments.
     """
 
     intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
-    code_generator_class = BudgetedCode
+    code_generator_class = _Code
+    pieces = _Pieces
 
     def __init__(self, *, changes_lists: bool, **options: Any) -> None:  # noqa: ANN401
-        # Not optimised: constants would be computed when the template is read, outside of any budget.
+        # Not optimised: constants would be computed when the template is parsed, outside of any budget.
         super().__init__(optimized=False, finalize=_finalize, **options)
         self._changes_lists = changes_lists
         del self.globals["lipsum"]
         self.filters.clear()
-        self.filters.update({**filters(), _TICK: _tick})
+        self.filters.update({**filters(), _TICK: lambda _: current().tick(), _SIZE: charge_size, _WALK: charge_walk})
         self.tests.update(tests())
         # Not a plain method: the compiled template calls it as the environment's attribute.
-        self.concat = _concat  # type: ignore[method-assign]
+        self.concat = lambda pieces: "".join(_charged(pieces))  # type: ignore[method-assign]
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
-        self.filters[name] = on_budget(function)
+        self.filters[name] = budgeted(function)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ANN401, ARG002
-        if attr in LIST_CHANGES and isinstance(obj, list):
+        if attr in _LIST_CHANGES and isinstance(obj, list):
             return self._changes_lists
-        return is_allowed(obj, attr)
+        if isinstance(obj, _SELF_GUARDED):
+            return not attr.startswith("_")
+        allowed = next((_ALLOWED[kind] for kind in type(obj).__mro__ if kind in _ALLOWED), ())
+        return attr in allowed
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401
-        # Nearly all that templates ask for. The same answers as below, without an exception on the way to each.
+        # The most frequent cases, without the exceptions that Jinja raises and catches on its way to the same result.
         if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
             return obj[attribute]
         if type(obj) is Namespace:
@@ -75,14 +127,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         given = [*args]
         if isinstance(__obj, BuiltinMethodType):
             charge_method(budget, __obj, given, kwargs)
-        elif given:
-            _charge_arguments(budget, given)
-        return checked(budget, super().call(__context, __obj, *given, **kwargs))
+        else:
+            budget.charge(REFERENCE * len(given))
+            for arg in given:
+                if isinstance(arg, tuple):  # a macro's `varargs` may nest tuples, as a literal may
+                    budget.charge_deep(arg)
+        return charge_result(budget, super().call(__context, __obj, *given, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
         budget = current()
         _charge_operator(budget, operator, left, right)
-        return checked(budget, super().call_binop(context, operator, left, right))
+        return charge_result(budget, super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:  # noqa: ANN401
         if super().wrap_str_format(value) is None:
@@ -95,53 +150,78 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
         return run
 
-    # --- called by the code that `BudgetedCode` makes
-
-    def pieces(self) -> "_Pieces":
-        return _Pieces()
-
-    def built(self, value: Any) -> Any:  # noqa: ANN401
-        current().charge(weight(value))
-        return value
-
-    weighed = built
-
-    def walked(self, value: Any) -> Any:  # noqa: ANN401
-        if is_container(value):
-            current().charge_deep(value)
-        return value
-
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
-        for block in template.find_all((nodes.For, nodes.Macro, nodes.CallBlock)):
-            # A filter, because that is the quickest call there is.
-            tick = nodes.Filter(nodes.Const(None), _TICK, [], [], None, None)
-            block.body.insert(0, nodes.ExprStmt(tick, lineno=block.lineno))  # type: ignore[attr-defined]
-        for concat in template.find_all(nodes.Concat):
-            concat.nodes = [nodes.Filter(node, "string", [], [], None, None) for node in concat.nodes]
+        _Charges().visit(template)
         return template.set_environment(self)  # type: ignore[return-value]
 
 
-class _Pieces(list[str]):
-    """The text of a macro or a block while it is made."""
+# Filters, because those are the quickest calls there are. No template can write these names.
+_TICK, _SIZE, _WALK = "tick!", "size!", "walk!"
 
-    def append(self, piece: str) -> None:
-        current().charge(8 + len(piece))
-        super().append(piece)
 
-    def extend(self, pieces: Iterable[str]) -> None:
-        for piece in pieces:
-            self.append(piece)
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None)
+
+
+def _is_constant(node: nodes.Expr) -> bool:
+    if isinstance(node, nodes.List | nodes.Tuple):
+        return all(isinstance(item, nodes.Const) for item in node.items)
+    return isinstance(node, nodes.Const)
+
+
+class _Charges(NodeTransformer):
+    """Wraps the nodes that Jinja compiles to plain Python in filters that charge for them."""
+
+    def _visit_block(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
+        self.generic_visit(node)
+        node.body.insert(0, nodes.ExprStmt(_filtered(nodes.Const(None), _TICK), lineno=node.lineno))
+        return node
+
+    visit_For = visit_Macro = visit_CallBlock = _visit_block  # noqa: N815
+
+    def _visit_literal(self, node: nodes.List | nodes.Dict) -> nodes.Node:
+        return _filtered(self.generic_visit(node), _SIZE)
+
+    visit_List = visit_Dict = _visit_literal  # noqa: N815
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        if node.ctx != "load" or _is_constant(node):
+            return self.generic_visit(node)
+        # Hashing a tuple walks through all that is inside, and overflows Python's stack where that is deep.
+        return _filtered(self.generic_visit(node), _WALK)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        operands: list[nodes.Compare | nodes.Operand] = [node, *node.ops]
+        changing = [operand for operand in operands if not _is_constant(operand.expr)]
+        self.generic_visit(node)
+        if len(changing) > 1:  # comparing with a constant takes no longer than the constant is
+            for operand in changing:
+                operand.expr = _filtered(operand.expr, _WALK)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        is_slice = isinstance(node.arg, nodes.Slice)
+        changed = self.generic_visit(node)
+        return _filtered(changed, _SIZE) if is_slice else changed
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [_filtered(part, "string") for part in node.nodes]
+        return node
+
+    def visit_ScopedEvalContextModifier(self, node: nodes.ScopedEvalContextModifier) -> nodes.Node:  # noqa: N802
+        raise TemplateAssertionError("autoescape is for HTML", node.lineno)
 
 
 class _Formatter(SandboxedFormatter):
-    """`str.format`, field by field."""
+    """`str.format`, charged field by field."""
 
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401
         if _WIDE_FIELD.search(format_spec):
             raise LimitError("it formats with a width that is too large")
         current().charge_deep(value, times=2)
-        current().charge(_LONGEST_FIELD if format_spec else 0)
+        current().charge(_MAX_FIELD if format_spec else 0)
         return str(super().format_field(value, format_spec))
 
     def convert_field(self, value: Any, conversion: Any) -> Any:  # noqa: ANN401
@@ -149,46 +229,24 @@ class _Formatter(SandboxedFormatter):
         return super().convert_field(value, conversion)
 
 
-def _tick(_nothing: None) -> None:
-    current().tick()
-
-
-def _concat(pieces: Iterable[str]) -> str:
-    budget, parts = current(), []
-    for piece in pieces:
-        budget.charge(8 + len(piece))
-        parts.append(piece)
-    return "".join(parts)
-
-
 @pass_context
-def _finalize(_context: Context, value: object) -> object:
-    """Called for everything that is printed."""
-    if is_container(value):
-        current().charge_deep(value)
-    return value
-
-
-def _charge_arguments(budget: Budget, args: Sequence[object]) -> None:
-    """A macro may keep its arguments in a tuple of tuples: like one that is written down, it is walked through."""
-    budget.charge(8 * len(args))
-    for arg in args:
-        if isinstance(arg, tuple):
-            budget.charge_deep(arg)
+def _finalize(_: Context, value: object) -> object:
+    """Called for all values that are printed."""
+    return value if type(value) is str else charge_walk(value)
 
 
 def _charge_operator(budget: Budget, operator: str, left: object, right: object) -> None:
     if operator == "*":
         for sequence, number in ((left, right), (right, left)):
             if isinstance(sequence, str | list | tuple) and isinstance(number, int):
-                budget.charge(weight(sequence) * max(0, number))
-    elif operator == "**" and not (isinstance(right, int | float) and abs(right) <= _LARGEST_EXPONENT):
+                budget.charge(size_of(sequence) * max(0, number))
+    elif operator == "**" and not (isinstance(right, int | float) and abs(right) <= _MAX_EXPONENT):
         raise LimitError("it raises a number to a power that is too large")
     elif operator == "%" and isinstance(left, str):
-        if _WIDTH.search(left):
+        if _HIDDEN_WIDTH.search(left):
             raise LimitError("it formats with a width that is too large, or by names")
         num_fields = left.count("%")
-        budget.charge(_LONGEST_FIELD * num_fields)
+        budget.charge(_MAX_FIELD * num_fields)
         budget.charge_deep(right, times=num_fields)
     else:
-        budget.charge(weight(left) + weight(right))
+        budget.charge(size_of(left) + size_of(right))
