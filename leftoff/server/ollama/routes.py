@@ -1,7 +1,8 @@
-"""The part of Ollama's dialect that chat clients use: chat, generate, and a look at the one model there is."""
+"""The routes of Ollama that chat clients use: chat, generate, and the description of the loaded model."""
 
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from starlette.requests import Request
@@ -13,15 +14,24 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, ErrorShape
 from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
-from leftoff.server.ollama.models import described, full_name, listed, running
-from leftoff.server.ollama.types import ModelList, OllamaChatRequest, OllamaGenerateRequest, ShowRequest, Version
+from leftoff.server.ollama.types import (
+    Details,
+    ModelCard,
+    ModelDescription,
+    ModelList,
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    ShowRequest,
+    Version,
+)
 from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, error_body, generate_chunk, loaded
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, make_jobs
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 
-_SPOKEN = "0.12.6"  # clients refuse what is older than the features they use
+_OLLAMA_VERSION = "0.12.6"  # clients refuse servers that are older than the features they use
+_NEVER = datetime(2318, 1, 1, tzinfo=UTC)
 
 
 class Ollama(Dialect):
@@ -61,16 +71,16 @@ class Ollama(Dialect):
         wanted, name = body.model or body.name, self._service.model_name
         if full_name(wanted) != full_name(name):
             raise ApiError(404, f"there is no model {wanted!r} here: this server runs {name!r}")
-        return json_response(described(self._service))
+        return json_response(_described(self._service))
 
     async def tags(self, _: Request) -> Response:
-        return json_response(ModelList([listed(self._service)]))
+        return json_response(ModelList([_listed(self._service)]))
 
     async def ps(self, _: Request) -> Response:
-        return json_response(ModelList([running(self._service)]))
+        return json_response(ModelList([_running(self._service)]))
 
     async def version(self, _: Request) -> Response:
-        return json_response(Version(_SPOKEN))
+        return json_response(Version(_OLLAMA_VERSION))
 
     async def _chat_jobs(self, request: Request, body: OllamaGenerateRequest) -> list[ReplyJob]:
         return await chat_jobs(self._service, request, prompt_as_chat(body))
@@ -85,5 +95,59 @@ class Ollama(Dialect):
         return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=stream)
 
     def _loaded(self, shape: Shape, *, unloads: bool) -> Response:
-        """Clients ask for nothing to have a model loaded or unloaded, and wait for that word; here it always is."""
+        """Answer an empty request: clients send one to load or unload the model, which here is always loaded."""
         return json_response(shape(full_name(self._service.model_name), Words(), loaded(unloads=unloads)))
+
+
+def full_name(name: str) -> str:
+    """Ollama's names always have a tag."""
+    return name if ":" in name else f"{name}:latest"
+
+
+def _listed(service: Service) -> ModelCard:
+    name = full_name(service.model_name)
+    digest = service.engine.memory.fingerprint
+    return ModelCard(name, name, _modified_at(service), service.model.size_bytes, digest, _details(service))
+
+
+def _running(service: Service) -> ModelCard:
+    card = _listed(service)
+    card.expires_at, card.size_vram, card.context_length = _NEVER, 0, service.context_tokens
+    return card
+
+
+def _described(service: Service) -> ModelDescription:
+    model, prompts = service.model, service.prompts
+    architecture = model.architecture
+    capabilities = {
+        "completion": True,
+        "tools": prompts.quirks.shows_tools,
+        "thinking": prompts.format.reasoning is not None,
+    }
+    return ModelDescription(
+        template=prompts.template.source,
+        details=_details(service),
+        model_info={
+            "general.architecture": architecture,
+            "general.basename": model.name,
+            "general.parameter_count": model.num_parameters,
+            f"{architecture}.context_length": service.context_tokens,
+        },
+        capabilities=[name for name, is_there in capabilities.items() if is_there],
+        modified_at=_modified_at(service),
+    )
+
+
+def _details(service: Service) -> Details:
+    model = service.model
+    # llama.cpp describes a model by family, size and quantization
+    quantization = model.description.split(maxsplit=2)[-1]
+    return Details(model.architecture, [model.architecture], _size(model.num_parameters), quantization)
+
+
+def _size(num_parameters: int) -> str:
+    return f"{num_parameters / 1e9:.1f}B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.2f}M"
+
+
+def _modified_at(service: Service) -> datetime:
+    return datetime.fromtimestamp(service.model.path.stat().st_mtime, UTC)

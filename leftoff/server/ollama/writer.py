@@ -48,12 +48,9 @@ class OllamaWriter:
 
     def whole(self, replies: Sequence[Whole]) -> Struct:
         (reply,) = replies
-        blocks = Blocks.of(reply).all
-        words = Words(
-            "".join(block.text for block in blocks if block.kind == "text"),
-            "".join(block.text for block in blocks if block.kind == "reasoning"),
-            [_call(block, reply.stream) for block in blocks if block.is_whole_call],
-        )
+        blocks = Blocks.of(reply)
+        calls = [_call(block, reply.stream) for block in blocks.all if block.is_whole_call]
+        words = Words(blocks.text("text"), blocks.text("reasoning"), calls)
         return self.shape(self.model, words, _tally(reply.end))
 
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:  # noqa: ARG002

@@ -1,5 +1,6 @@
-"""OpenAI's wire types: what is asked and answered under /v1/chat/completions, /v1/completions and /v1/models."""
+"""OpenAI's wire types for /v1/chat/completions, /v1/completions and /v1/models."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from leftoff.server.request.fields import GenerationFields
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
-# --- asked
+# --- requests
 
 
 class CompletionRequest(GenerationFields, kw_only=True):
@@ -26,7 +27,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
     suffix: str | None = None
 
 
-# --- answered
+# --- replies
 
 
 class ChatLogprobs(Struct):
@@ -40,57 +41,37 @@ class TextLogprobs(Struct):
     text_offset: list[int]
 
 
-class MadeFunction(Struct):
-    name: str
-    arguments: str
-
-
-class MadeCall(Struct):
-    id: str
-    function: MadeFunction
-    type: str = "function"
-
-
-class ReplyMessage(Struct):
-    """`content` is null where there are only calls."""
-
-    content: str | None
-    role: str = "assistant"
-    reasoning_content: str | UnsetType = UNSET
-    tool_calls: list[MadeCall] | UnsetType = UNSET
-
-
-class FunctionDelta(Struct):
+class Function(Struct):
     name: str | UnsetType = UNSET
     arguments: str = ""
 
 
-class CallDelta(Struct):
-    index: int
-    function: FunctionDelta
+class Call(Struct):
+    """A tool call. In a stream, the first delta has `id`, `type` and the name, and the others more of the arguments."""
+
+    function: Function
+    index: int | UnsetType = UNSET  # in streams only
     id: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
 
 
-class Delta(Struct):
+class Message(Struct):
+    """A whole reply, or what a chunk adds to it. A whole reply of calls alone has null as `content`."""
+
     role: str | UnsetType = UNSET
     content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType = UNSET
-    tool_calls: list[CallDelta] | UnsetType = UNSET
+    tool_calls: list[Call] | UnsetType = UNSET
 
 
 class ChatChoice(Struct):
-    index: int
-    message: ReplyMessage
-    finish_reason: FinishReason
-    logprobs: ChatLogprobs | None = None
+    """One of the replies: `message` in a whole answer, `delta` in a chunk."""
 
-
-class ChunkChoice(Struct):
     index: int
-    delta: Delta
     finish_reason: FinishReason | None = None
     logprobs: ChatLogprobs | None = None
+    message: Message | UnsetType = UNSET
+    delta: Message | UnsetType = UNSET
 
 
 class TextChoice(Struct):
@@ -100,38 +81,15 @@ class TextChoice(Struct):
     logprobs: TextLogprobs | None = None
 
 
-class ChatCompletion(Struct):
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChatChoice]
-    usage: Usage
-    timings: WireTimings
-    object: str = "chat.completion"
-
-
-class ChatChunk(Struct):
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChunkChoice]
-    object: str = "chat.completion.chunk"
-    usage: Usage | UnsetType = UNSET
-    timings: WireTimings | UnsetType = UNSET
-    prompt_progress: PromptProgress | UnsetType = UNSET
-
-
 class Completion(Struct):
-    """Whole, and as a chunk of a stream: the old dialect has one shape for both."""
+    """A whole answer, or a chunk of one: `object` says which. Only the last chunks have `usage` and `timings`."""
 
     id: str
+    object: str
     created: int
     model: str
     system_fingerprint: str
-    choices: list[TextChoice]
-    object: str = "text_completion"
+    choices: Sequence[ChatChoice | TextChoice]
     usage: Usage | UnsetType = UNSET
     timings: WireTimings | UnsetType = UNSET
     prompt_progress: PromptProgress | UnsetType = UNSET
@@ -146,7 +104,7 @@ class ModelMeta(Struct):
 
 
 class ModelCard(Struct):
-    """For OpenAI's clients and for Anthropic's: they ask at the same place, and pass over what they do not know."""
+    """One model, for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
 
     id: str
     created: int

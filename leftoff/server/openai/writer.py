@@ -1,11 +1,11 @@
-"""Replies in OpenAI's words: whole, and chunk by chunk."""
+"""Replies as OpenAI's chat completions and completions: whole, and chunk by chunk."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType
 
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning
 from leftoff.engine.vocabulary import Vocabulary
@@ -13,19 +13,13 @@ from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.http.framing import EVENTS
 from leftoff.server.openai.types import (
-    CallDelta,
+    Call,
     ChatChoice,
-    ChatChunk,
-    ChatCompletion,
     ChatLogprobs,
-    ChunkChoice,
     Completion,
-    Delta,
     FinishReason,
-    FunctionDelta,
-    MadeCall,
-    MadeFunction,
-    ReplyMessage,
+    Function,
+    Message,
     TextChoice,
     TextLogprobs,
 )
@@ -34,86 +28,108 @@ from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import PromptProgress, WireTimings, progress_of, timings_of, timings_so_far, usage_of
 
-DONE = b"data: [DONE]\n\n"
-
-Chunk = TypeVar("Chunk", ChatChunk, Completion)
-
 
 @dataclass(frozen=True)
 class Head:
-    """What all chunks of one answer share, and what was asked of it."""
+    """The fields that all chunks of one answer share, and the options of the request that writers follow."""
 
     id: str
     created: int
     model: str
     fingerprint: str
     vocabulary: Vocabulary
-    num_each: int
+    num_each: int  # replies to each prompt
     num_replies: int
     includes_usage: bool
     shows_progress: bool
     times_tokens: bool
 
-    def timings(self, stream: ReplyStream) -> WireTimings | UnsetType:
-        return timings_so_far(stream) if self.times_tokens else UNSET
-
 
 @dataclass
-class ChatWriter:
+class _CompletionWriter(ABC):
+    """Common to chats and texts: the envelope around the choices, and the chunks that end a stream."""
+
     head: Head
     framing = EVENTS
-    last = DONE
+    last = b"data: [DONE]\n\n"
     failure = staticmethod(error_body)
-    _begun: set[int] = field(default_factory=set)
-    _ends: dict[int, End] = field(default_factory=dict)
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+    _ends: dict[int, End] = field(default_factory=dict, init=False)
 
-    def whole(self, replies: Sequence[Whole]) -> ChatCompletion:
-        head, ends = self.head, [reply.end for reply in replies]
-        return ChatCompletion(
-            head.id,
-            head.created,
-            head.model,
-            head.fingerprint,
-            [self._choice(index, reply) for index, reply in enumerate(replies)],
-            usage_of(ends, head.num_each),
-            timings_of(ends, head.num_each),
-        )
+    def whole(self, replies: Sequence[Whole]) -> Completion:
+        choices = [self._choice(index, reply) for index, reply in enumerate(replies)]
+        return self._with_cost(self._envelope(self.whole_object, choices), [reply.end for reply in replies])
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:
-        if isinstance(event, Progress):
-            if self.head.shows_progress:
-                yield self._chunk(ChunkChoice(index, self._first_delta(index)), progress=progress_of(event))
-            return
-        if index not in self._begun:
-            yield self._chunk(ChunkChoice(index, self._first_delta(index)))
-        logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
-        parts = event.parts or ((Content(""),) if logprobs else ())
-        for part in parts:
-            choice = ChunkChoice(index, delta_of(part, stream), None, logprobs)
-            yield self._chunk(choice, timings=self.head.timings(stream))
-            logprobs = None  # with the first of them
-        if isinstance(event, End):
-            self._ends[index] = event
-            yield from closing(self.head, self._ends, self._chunk(ChunkChoice(index, Delta(), finish_reason(event))))
-
-    def _first_delta(self, index: int) -> Delta:
-        self._begun.add(index)
-        return Delta("assistant", "")
+    @abstractmethod
+    def _choice(self, index: int, reply: Whole) -> ChatChoice | TextChoice: ...
 
     def _chunk(
         self,
-        *choices: ChunkChoice,
+        choice: ChatChoice | TextChoice,
         timings: WireTimings | UnsetType = UNSET,
         progress: PromptProgress | UnsetType = UNSET,
-    ) -> ChatChunk:
-        head = self.head
-        chunk = ChatChunk(head.id, head.created, head.model, head.fingerprint, list(choices))
+    ) -> Completion:
+        chunk = self._envelope(self.chunk_object, [choice])
         chunk.timings, chunk.prompt_progress = timings, progress
         return chunk
 
+    def _timings(self, stream: ReplyStream) -> WireTimings | UnsetType:
+        return timings_so_far(stream) if self.head.times_tokens else UNSET
+
+    def _closing(self, end: End, choice: ChatChoice | TextChoice) -> Iterator[Completion]:
+        """The chunk with the finish reason of one reply. The last chunk of all has the timings, and usage if asked."""
+        self._ends[choice.index] = end
+        chunk = self._chunk(choice)
+        if len(self._ends) < self.head.num_replies:
+            yield chunk
+            return
+        ends = [self._ends[index] for index in sorted(self._ends)]
+        if self.head.includes_usage:
+            yield chunk
+            yield self._with_cost(self._envelope(self.chunk_object, []), ends)
+        else:
+            chunk.timings = timings_of(ends, self.head.num_each)
+            yield chunk
+
+    def _envelope(self, name: str, choices: Sequence[ChatChoice | TextChoice]) -> Completion:
+        head = self.head
+        return Completion(head.id, name, head.created, head.model, head.fingerprint, choices)
+
+    def _with_cost(self, answer: Completion, ends: Sequence[End]) -> Completion:
+        answer.usage = usage_of(ends, self.head.num_each)
+        answer.timings = timings_of(ends, self.head.num_each)
+        return answer
+
+
+@dataclass
+class ChatWriter(_CompletionWriter):
+    """Writes chat completions: content, reasoning and tool calls apart."""
+
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+    _begun: set[int] = field(default_factory=set, init=False)
+
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Completion]:
+        if isinstance(event, Progress):
+            if self.head.shows_progress:
+                yield self._chunk(self._first(index), progress=progress_of(event))
+            return
+        if index not in self._begun:
+            yield self._chunk(self._first(index))
+        logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
+        for part in event.parts or ((Content(""),) if logprobs else ()):
+            yield self._chunk(ChatChoice(index, None, logprobs, delta=_delta(part, stream)), self._timings(stream))
+            logprobs = None  # they come with the first part of a token
+        if isinstance(event, End):
+            yield from self._closing(event, ChatChoice(index, finish_reason(event), delta=Message()))
+
+    def _first(self, index: int) -> ChatChoice:
+        self._begun.add(index)
+        return ChatChoice(index, delta=Message("assistant", ""))
+
     def _choice(self, index: int, reply: Whole) -> ChatChoice:
-        logprobs = self._logprobs(reply.pieces)
-        return ChatChoice(index, message_of(reply), finish_reason(reply.end), logprobs)
+        return ChatChoice(index, finish_reason(reply.end), self._logprobs(reply.pieces), message=_message(reply))
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         content = token_logprobs(pieces, self.head.vocabulary)
@@ -121,43 +137,27 @@ class ChatWriter:
 
 
 @dataclass
-class TextWriter:
-    """`echoes` is what comes before each reply."""
+class TextWriter(_CompletionWriter):
+    """Writes text completions. `echoes` has the text that comes before each reply."""
 
-    head: Head
     echoes: Sequence[str]
-    framing = EVENTS
-    last = DONE
-    failure = staticmethod(error_body)
-    _offsets: dict[int, int] = field(default_factory=dict)
-    _ends: dict[int, End] = field(default_factory=dict)
+    whole_object = chunk_object = "text_completion"
+    _offsets: dict[int, int] = field(default_factory=dict, init=False)
 
-    def whole(self, replies: Sequence[Whole]) -> Completion:
-        ends = [reply.end for reply in replies]
-        answer = self._chunk(*(self._choice(index, reply) for index, reply in enumerate(replies)))
-        answer.usage = usage_of(ends, self.head.num_each)
-        answer.timings = timings_of(ends, self.head.num_each)
-        return answer
-
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Completion]:
         if isinstance(event, Progress):
             if self.head.shows_progress:
-                chunk = self._chunk(TextChoice(index, ""))
-                chunk.prompt_progress = progress_of(event)
-                yield chunk
+                yield self._chunk(TextChoice(index, ""), progress=progress_of(event))
             return
         text = self._echo(index) + event.text
         logprobs = self._logprobs(index, [event]) if isinstance(event, Piece) else None
         if text or logprobs:
-            chunk = self._chunk(TextChoice(index, text, None, logprobs))
-            chunk.timings = self.head.timings(stream)
-            yield chunk
+            yield self._chunk(TextChoice(index, text, None, logprobs), self._timings(stream))
         if isinstance(event, End):
-            self._ends[index] = event
-            yield from closing(self.head, self._ends, self._chunk(TextChoice(index, "", finish_reason(event))))
+            yield from self._closing(event, TextChoice(index, "", finish_reason(event)))
 
     def _echo(self, index: int) -> str:
-        """Once, before the first words."""
+        """The echo at the first call, and nothing afterwards."""
         if index in self._offsets:
             return ""
         self._offsets[index] = len(self.echoes[index])
@@ -182,52 +182,32 @@ class TextWriter:
             offsets,
         )
 
-    def _chunk(self, *choices: TextChoice) -> Completion:
-        head = self.head
-        return Completion(head.id, head.created, head.model, head.fingerprint, list(choices))
 
-
-def closing(head: Head, ends: dict[int, End], chunk: Chunk) -> Iterator[Chunk]:
-    """The chunk that says why a reply ended; after the last of them, what all of it cost."""
-    if len(ends) < head.num_replies:
-        yield chunk
-        return
-    in_order = [ends[index] for index in sorted(ends)]
-    if head.includes_usage:
-        yield chunk
-        chunk = replace(chunk, choices=[], usage=usage_of(in_order, head.num_each))
-    chunk.timings = timings_of(in_order, head.num_each)
-    yield chunk
-
-
-def message_of(reply: Whole) -> ReplyMessage:
+def _message(reply: Whole) -> Message:
     said = reply.said
-    message = ReplyMessage(said.content or (None if said.calls else ""))
-    if said.reasoning:
-        message.reasoning_content = said.reasoning
+    message = Message("assistant", said.content or (None if said.calls else ""), said.reasoning or UNSET)
     if said.calls:
         message.tool_calls = [
-            MadeCall(reply.stream.call_id(index), MadeFunction(call.name, call.arguments))
+            Call(Function(call.name, call.arguments), id=reply.stream.call_id(index), type="function")
             for index, call in enumerate(said.calls)
         ]
     return message
 
 
-def delta_of(part: Part, stream: ReplyStream) -> Delta:
+def _delta(part: Part, stream: ReplyStream) -> Message:
     match part:
         case Content(text):
-            return Delta(content=text)
+            return Message(content=text)
         case Reasoning(text):
-            return Delta(reasoning_content=text)
+            return Message(reasoning_content=text)
         case CallStart(index, name):
-            start = CallDelta(index, FunctionDelta(name), stream.call_id(index), "function")
-            return Delta(tool_calls=[start])
+            return Message(tool_calls=[Call(Function(name), index, stream.call_id(index), "function")])
         case CallArguments(index, text):
-            return Delta(tool_calls=[CallDelta(index, FunctionDelta(arguments=text))])
+            return Message(tool_calls=[Call(Function(arguments=text), index)])
 
 
 def finish_reason(end: End) -> FinishReason:
-    """A reply that was cut off may have half a call, which nobody should make."""
+    """`tool_calls` only if all calls are complete: a client must not make a call that was cut off."""
     if end.finish is Finish.LENGTH:
         return "length"
     return "tool_calls" if end.num_calls and not end.has_half_call else "stop"

@@ -72,6 +72,10 @@ class Blocks:
             deque(blocks.take(event), maxlen=0)
         return blocks
 
+    def text(self, kind: Kind) -> str:
+        """The text of all blocks of a kind so far."""
+        return "".join(block.text for block in self.all if block.kind == kind)
+
     def take(self, event: Piece | End) -> Iterator[Step]:
         for part in event.parts:
             yield from self._take(part)

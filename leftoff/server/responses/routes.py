@@ -1,11 +1,16 @@
-"""OpenAI's newer dialect: responses, which may go on from each other by their ids."""
+"""OpenAI's Responses. A request may continue a stored response, by its id."""
 
 import time
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
+from leftoff.config import MIB
+from leftoff.lru import LruCache
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
@@ -15,15 +20,47 @@ from leftoff.server.request.chat import skipped_tools
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.messages import Message
 from leftoff.server.responses.convert import Items, as_chat, foreign_tools
-from leftoff.server.responses.store import ResponseStore, Stored
 from leftoff.server.responses.types import Deleted, Effort, Response, ResponsesRequest, Text, TextFormat
 from leftoff.server.responses.writer import Keep, ResponseWriter
 from leftoff.server.service import Service
 from leftoff.server.tenant import tenant_of
 
+_MOST_RESPONSES = 4096
+_MOST_BYTES = 128 * MIB
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A response, and the conversation up to its end, without instructions: each request brings its own."""
+
+    response: Response
+    messages: tuple[Message, ...]
+    num_bytes: int
+
+
+class ResponseStore:
+    """The latest responses, in memory, by tenant and id. For the event loop only."""
+
+    def __init__(self, most_responses: int = _MOST_RESPONSES, most_bytes: int = _MOST_BYTES) -> None:
+        self._stored: LruCache[tuple[str, str], Stored] = LruCache(
+            max_entries=most_responses, max_bytes=most_bytes, size_of=lambda _, stored: stored.num_bytes
+        )
+
+    def add(self, tenant: str, response: Response, before: Stored | None, new: Sequence[Message]) -> None:
+        """Store a response that follows `before`. Messages they share count for both: either may be evicted first."""
+        messages = (*(before.messages if before else ()), *new)
+        num_bytes = len(msgspec.json.encode([response, *new])) + (before.num_bytes if before else 0)
+        self._stored.put((tenant, response.id), Stored(response, messages, num_bytes))
+
+    def get(self, tenant: str, response_id: str) -> Stored | None:
+        return self._stored.peek((tenant, response_id))
+
+    def delete(self, tenant: str, response_id: str) -> bool:
+        return self._stored.pop((tenant, response_id)) is not None
+
 
 class Responses(Dialect):
-    """The handlers, and where they are reached."""
+    """Create, retrieve and delete responses."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -61,7 +98,7 @@ class Responses(Dialect):
         try:
             notes = skipped_tools(foreign_tools(body))
             return await chat_jobs(self._service, request, as_chat(body, messages), notes)
-        except PromptTooLongError as error:  # which names what chats are called elsewhere
+        except PromptTooLongError as error:  # it names the field of chats
             raise PromptTooLongError(
                 error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact
             ) from error

@@ -1,4 +1,4 @@
-"""OpenAI's wire types for /v1/responses: what is asked, and what is answered."""
+"""OpenAI's wire types for /v1/responses: requests, responses, and the events of streams."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,11 +10,11 @@ from leftoff.server.request.sampling import Limit
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
-# --- asked
+# --- requests
 
 
 class InputItem(Struct):
-    """One item of a conversation, of any type: which fields it must have is seen when it is read."""
+    """An input item of any type. Which fields a type requires is checked in `convert.py`."""
 
     type: str = "message"
     role: str | None = None
@@ -64,7 +64,7 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-# --- answered
+# --- responses
 
 
 class OutputText(Struct, tag_field="type", tag="output_text"):
@@ -88,7 +88,7 @@ class ReasoningItem(Struct, tag_field="type", tag="reasoning"):
     id: str
     status: Status
     content: list[ReasoningText]
-    encrypted_content: str  # the same words, for clients that hand nothing else back
+    encrypted_content: str  # the same text, for clients that send nothing else back
     summary: list[None] = field(default_factory=list)
 
 
@@ -130,7 +130,7 @@ class Incomplete(Struct):
 
 
 class Response(Struct, kw_only=True):
-    """What was asked for is said again, as OpenAI does."""
+    """As OpenAI does, it repeats the settings of the request."""
 
     id: str
     created_at: int
@@ -162,3 +162,86 @@ class Deleted(Struct):
     id: str
     object: str = "response"
     deleted: bool = True
+
+
+# --- the events of a streamed response
+
+
+class ResponseEvent(Struct, tag_field="type", kw_only=True):
+    """Named by its type, and numbered in the order of sending."""
+
+    sequence_number: int = 0
+
+
+class Created(ResponseEvent, tag="response.created"):
+    response: Response
+
+
+class InProgress(ResponseEvent, tag="response.in_progress"):
+    response: Response
+
+
+class Completed(ResponseEvent, tag="response.completed"):
+    response: Response
+
+
+class CutOff(ResponseEvent, tag="response.incomplete"):
+    response: Response
+
+
+class Failed(ResponseEvent, tag="response.failed"):
+    response: Response
+
+
+class ItemAdded(ResponseEvent, tag="response.output_item.added"):
+    output_index: int
+    item: OutputItem
+
+
+class ItemDone(ResponseEvent, tag="response.output_item.done"):
+    output_index: int
+    item: OutputItem
+
+
+class _OfItem(ResponseEvent):
+    output_index: int
+    item_id: str
+
+
+class _OfPart(_OfItem, kw_only=True):
+    content_index: int = 0  # no item has more than one part
+
+
+class PartAdded(_OfPart, tag="response.content_part.added"):
+    part: OutputText | ReasoningText
+
+
+class PartDone(_OfPart, tag="response.content_part.done"):
+    part: OutputText | ReasoningText
+
+
+class TextDelta(_OfPart, tag="response.output_text.delta"):
+    delta: str
+    logprobs: list[None] = field(default_factory=list)
+
+
+class TextDone(_OfPart, tag="response.output_text.done"):
+    text: str
+    logprobs: list[None] = field(default_factory=list)
+
+
+class ReasoningDelta(_OfPart, tag="response.reasoning_text.delta"):
+    delta: str
+
+
+class ReasoningDone(_OfPart, tag="response.reasoning_text.done"):
+    text: str
+
+
+class ArgumentsDelta(_OfItem, tag="response.function_call_arguments.delta"):
+    delta: str
+
+
+class ArgumentsDone(_OfItem, tag="response.function_call_arguments.done"):
+    name: str
+    arguments: str

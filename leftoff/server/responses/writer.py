@@ -1,4 +1,4 @@
-"""Replies as responses: a list of items, at once or event by event."""
+"""Replies as OpenAI's responses: a list of items, whole or event by event."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,29 +9,51 @@ from msgspec.structs import replace
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
 from leftoff.server.http.framing import NAMED_EVENTS, Pulse
-from leftoff.server.reply.blocks import Blocks
+from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.messages import FunctionCall, Message, ToolCall
-from leftoff.server.responses.events import Completed, Created, CutOff, Failed, InProgress, ResponseEvent
-from leftoff.server.responses.items import ItemWriter
+from leftoff.server.responses.convert import wrapped
 from leftoff.server.responses.types import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    CallItem,
+    Completed,
+    Created,
+    CutOff,
+    Failed,
     Failure,
     Incomplete,
+    InProgress,
     InputDetails,
+    ItemAdded,
+    ItemDone,
+    MessageItem,
     OutputDetails,
     OutputItem,
+    OutputText,
+    PartAdded,
+    PartDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningItem,
+    ReasoningText,
     Response,
+    ResponseEvent,
     ResponseUsage,
     Status,
+    TextDelta,
+    TextDone,
 )
+
+_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}  # of the ids of items
 
 Keep = Callable[[Response, Message], None]
 
 
 @dataclass
 class ResponseWriter:
-    """`begun` is the response before anything was said; `keep` gets it as it ended, and the reply as a message."""
+    """`begun` is the response while it is empty. `keep` is called with the response at its end, and with the reply."""
 
     begun: Response
     keep: Keep
@@ -89,25 +111,21 @@ class ResponseWriter:
         return response
 
     def _output(self, stream: ReplyStream, status: Status) -> list[OutputItem]:
-        """Of a reply that was cut off, only the last item is."""
+        """`status` is that of the last item: all before it are complete."""
         items, blocks = self._items(stream), self._blocks.all
         return [items.item(block, status if block is blocks[-1] else "completed") for block in blocks]
 
     def _message(self, stream: ReplyStream) -> Message:
-        def texts(kind: str) -> str:
-            return "".join(block.text for block in self._blocks.all if block.kind == kind)
-
         calls = [
             ToolCall(FunctionCall(block.name, block.text), stream.call_id(block.call), "function")
             for block in self._blocks.all
             if block.kind == "call"
         ]
-        return Message(
-            "assistant", texts("text"), tool_calls=calls or None, reasoning_content=texts("reasoning") or None
-        )
+        text, reasoning = self._blocks.text("text"), self._blocks.text("reasoning")
+        return Message("assistant", text, tool_calls=calls or None, reasoning_content=reasoning or None)
 
-    def _items(self, stream: ReplyStream) -> ItemWriter:
-        return ItemWriter(self.begun.id.removeprefix("resp_"), stream.call_id)
+    def _items(self, stream: ReplyStream) -> "_ItemWriter":
+        return _ItemWriter(self.begun.id.removeprefix("resp_"), stream.call_id)
 
     def _usage(self, end: End) -> ResponseUsage | None:
         report, generated = end.report, end.timings.num_generated
@@ -124,3 +142,62 @@ class ResponseWriter:
 
 def status_of(end: End) -> Status:
     return "incomplete" if end.finish is Finish.LENGTH else "completed"
+
+
+@dataclass(frozen=True)
+class _ItemWriter:
+    """Blocks as the items of a response. `name` makes the ids of items unique; `call_id` is the reply's."""
+
+    name: str
+    call_id: Callable[[int], str]
+
+    def item(self, block: Block, status: Status) -> OutputItem:
+        item_id = self._id(block)
+        match block.kind:
+            case "text":
+                return MessageItem(item_id, status, [OutputText(block.text)] if block.text else [])
+            case "reasoning":
+                content = [ReasoningText(block.text)] if block.text else []
+                return ReasoningItem(item_id, status, content, wrapped(block.text))
+            case "call":
+                return CallItem(item_id, status, self.call_id(block.call), block.name, block.text)
+
+    def events(self, step: Step, status: Status) -> Iterator[ResponseEvent]:
+        """The events for a change of a block. `status` is for an item that is done."""
+        match step:
+            case Opened(block):
+                yield ItemAdded(block.index, self.item(block, "in_progress"))
+                if block.kind != "call":
+                    yield PartAdded(block.index, self._id(block), part=_part(block))
+            case Grown(block, text):
+                yield self._delta(block, text)
+            case Closed(block):
+                yield self._done(block)
+                if block.kind != "call":
+                    yield PartDone(block.index, self._id(block), part=_part(block))
+                yield ItemDone(block.index, self.item(block, status))
+
+    def _delta(self, block: Block, text: str) -> ResponseEvent:
+        match block.kind:
+            case "text":
+                return TextDelta(block.index, self._id(block), delta=text)
+            case "reasoning":
+                return ReasoningDelta(block.index, self._id(block), delta=text)
+            case "call":
+                return ArgumentsDelta(block.index, self._id(block), text)
+
+    def _done(self, block: Block) -> ResponseEvent:
+        match block.kind:
+            case "text":
+                return TextDone(block.index, self._id(block), text=block.text)
+            case "reasoning":
+                return ReasoningDone(block.index, self._id(block), text=block.text)
+            case "call":
+                return ArgumentsDone(block.index, self._id(block), block.name, block.text)
+
+    def _id(self, block: Block) -> str:
+        return f"{_PREFIXES[block.kind]}_{self.name}_{block.index}"
+
+
+def _part(block: Block) -> OutputText | ReasoningText:
+    return OutputText(block.text) if block.kind == "text" else ReasoningText(block.text)

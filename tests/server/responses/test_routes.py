@@ -9,7 +9,7 @@ from openai.types.responses import Response
 
 from leftoff.server.request.messages import Message
 from leftoff.server.responses.convert import Items, wrapped
-from leftoff.server.responses.store import ResponseStore
+from leftoff.server.responses.routes import ResponseStore
 from leftoff.server.responses.types import Effort, InputItem, Text
 from leftoff.server.responses.types import Response as WireResponse
 from leftoff.server.server import serving
