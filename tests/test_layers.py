@@ -28,8 +28,7 @@ SERVER_ROWS = (
     ("request",),
     ("aside",),
     ("service",),
-    ("counts", "build", "lanes", "loop_bridge"),
-    ("reuse_log",),
+    ("build", "lanes", "loop_bridge", "reuse_log"),
     ("http",),
     ("tenant",),
 )

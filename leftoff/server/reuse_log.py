@@ -1,9 +1,11 @@
-"""The last reuse reports, with words: what was reused, why the rest was read, and the text on both sides."""
+"""Records of requests that ended: the last of them one by one, and counts of all since the start, per tenant."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+
+from prometheus_client import Histogram
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
@@ -12,12 +14,13 @@ from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.types import Prompt, Tokens
 
-_SHARED_TOKENS = 48  # before a difference, to tell what kind it is
+_SHARED_TOKENS = 48  # shown before a difference, to tell what kind it is
+_FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One request, as people and programs read it."""
+    """The reuse report of one request, as /cache/requests shows it."""
 
     id: str
     at: float
@@ -37,7 +40,7 @@ class Record:
     generation_ms: float
     line: str
     notes: tuple[str, ...] = ()
-    namespace: str = ""  # whose it is: not to be shown
+    namespace: str = ""  # tells whose it is, and is not shown
 
     def as_dict(self) -> dict[str, object]:
         shown = asdict(self)
@@ -46,7 +49,7 @@ class Record:
 
 
 class Journal:
-    """Bounded: the oldest record goes."""
+    """The latest records; the oldest is dropped when it is full."""
 
     def __init__(self, vocabulary: Vocabulary, size: int) -> None:
         self._vocabulary = vocabulary
@@ -54,7 +57,7 @@ class Journal:
 
     @property
     def records(self) -> list[Record]:
-        """The newest first."""
+        """All records, the newest first."""
         return list(reversed(self._records))
 
     def clear(self) -> None:
@@ -103,7 +106,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class _Difference:
-    """Where a prompt left what was known, in words."""
+    """Where a prompt left the longest known prefix, with the text before and after."""
 
     position: int | None
     kind: str | None
@@ -113,3 +116,36 @@ class _Difference:
 
 
 _NO_DIFFERENCE = _Difference(None, None, "", "")
+
+
+@dataclass
+class Counts:
+    """What the server did for one tenant since it started. Written on the engine's thread alone."""
+
+    reused_tokens: int = 0
+    computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason
+    generated_tokens: int = 0
+    read_ahead_tokens: int = 0
+    prompt_seconds: float = 0.0
+    generation_seconds: float = 0.0
+    most_tokens: int = 0  # in one sequence
+    requests: Counter[str] = field(default_factory=Counter)  # by finish
+    first_token: Histogram = field(
+        default_factory=lambda: Histogram(
+            "leftoff_time_to_first_token_seconds",
+            "From a request's arrival to its first token",
+            buckets=_FIRST_TOKEN_SECONDS,
+            registry=None,
+        )
+    )
+
+    def add(self, record: Record) -> None:
+        self.reused_tokens += record.reused
+        self.computed_tokens.update(record.reasons)
+        self.generated_tokens += record.generated
+        self.prompt_seconds += record.prompt_ms / 1000
+        self.generation_seconds += record.generation_ms / 1000
+        self.most_tokens = max(self.most_tokens, record.prompt_tokens + record.generated)
+        self.requests[record.finish] += 1
+        if record.generated:
+            self.first_token.observe((record.waited_ms + record.prompt_ms) / 1000)

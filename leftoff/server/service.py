@@ -31,11 +31,10 @@ from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
 from leftoff.server.build import make_scheduler, namespace_secret
-from leftoff.server.counts import Counts
 from leftoff.server.http.errors import PromptTooLongError, stopping
 from leftoff.server.lanes import Lanes
 from leftoff.server.loop_bridge import Mailbox
-from leftoff.server.reuse_log import Journal
+from leftoff.server.reuse_log import Counts, Journal
 from leftoff.types import owner_of
 
 logger = logging.getLogger("leftoff.requests")

@@ -80,7 +80,7 @@ def test_a_streamed_call_is_the_same(claude: anthropic.Anthropic) -> None:
     ) as stream:
         pieces = [event.partial_json for event in stream if event.type == "input_json"]
         final = stream.get_final_message()
-    assert len(pieces) > 1, "arguments stream as they are written"
+    assert len(pieces) > 1, "arguments come in the pieces that they were written in"
     assert json.loads("".join(pieces)) == {"city": "Paris"}
     assert [block.input for block in final.content if block.type == "tool_use"] == [{"city": "Paris"}]
     assert final.stop_reason == "tool_use"
@@ -116,6 +116,18 @@ def test_streamed_thoughts_are_signed(claude: anthropic.Anthropic) -> None:
 def test_a_reply_that_is_cut_off_within_a_call_says_so(claude: anthropic.Anthropic) -> None:
     reply = ask(claude, QUESTION, tools=[WEATHER], max_tokens=15)
     assert reply.stop_reason == "max_tokens"
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 15}, {"stop_sequences": ["Par"]}])
+def test_a_call_that_is_cut_off_is_not_sent(claude: anthropic.Anthropic, fields: dict[str, Any]) -> None:
+    whole = ask(claude, QUESTION, tools=[WEATHER], **fields)
+    values: Any = {"model": "tiny", "messages": [QUESTION], "tools": [WEATHER], "max_tokens": 200} | fields
+    with claude.messages.stream(extra_body={"temperature": 0}, **values) as stream:
+        events = [event.type for event in stream]
+        streamed = stream.get_final_message()
+    assert whole.stop_reason == streamed.stop_reason == ("max_tokens" if "max_tokens" in fields else "stop_sequence")
+    assert "tool_use" not in (*kinds(whole), *kinds(streamed))
+    assert "input_json" not in events
 
 
 def test_a_call_may_be_demanded(claude: anthropic.Anthropic) -> None:

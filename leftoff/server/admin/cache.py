@@ -1,6 +1,7 @@
-"""A look into the cache: the tree, the last reuse reports, and a way to empty it."""
+"""/cache: the tree, the last reuse reports, and deletion. A tenant sees and deletes only what is its own."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,8 @@ from starlette.responses import Response
 
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Node, Tree
-from leftoff.server.admin.levels import TierLevels, held_by, pages_of, tier_levels
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import bad_field
 from leftoff.server.reply.response import json_response
@@ -26,7 +27,7 @@ _PREVIEW_TOKENS = 24
 
 
 class EntryView(Struct):
-    """A resume point. It was used last `age_s` seconds ago."""
+    """A resume point; `age_s` is the time since its last use."""
 
     position: int
     bytes: int
@@ -36,7 +37,7 @@ class EntryView(Struct):
 
 
 class NodeView(Struct):
-    """Tokens [start, end) of a path. `parent` is the id of the node they follow on; null at the root."""
+    """Tokens [start, end) of a path in the tree. `parent` is the id of the node before them; null at the root."""
 
     id: int
     parent: int | None
@@ -45,7 +46,7 @@ class NodeView(Struct):
     age_s: float
     page_bytes: int
     entries: list[EntryView]
-    text: str  # how it begins
+    text: str  # of the first tokens
 
 
 class TreeView(Struct):
@@ -58,7 +59,7 @@ class TreeView(Struct):
 
 
 class SlotView(Struct):
-    """Of what another tenant has in it, only whether it is busy."""
+    """A sequence of the engine. If it is another tenant's, only whether it is busy."""
 
     id: int
     is_busy: bool
@@ -70,15 +71,17 @@ class SlotView(Struct):
 
 
 class TierView(Struct):
+    """How full a tier is. Where tenants share it, each sees its own part, and no evictions."""
+
     name: str
     used_bytes: int
     budget_bytes: int
     entries: int
-    evictions: int | UnsetType
+    evictions: int | UnsetType = UNSET
 
 
 class CacheView(Struct):
-    """What the asker has. `trees` are those in RAM; the disk has its own."""
+    """The cache as one tenant sees it. `trees` are those in RAM; the disk has its own."""
 
     tiers: list[TierView]
     memory: str
@@ -89,7 +92,7 @@ class CacheView(Struct):
 
 
 class RequestsView(Struct):
-    """The newest first."""
+    """Reuse reports, the newest first."""
 
     requests: list[dict[str, Any]]
 
@@ -101,14 +104,14 @@ class Cleared(Struct):
 
 @dataclass(frozen=True)
 class _Beginning:
-    """Text is made from tokens later, off the engine's thread."""
+    """The first tokens of a node, to be detokenized off the engine's thread."""
 
     view: NodeView
     tokens: Tokens
 
 
 class CacheApi(Dialect):
-    """The handlers. They show a tenant what is its own."""
+    """Show and clear the cache."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -140,18 +143,21 @@ class CacheApi(Dialect):
     # --- on the engine's thread
 
     def _clear(self, tenant: Tenant) -> Cleared:
-        stores = [tier.budget for tier in self._service.cache.tiers]
-        used_bytes, num_entries = (sum(store.used_bytes for store in stores), sum(s.num_points for s in stores))
+        budgets = [tier.budget for tier in self._service.cache.tiers]
+        used_bytes = sum(budget.used_bytes for budget in budgets)
+        num_points = sum(budget.num_points for budget in budgets)
         self._service.cache.clear(tenant.sees)
         self._service.forget_replies(tenant.sees)
-        freed_bytes = used_bytes - sum(store.used_bytes for store in stores)
-        return Cleared(freed_bytes, num_entries - sum(store.num_points for store in stores))
+        return Cleared(
+            freed_bytes=used_bytes - sum(budget.used_bytes for budget in budgets),
+            entries=num_points - sum(budget.num_points for budget in budgets),
+        )
 
     def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> CacheView:
         cache = self._service.cache
         own = [(name, tree) for name, tree in cache.ram.trees.items() if tenant.sees(name)]
         return CacheView(
-            tiers=[_tier(tier_levels(tier, tenant)) for tier in cache.tiers],
+            tiers=[tier_view(tier, tenant) for tier in cache.tiers],
             memory=cache.memory.kind.value,
             context_tokens=cache.memory.num_cells,
             free_tokens=cache.memory.free_cells if tenant.is_alone else UNSET,
@@ -165,8 +171,8 @@ class CacheApi(Dialect):
         views = [self._node(node, ids) for node in nodes[:limit]]
         for node, view in zip(nodes, views, strict=False):
             beginnings.append(_Beginning(view, np.array(node.tokens[:_PREVIEW_TOKENS])))
-        held = held_by(nodes)
-        return TreeView(name, tree.num_tokens, held.num_bytes, held.num_entries, len(nodes), views)
+        held = _held_by(nodes)
+        return TreeView(name, tree.num_tokens, held.num_bytes, held.num_points, len(nodes), views)
 
     def _node(self, node: Node, ids: dict[int, int]) -> NodeView:
         return NodeView(
@@ -175,20 +181,15 @@ class CacheApi(Dialect):
             start=node.start,
             end=node.end,
             age_s=_age(node.last_used),
-            page_bytes=sum(page.nbytes for page in pages_of([node])),
+            page_bytes=_page_bytes([node]),
             entries=[self._entry(point) for point in node.points],
             text="",
         )
 
     def _entry(self, point: ResumePoint) -> EntryView:
-        store = self._service.cache.ram.budget
-        return EntryView(
-            point.position,
-            point.nbytes,
-            store.hits(point),
-            _age(store.last_used(point)),
-            point.logits is not None,
-        )
+        budget = self._service.cache.ram.budget
+        age_s, has_logits = _age(budget.last_used(point)), point.logits is not None
+        return EntryView(point.position, point.nbytes, budget.hits(point), age_s, has_logits)
 
     def _text(self, tokens: Tokens) -> str:
         return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
@@ -202,9 +203,33 @@ def _slot(sequence: EngineSequence, tenant: Tenant) -> SlotView:
     return view
 
 
-def _tier(levels: TierLevels) -> TierView:
-    evictions = UNSET if levels.num_evictions is None else levels.num_evictions
-    return TierView(levels.name, levels.used_bytes, levels.budget_bytes, levels.num_entries, evictions)
+def tier_view(tier: Tier, tenant: Tenant) -> TierView:
+    """Called on the engine's thread."""
+    budget = tier.budget
+    if tenant.is_alone:
+        return TierView(budget.name, budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions)
+    own = [_held_by(tree.nodes()) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
+    num_bytes, num_points = sum(held.num_bytes for held in own), sum(held.num_points for held in own)
+    return TierView(budget.name, num_bytes, budget.budget_bytes, num_points)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What some nodes of a tree hold."""
+
+    num_bytes: int
+    num_points: int
+
+
+def _held_by(nodes: Iterable[Node]) -> _Held:
+    nodes = list(nodes)
+    points = [point for node in nodes for point in node.points]
+    return _Held(sum(point.nbytes for point in points) + _page_bytes(nodes), len(points))
+
+
+def _page_bytes(nodes: Iterable[Node]) -> int:
+    """Each page counts once: nodes may share one."""
+    return sum(page.nbytes for page in {stretch.stored for node in nodes for stretch in node.stretches})
 
 
 def _age(moment: float) -> float:

@@ -1,4 +1,7 @@
-"""Replies in Anthropic's words: blocks, at once or one event after the other."""
+"""Replies as Anthropic's messages: a list of content blocks, whole or event by event.
+
+A tool call is sent once it is complete. One that was cut off is left out: clients run every call that they receive.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +59,7 @@ def error_body(error: Exception) -> ErrorBody:
 
 @dataclass
 class MessageWriter:
-    """`kept` is how much of the prompt stands before the client's last mark."""
+    """Writes one message. `kept` is the number of prompt tokens up to the last `cache_control` mark."""
 
     id: str
     model: str
@@ -65,12 +68,16 @@ class MessageWriter:
     last = b""
     failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
-    _pulse: Pulse | None = None
+    _pulse: Pulse = field(default_factory=Pulse)
+    _has_begun: bool = False
+    _num_sent: int = 0  # content blocks
+    _held: list[Struct] = field(default_factory=list)  # the events of a call that is not complete yet
 
     def whole(self, replies: Sequence[Whole]) -> OutputMessage:
         (reply,) = replies
-        stop = stop_of(reply.end)
-        content = [self._content(block, reply.stream) for block in Blocks.of(reply).all]
+        blocks = [block for block in Blocks.of(reply).all if block.kind != "call" or block.is_whole_call]
+        stop = _stop(reply.end, blocks)
+        content = [self._content(block, reply.stream) for block in blocks]
         usage = self._usage_of(reply.end)
         return OutputMessage(self.id, self.model, content, usage, "assistant", stop.stop_reason, stop.stop_sequence)
 
@@ -81,29 +88,43 @@ class MessageWriter:
         for step in self._blocks.take(event):
             yield from self._step(stream, step)
         if isinstance(event, End):
-            yield MessageDelta(stop_of(event), self._usage_of(event))
+            yield MessageDelta(_stop(event, self._blocks.all), self._usage_of(event))
             yield MessageStop()
 
     def _progress(self, event: Progress) -> Iterator[Struct]:
-        """What was reused is known before anything is read."""
-        if self._pulse is None:
-            self._pulse = Pulse()
+        """Begin with the message and its usage: how much is reused is known before the prompt is read."""
+        if not self._has_begun:
+            self._has_begun = True
             yield MessageStart(OutputMessage(self.id, self.model, [], self._usage(event.total, event.reused, 0)))
             yield Ping()
         elif self._pulse.beats():
             yield Ping()
 
     def _step(self, stream: ReplyStream, step: Step) -> Iterator[Struct]:
-        block = step.block
+        block, events = step.block, [*self._events(stream, step)]
+        if block.kind != "call":
+            yield from events
+        elif not isinstance(step, Closed):
+            self._held += events
+            if self._pulse.beats():
+                yield Ping()
+        elif block.is_whole_call:
+            yield from (*self._held, *events)
+        if isinstance(step, Closed):
+            self._num_sent += block.kind != "call" or block.is_whole_call
+            self._held.clear()
+
+    def _events(self, stream: ReplyStream, step: Step) -> Iterator[Struct]:
+        block, index = step.block, self._num_sent
         match step:
             case Opened():
-                yield BlockStart(block.index, self._content(block, stream))
+                yield BlockStart(index, self._content(block, stream))
             case Grown(_, text):
-                yield BlockDelta(block.index, _delta(block, text))
+                yield BlockDelta(index, _delta(block, text))
             case Closed():
                 if block.kind == "reasoning":
-                    yield BlockDelta(block.index, SignatureDelta(self.id))
-                yield BlockStop(block.index)
+                    yield BlockDelta(index, SignatureDelta(self.id))
+                yield BlockStop(index)
 
     def _content(self, block: Block, stream: ReplyStream) -> OutputBlock:
         match block.kind:
@@ -124,12 +145,13 @@ class MessageWriter:
         return Usage(total - kept, kept - reused, reused, generated)
 
 
-def stop_of(end: End) -> StopDelta:
+def _stop(end: End, blocks: Sequence[Block]) -> StopDelta:
     if end.stop is not None:
         return StopDelta("stop_sequence", end.stop)
     if end.finish is Finish.LENGTH:
         return StopDelta("max_tokens", None)
-    return StopDelta("tool_use" if end.num_calls else "end_turn", None)
+    has_calls = any(block.is_whole_call for block in blocks)
+    return StopDelta("tool_use" if has_calls else "end_turn", None)
 
 
 def _delta(block: Block, text: str) -> TextDelta | ThinkingDelta | InputDelta:
