@@ -1,10 +1,10 @@
-"""Model references: a path of a GGUF file, or `org/repo[:quant]` of the hub, which is downloaded once.
+"""Model references: the path of a GGUF file, or `org/repo[:quant]` of the Hugging Face hub, downloaded once.
 
-    org/repo                 the usual quantisation, or the nearest that there is
-    org/repo:Q8_0            this one
+    org/repo                 the first quantisation of `PREFERRED` that the repository has
+    org/repo:Q8_0            this quantisation
     org/repo:some-file.gguf  this file
 
-What to download is decided here; listing and downloading come from `huggingface_hub`, where it is installed.
+This module chooses the files; the optional package `huggingface_hub` lists and downloads them.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from leftoff.models import EMBEDDED
 ListFiles = Callable[[str], Sequence[str]]
 Download = Callable[[str, str], Path]
 
-# From what most people want to what is left: first the usual size, then larger, then smaller, then unquantised.
+# Best first: the usual size, then larger ones, then smaller ones, then unquantised.
 PREFERRED = (
     *("Q4_K_M", "Q4_K_XL", "Q4_K_S", "Q4_K_L", "Q4_K", "IQ4_NL", "IQ4_XS", "Q4_0", "Q4_1", "MXFP4", "MXFP4_MOE"),
     *("Q5_K_M", "Q5_K_XL", "Q5_K_S", "Q5_0", "Q5_1", "Q6_K", "Q6_K_XL", "Q8_0", "Q8_K_XL"),
@@ -38,12 +38,12 @@ _TIMEOUT_S = 10
 
 
 class HubError(LeftoffError):
-    """A model that cannot be had from the hub. The message names it and the way out."""
+    """A model that could not be found or downloaded. The message names it and says what to do."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """`choice` is a quantisation, a file, or empty."""
+    """A model of the hub. `choice` is a quantisation, a file, or empty."""
 
     repo: str
     choice: str = ""
@@ -67,12 +67,12 @@ class Weights:
 
 
 def default_model() -> Path:
-    """The model that is used when none is given: it comes with the package."""
+    """The model that comes with the package, used when none is given."""
     return EMBEDDED
 
 
 def find_model(text: str, list_files: ListFiles | None = None, download: Download | None = None) -> Path:
-    """The file that a reference stands for, downloaded if need be. A path need not exist: loading says so."""
+    """The file of a reference, downloaded if needed. Whether a path exists is checked when it is loaded."""
     reference = parse_reference(text)
     if reference is None or Path(text).is_file():
         return Path(text).expanduser()
@@ -80,7 +80,7 @@ def find_model(text: str, list_files: ListFiles | None = None, download: Downloa
 
 
 def parse_reference(text: str) -> Reference | None:
-    """None for what is a path."""
+    """None if the text is a path."""
     match = _REFERENCE.fullmatch(text)
     if match is None or match[1].startswith(".") or match[1].lower().endswith(".gguf"):
         return None
@@ -88,7 +88,7 @@ def parse_reference(text: str) -> Reference | None:
 
 
 def fetch(reference: Reference, list_files: ListFiles, download: Download) -> Path:
-    """Downloads every part; returns the first, which is the one that is loaded."""
+    """Downloads all parts of a model; returns the first, from which llama.cpp finds the others."""
     weights = choose(reference, list_files(reference.repo))
     paths = [download(reference.repo, file) for file in weights.files]
     return paths[0]
@@ -124,7 +124,7 @@ def _weights(name: str, files: list[str]) -> Weights:
 
 
 def _named(choice: str, found: list[Weights]) -> list[Weights]:
-    """By file, else by quantisation, else by a quantisation made with the maker's own recipe."""
+    """The models with this file name, else with this quantisation, else with it after the prefix `UD-`."""
     wanted = choice.lower().removesuffix(".gguf")
     by_name = [w for w in found if wanted in _names(w)]
     by_quant = [w for w in found if w.quant.lower() == wanted]
@@ -132,7 +132,7 @@ def _named(choice: str, found: list[Weights]) -> list[Weights]:
 
 
 def _names(weights: Weights) -> set[str]:
-    """What a model may be called: with and without its folder, by its first part and by all of them."""
+    """The names that select a model: with and without its folder, of the whole and of its first part."""
     names = (weights.name, weights.files[0].lower().removesuffix(".gguf"))
     return {form.lower() for name in names for form in (name, Path(name).name)}
 
@@ -162,7 +162,7 @@ def _listed(found: list[Weights]) -> str:
 
 def _library(repo: str) -> Any:  # noqa: ANN401
     try:
-        for part in ("errors", "utils"):  # the package itself brings them only when they are asked for
+        for part in ("errors", "utils"):  # the package does not import them by itself
             importlib.import_module(f"huggingface_hub.{part}")
         hub = importlib.import_module("huggingface_hub")
     except ImportError:
@@ -207,7 +207,7 @@ def _refusal(hub: Any, repo: str, error: Exception) -> HubError:  # noqa: ANN401
 
 
 def _downloaded_before(hub: Any, repo: str, error: Exception) -> Sequence[str]:  # noqa: ANN401
-    """Without a network, what an earlier run has brought will do."""
+    """The files that an earlier run downloaded, for use without a network."""
     try:
         folder = Path(hub.snapshot_download(repo, local_files_only=True))
     except Exception:

@@ -1,4 +1,4 @@
-"""The plain dataclasses that every layer shares. They hold data and check it; they do nothing."""
+"""Plain data that several layers share."""
 
 from dataclasses import dataclass
 from typing import AnyStr
@@ -13,7 +13,7 @@ HEADER_ROLES = ("system", "developer")  # of the messages that a conversation be
 
 
 def owner_of(namespace: str) -> str:
-    """Namespaces are `owner/salt`. Those of one owner share nothing, but may be told of each other."""
+    """The owner in a cache namespace `owner/salt`. A report may name other namespaces of the same owner only."""
     return namespace.partition("/")[0]
 
 
@@ -32,8 +32,8 @@ class ReasoningTags:
 
 
 @dataclass(frozen=True)
-class Message:
-    """Where one message of a chat lies in the prompt: tokens [start, end)."""
+class MessageSpan:
+    """The tokens [start, end) of one chat message in a prompt."""
 
     role: str
     start: int
@@ -42,14 +42,14 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """What a model is asked to go on from. A raw prompt has no messages.
+    """The tokens that a model continues, and where its messages lie in them. A raw prompt has no messages.
 
     [ header: system and tools )[ user )[ assistant ) ··· [ user )[ generation prompt )
     """
 
     tokens: Tokens
-    messages: tuple[Message, ...] = ()
-    breaks: tuple[int, ...] = ()  # blank lines of a long last message: what stands before may be asked about again
+    messages: tuple[MessageSpan, ...] = ()
+    breaks: tuple[int, ...] = ()  # blank lines in a long last message: a later prompt may share the text before one
 
     @property
     def length(self) -> int:
@@ -57,7 +57,7 @@ class Prompt:
 
     @property
     def header_end(self) -> int | None:
-        """The end of what all conversations of one client begin with."""
+        """The end of the system messages and tools, which all conversations of one client share."""
         starts = (message.start for message in self.messages if message.role not in HEADER_ROLES)
         return next(starts, None)
 

@@ -18,7 +18,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
 from leftoff.cache.tiers import DiskSettings
-from leftoff.types import Logits, Message, Prompt, Tokens
+from leftoff.types import Logits, MessageSpan, Prompt, Tokens
 
 _NUM_CELLS = 1 << 30  # the context is not what is simulated
 _PAGE_TOKENS = 8192  # longer pages than a server's: the fewer there are, the faster it goes
@@ -102,9 +102,9 @@ def in_blocks(placement: Placement, block_tokens: int) -> Placement:
     )
 
 
-def _messages(request: Request, num_blocks: int) -> tuple[Message, ...]:
+def _messages(request: Request, num_blocks: int) -> tuple[MessageSpan, ...]:
     """All that a trace tells of the messages is where the header ends."""
     if not 0 < request.header_blocks < num_blocks:
         return ()
-    header = Message("system", 0, request.header_blocks)
-    return header, Message("user", request.header_blocks, num_blocks)
+    header = MessageSpan("system", 0, request.header_blocks)
+    return header, MessageSpan("user", request.header_blocks, num_blocks)

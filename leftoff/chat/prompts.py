@@ -14,7 +14,7 @@ from leftoff.chat.template.spans import Rendered, TextSpan, render_with_spans
 from leftoff.chat.tokenizer import SegmentTokenizer
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.types import Message, Prompt, Tokens
+from leftoff.types import MessageSpan, Prompt, Tokens
 
 Rewrite = Callable[[Rendered], Rendered]
 
@@ -92,7 +92,8 @@ class PromptMaker:
         borders = [span.start for span in spans] + ([spans[-1].end] if spans else [])
         positions = [position + added for position in tokenised.positions(borders)]
         messages = tuple(
-            Message(span.role, start, end) for span, start, end in zip(spans, positions, positions[1:], strict=False)
+            MessageSpan(span.role, start, end)
+            for span, start, end in zip(spans, positions, positions[1:], strict=False)
         )
         breaks = [position + added for position in tokenised.positions(_blank_lines(text, spans))]
         return Prompt(tokens, messages, tuple(breaks))

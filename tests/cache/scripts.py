@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leftoff.types import Message, Prompt, Tokens
+from leftoff.types import MessageSpan, Prompt, Tokens
 
 _ROLES = {"system": 2, "user": 3, "assistant": 4, "tool": 5}
 _OPEN, _CLOSE, _MARK, _NEWLINE = 0, 1, 6, 7
@@ -68,7 +68,7 @@ class Chat:
         for role, text in self.said:
             pieces += [_opening(role), text, np.array([_CLOSE, _NEWLINE], np.int32)]
             start, end = end, end + text.size + 6
-            messages.append(Message(role, start, end))
+            messages.append(MessageSpan(role, start, end))
         return Prompt(np.concatenate([*pieces, _opening("assistant")]), tuple(messages))
 
 

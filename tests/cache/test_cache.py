@@ -9,7 +9,7 @@ from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.report import Reason
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.types import Message, Prompt
+from leftoff.types import MessageSpan, Prompt
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
 from tests.cache.driver import Table
 from tests.cache.trees import run
@@ -62,7 +62,7 @@ def test_a_prompt_that_cannot_fit_is_refused(kind: MemoryKind, length: int) -> N
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_chat_may_begin_with_the_user(kind: MemoryKind) -> None:
     table = Table(kind)
-    table.request(Prompt(run((1, 31)), (Message("user", 0, 27),)))
+    table.request(Prompt(run((1, 31)), (MessageSpan("user", 0, 27),)))
     table.cache.check_integrity()
 
 

@@ -25,7 +25,7 @@ from leftoff.cache.tiers import DiskSettings
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.types import Message, Prompt, Tokens
+from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
@@ -103,7 +103,9 @@ class Conversations(RuleBasedStateMachine):
         borders = sorted(data.draw(st.sets(st.integers(1, tokens.size), max_size=4)))
         starts = [0, *borders]
         roles = ["system", "user", "assistant", "user", "assistant"]
-        messages = [Message(roles[i], start, end) for i, (start, end) in enumerate(zip(starts, borders, strict=False))]
+        messages = [
+            MessageSpan(roles[i], start, end) for i, (start, end) in enumerate(zip(starts, borders, strict=False))
+        ]
         return Prompt(tokens, tuple(messages))
 
     @rule(data=st.data(), namespace=st.sampled_from(["", "", "", "other"]))

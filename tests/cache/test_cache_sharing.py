@@ -12,7 +12,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
 from leftoff.cache.report import Reason, ReuseReport
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.types import Message, Prompt
+from leftoff.types import MessageSpan, Prompt
 from tests.cache.chain import RoomyChainMemory
 from tests.cache.driver import Driver
 from tests.cache.scripts import Chat, Writer
@@ -123,7 +123,7 @@ def test_short_prompts_are_reused_too(kind: MemoryKind) -> None:
     said = np.random.default_rng(1).integers(100, 1000, 61).astype(np.int32)
     for number, end in enumerate(ends):
         starts = (0, *ends[:number])
-        messages = [Message("user", start, stop) for start, stop in zip(starts, ends, strict=False)]
+        messages = [MessageSpan("user", start, stop) for start, stop in zip(starts, ends, strict=False)]
         prompt = Prompt(np.concatenate([said[:end], run((1, 4))]), tuple(messages))
         reused.append(driver.request(prompt, run((2, 9))).report.reused)
     assert reused[0] == 0

@@ -9,7 +9,7 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
 from leftoff.cache.tiers import DiskSettings
 from leftoff.engine.memory.base import MemoryKind, Page
-from leftoff.types import Message, Prompt, Tokens
+from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
@@ -38,7 +38,7 @@ def words(start: int, end: int) -> Tokens:
 
 
 def chat(tokens: Tokens, header: int) -> Prompt:
-    return Prompt(tokens, (Message("system", 0, header), Message("user", header, int(tokens.size))))
+    return Prompt(tokens, (MessageSpan("system", 0, header), MessageSpan("user", header, int(tokens.size))))
 
 
 @pytest.mark.parametrize("kind", list(MemoryKind))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
-from leftoff.types import Message, Prompt
+from leftoff.types import MessageSpan, Prompt
 from tests.cache.trees import run
 
 WIDE = 10_000  # a gap that never matters
@@ -19,7 +19,7 @@ def prompt(*ends: int, length: int | None = None, roles: str = "suauauaua") -> P
     """Messages with these ends, by the first letters of their roles, and a generation prompt of four tokens."""
     names = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
     starts = (0, *ends)
-    messages = [Message(names[roles[i]], starts[i], end) for i, end in enumerate(ends)]
+    messages = [MessageSpan(names[roles[i]], starts[i], end) for i, end in enumerate(ends)]
     return Prompt(run((1, length or (ends[-1] if ends else 0) + 4)), tuple(messages))
 
 

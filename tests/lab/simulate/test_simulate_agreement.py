@@ -18,7 +18,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.policy import ValuePerByte
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
-from leftoff.types import Message, Prompt, Tokens
+from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.factory import model_path
 from tests.lab.simulate.traffic import BLOCK_TOKENS, HEADER_BLOCKS, traffic
 
@@ -59,7 +59,7 @@ class Server:
         self._now = request.time_s
         tokens = expanded(request.blocks(), self._engine.model.vocabulary.size)
         header_end = HEADER_BLOCKS * BLOCK_TOKENS
-        messages = Message("system", 0, header_end), Message("user", header_end, tokens.size)
+        messages = MessageSpan("system", 0, header_end), MessageSpan("user", header_end, tokens.size)
         turn = self.cache.begin(Prompt(tokens, messages))
         assert turn is not None
         while turn.is_reading:
