@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import Grammar
 from leftoff.grammar.matcher import MaskThreads, Matcher, is_stopped
+from leftoff.lru import LruCache
 
 Result = TypeVar("Result")
 
@@ -50,10 +50,13 @@ class Grammars:
     short requests do not wait for long ones. The tokenizer is made for the first constrained request.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, *, max_kept: int = _MAX_KEPT, max_characters: int = _MAX_KEPT_CHARACTERS
+    ) -> None:
         self.vocabulary = vocabulary
-        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept: LruCache[str, LLMatcher] = LruCache(
+            max_entries=max_kept, max_bytes=max_characters, size_of=lambda lark, _: len(lark)
+        )
         self._short = _one_thread("leftoff-grammars")
         self._long = _one_thread("leftoff-long-grammars")
         self._making_tokenizer = threading.Lock()
@@ -81,18 +84,15 @@ class Grammars:
     def compile(self, grammar: Grammar) -> LLMatcher:
         """Returns the start state of a grammar, from the cache if it was compiled before. Raises `GrammarError`."""
         lark = grammar.lark
-        with self._lock:
-            state = self._kept.get(lark)
-            if state is not None:
-                self._kept.move_to_end(lark)
-                return state
+        state = self._kept.get(lark)
+        if state is not None:
+            return state
         if len(lark) > _MAX_CHARACTERS:
             raise GrammarError(f"it has {len(lark)} characters: must be at most {_MAX_CHARACTERS}")
         state = LLMatcher(self._tokenizer, lark, log_level=0, limits=_LIMITS)
         state.compute_bitmask()  # a grammar that no text follows fails here; and copies share the lexer states it found
         is_stopped(state)
-        with self._lock:
-            self._keep(lark, state)
+        self._kept.put(lark, state)
         return state
 
     def match(self, start: LLMatcher) -> Matcher:
@@ -109,11 +109,6 @@ class Grammars:
             if self._made_tokenizer is None:
                 self._made_tokenizer = _make_tokenizer(self.vocabulary)
             return self._made_tokenizer
-
-    def _keep(self, lark: str, state: LLMatcher) -> None:
-        self._kept[lark] = state
-        while len(self._kept) > 1 and (len(self._kept) > _MAX_KEPT or sum(map(len, self._kept)) > _MAX_KEPT_CHARACTERS):
-            self._kept.popitem(last=False)
 
 
 def _one_thread(name: str) -> ThreadPoolExecutor:

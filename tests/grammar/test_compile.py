@@ -1,11 +1,11 @@
 """Schemas and patterns are compiled once, within limits, and refused in plain words."""
 
 import re
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from leftoff.grammar import compile as limits
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import Grammar, from_choices, from_regex, from_schema
@@ -104,21 +104,23 @@ def test_a_schema_is_compiled_once_and_each_reply_goes_its_own_way(grammars: Gra
     assert grammars.num_kept == num_kept
 
 
-def test_what_is_kept_has_a_limit(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_MAX_KEPT", 3)
-    for number in range(6):
-        grammars.compile(from_choices([f"choice {number}"]))
-        assert grammars.num_kept <= 3 or number == 0
-    monkeypatch.setattr(limits, "_MAX_KEPT_CHARACTERS", 1)
-    grammars.compile(from_choices(["the last"]))
-    assert grammars.num_kept == 1
+def test_what_is_kept_has_a_limit(grammars: Grammars) -> None:
+    choices = [from_choices([f"choice {number}"]) for number in range(6)]
+    with (
+        closing(Grammars(grammars.vocabulary, max_kept=3)) as few,
+        closing(Grammars(grammars.vocabulary, max_characters=len(choices[0].lark))) as short,
+    ):
+        for number, choice in enumerate(choices, 1):
+            few.compile(choice)
+            short.compile(choice)
+            assert (few.num_kept, short.num_kept) == (min(number, 3), 1)
 
 
-def test_what_is_held_can_be_followed_whatever_is_kept(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = grammars.compile(from_choices(["held"]))
-    monkeypatch.setattr(limits, "_MAX_KEPT", 1)
-    grammars.compile(from_choices(["another"]))
-    assert allowed(grammars.match(held), grammars.vocabulary)
+def test_what_is_held_can_be_followed_whatever_is_kept(grammars: Grammars) -> None:
+    with closing(Grammars(grammars.vocabulary, max_kept=1)) as few:
+        held = few.compile(from_choices(["held"]))
+        few.compile(from_choices(["another"]))
+        assert allowed(few.match(held), few.vocabulary)
 
 
 def test_a_grammar_that_is_too_long_is_refused(grammars: Grammars) -> None:
