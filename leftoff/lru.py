@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -34,6 +34,15 @@ class LruCache(Generic[Key, Value]):
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key)
+
+    def get_many(self, keys: Iterable[Key]) -> list[Value | None]:
+        """`get` for each of them."""
+        with self._lock:
+            found = [(key, self._entries.get(key)) for key in keys]
+            for key, value in found:
+                if value is not None:
+                    self._entries.move_to_end(key)
+            return [value for _, value in found]
 
     def peek(self, key: Key) -> Value | None:
         """`get` that does not count as a use."""

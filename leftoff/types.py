@@ -1,6 +1,7 @@
 """Plain data that several layers share."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import AnyStr
 
 import numpy as np
@@ -51,22 +52,22 @@ class Prompt:
     messages: tuple[MessageSpan, ...] = ()
     breaks: tuple[int, ...] = ()  # blank lines in a long last message: a later prompt may share the text before one
 
-    @property
+    @cached_property
     def length(self) -> int:
         return int(self.tokens.size)
 
-    @property
+    @cached_property
     def header_end(self) -> int | None:
         """The end of the system messages and tools, which all conversations of one client share."""
         starts = (message.start for message in self.messages if message.role not in HEADER_ROLES)
         return next(starts, None)
 
-    @property
+    @cached_property
     def last_user_start(self) -> int | None:
         starts = [message.start for message in self.messages if message.role == "user"]
         return starts[-1] if starts else None
 
-    @property
+    @cached_property
     def messages_end(self) -> int | None:
         """Where the last message ends and the generation prompt begins."""
         return self.messages[-1].end if self.messages else None

@@ -26,9 +26,8 @@ SERVER_ROWS = (
     ("openai", "anthropic", "responses", "ollama", "llamacpp", "admin"),
     ("reply",),
     ("request",),
-    ("aside",),
     ("service",),
-    ("build", "lanes", "loop_bridge", "reuse_log"),
+    ("build", "loop_bridge", "reuse_log"),
     ("http",),
     ("tenant",),
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from leftoff.chat.conversation import Conversation, Note
-from leftoff.chat.header_rules import Rules
+from leftoff.chat.header_rules import Applied, Rules
 from leftoff.chat.meter import TooManyTokensError, num_characters
 from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, check_fits
 from leftoff.chat.prompts import PromptMaker
@@ -47,13 +47,15 @@ class Chat:
         self.prompts = prompts
         self._remembered = remembered
         self._context_tokens = context_tokens
-        self._rules = rules or Rules()
+        self._rules = rules
         self._cutter = Cutter(context_tokens) if overflow == "cut" else None
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Applies the rules, puts replies back as the model wrote them, renders, tokenises, and cuts what must go."""
         self._check_size(conversation)
-        ruled = self._rules.apply(conversation.messages, conversation.namespace)
+        ruled = Applied(conversation.messages, ())
+        if self._rules is not None:
+            ruled = self._rules.apply(conversation.messages, conversation.namespace)
         shown = conversation.with_messages(ruled.messages)
         replies = VerbatimReplies(self.prompts, shown, self._remembered)
 

@@ -29,7 +29,7 @@ class RuleError(ValueError):
 class Applied(NamedTuple):
     """Messages after the rules, and what the rules did."""
 
-    messages: list[MessageDict]
+    messages: Sequence[MessageDict]
     notes: tuple[Note, ...]
 
 

@@ -87,7 +87,8 @@ class SegmentTokenizer:
 
     def tokenise(self, text: str) -> Tokenised:
         texts = tuple(self._split(text))
-        segments = tuple(map(self._segment, texts))
+        known = self._segments.get_many(texts)
+        segments = tuple(segment or self._segment(text) for text, segment in zip(texts, known, strict=True))
         empty = np.empty(0, np.int32)
         return Tokenised(np.concatenate([empty, *(segment.tokens for segment in segments)]), texts, segments)
 

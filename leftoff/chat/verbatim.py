@@ -71,10 +71,9 @@ class RememberedReplies:
         """Forgets the replies of some namespaces."""
         self._replies.remove_if(lambda reply: is_meant(reply.namespace))
 
-    def find(self, conversation: bytes) -> Written | None:
-        """The reply that a conversation ends with, by the key of all of it."""
-        reply = self._replies.get(conversation)
-        return reply.written if reply is not None else None
+    def find(self, keys: Sequence[bytes]) -> list[Written | None]:
+        """For each key of a conversation up to a message: the remembered reply that this message is."""
+        return [reply.written if reply is not None else None for reply in self._replies.get_many(keys)]
 
 
 class _Place(NamedTuple):
@@ -97,7 +96,7 @@ class VerbatimReplies:
         self._output = Output(prompts.format, conversation.tools or ())
         self._known: dict[int, Written] = {}  # by the message's identity: the oldest may be cut
         if remembered is not None:
-            found = ((message, remembered.find(key)) for message, key in zip(messages, keys, strict=True))
+            found = zip(messages, remembered.find(keys), strict=True)
             self._known = {id(message): written for message, written in found if written is not None}
         self._told: list[Written | None] = []
 

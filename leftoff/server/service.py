@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from starlette.requests import Request
+
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
 from leftoff.chat.conversation import Conversation
@@ -22,6 +24,7 @@ from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.verbatim import RememberedReplies
+from leftoff.chat.work import Lanes
 from leftoff.config import Settings
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model, Progress
@@ -31,8 +34,8 @@ from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
 from leftoff.server.build import make_scheduler, namespace_secret
+from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import PromptTooLongError, stopping
-from leftoff.server.lanes import Lanes
 from leftoff.server.loop_bridge import Mailbox
 from leftoff.server.reuse_log import Counts, Journal
 from leftoff.types import owner_of
@@ -108,14 +111,18 @@ class Service:
         if self.remembered is not None:
             self.remembered.clear(is_meant)
 
-    async def aside(self, function: Callable[[], Result], num_bytes: int = 0) -> Result:
-        """Runs what takes a while on texts and templates, so that the streams of others go on.
+    async def aside(self, function: Callable[[], Result], request: Request | None = None) -> Result:
+        """Runs work on texts and templates on a thread for that, so that the streams of others go on.
 
-        By its size it stands behind short work only, or behind long work too.
+        A long request waits behind other long ones only, and is given up when its client leaves.
         """
         self.refuse_if_stopped()
+        num_bytes = len(await request.body()) if request is not None else 0
+        work = self.lanes.run(function, num_bytes)
         try:
-            return await self.lanes.run(function, num_bytes)
+            if request is not None and self.lanes.is_long(num_bytes):
+                return await attended(request.receive, work)
+            return await work
         except TooManyTokensError as error:
             raise PromptTooLongError(error.num_tokens, self.context_tokens, is_exact=False) from error
 
@@ -169,8 +176,8 @@ def _open(settings: Settings, progress: Progress | None) -> Model:
     return model
 
 
-def _rules(settings: Settings) -> Rules:
-    return Rules(settings.drop_header, settings.pin)
+def _rules(settings: Settings) -> Rules | None:
+    return Rules(settings.drop_header, settings.pin) if settings.drop_header or settings.pin else None
 
 
 def _overflow(settings: Settings) -> Overflow:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ def billing(number: int) -> str:
     return f"x-anthropic-billing-header: cc_version=2.1.0; cch={number:05x};\n"
 
 
-def texts(messages: list[MessageDict]) -> list[object]:
+def texts(messages: Sequence[MessageDict]) -> list[object]:
     return [message["content"] for message in messages]
 
 

@@ -21,8 +21,8 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
+from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.request.messages import ChatFields
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
 from leftoff.types import HEADER_ROLES, Prompt
@@ -56,19 +56,18 @@ class PrewarmApi(Dialect):
     async def prewarm(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
         namespace = namespace_of(request, body.cache_salt)
-        num_bytes = len(await request.body())
         read = partial(body.conversation, namespace, shows_all_tools=True)
-        return json_response(await prewarm(self._service, read, num_bytes))
+        return json_response(await prewarm(self._service, read, request))
 
 
-async def prewarm(service: Service, read: Callable[[], Conversation], num_bytes: int = 0) -> Prewarmed:
+async def prewarm(service: Service, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
     """`read` is called on a thread for texts: a request's messages may be long."""
 
     def make() -> tuple[Prompt, str]:
         conversation = read()
         return _prompt(service, conversation), conversation.namespace
 
-    prompt, namespace = await service.aside(make, num_bytes)
+    prompt, namespace = await service.aside(make, request)
     job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=namespace)
     with Replies(service, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
         (reply,) = await replies.collect()

@@ -7,9 +7,16 @@ import msgspec
 
 from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Tool, ToolChoice
 from leftoff.server.http.errors import bad_field
-from leftoff.server.request.chat import ChatRequest, chat_body, function_tool, response_format
-from leftoff.server.request.fields import ResponseFormat
-from leftoff.server.request.messages import FunctionCall, Message, ToolCall
+from leftoff.server.request.fields import (
+    ChatRequest,
+    FunctionCall,
+    Message,
+    ResponseFormat,
+    ToolCall,
+    chat_body,
+    function_tool,
+    response_format,
+)
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 # Thoughts that only Anthropic's servers can read, and what these did by themselves.

@@ -16,7 +16,7 @@ from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ErrorShape, PromptTooLongError
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, read_chat
-from leftoff.server.request.chat import skipped_tools
+from leftoff.server.request.fields import skipped_tools
 from leftoff.server.service import Service
 from leftoff.types import Prompt
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from leftoff.server.request.fields import GenerationFields, Stops
-from leftoff.server.request.messages import MOST_MESSAGES, MOST_TOOLS
+from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Stops
 
 Role = Literal["user", "assistant", "system"]
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]

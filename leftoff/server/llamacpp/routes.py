@@ -9,7 +9,6 @@ from leftoff import __version__
 from leftoff.cache.sequences import EngineSequence
 from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.scheduler.run import Run
-from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, stopping
@@ -29,8 +28,8 @@ from leftoff.server.llamacpp.types import (
 from leftoff.server.llamacpp.writer import NativeWriter, settings_of, wire_settings
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.stream import ReplyStream
-from leftoff.server.request.build import conversation_of, make_jobs
-from leftoff.server.request.messages import ChatFields
+from leftoff.server.request.build import conversation_of, raw_jobs
+from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant, tenant_of
@@ -64,10 +63,13 @@ class Native(Dialect):
 
     async def completion(self, request: Request) -> Response:
         body = await read_body(request, NativeRequest)
-        prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
-        num_each = body.n_cmpl or 1
-        jobs = await make_jobs(
-            self._service, request, body, prompts, num_each=num_each, num_logprobs=body.n_probs or None
+        jobs = await raw_jobs(
+            self._service,
+            request,
+            body,
+            lambda: self._raw_prompts.read(body.prompt),
+            num_each=body.n_cmpl or 1,
+            num_logprobs=body.n_probs or None,
         )
         writer = NativeWriter(
             self._service.model_name,
@@ -84,7 +86,7 @@ class Native(Dialect):
 
     async def tokenize(self, request: Request) -> Response:
         body = await read_body(request, TokenizeRequest)
-        return json_response(await aside(self._service, request, lambda: self._tokenized(body)))
+        return json_response(await self._service.aside(lambda: self._tokenized(body), request))
 
     def _tokenized(self, body: TokenizeRequest) -> TokenizeReply:
         try:
@@ -99,7 +101,7 @@ class Native(Dialect):
 
     async def detokenize(self, request: Request) -> Response:
         body = await read_body(request, DetokenizeRequest)
-        return json_response(await aside(self._service, request, lambda: self._detokenized(body)))
+        return json_response(await self._service.aside(lambda: self._detokenized(body), request))
 
     def _detokenized(self, body: DetokenizeRequest) -> DetokenizeReply:
         tokens = token_ids(body.tokens, self._vocabulary, "tokens")
@@ -107,10 +109,8 @@ class Native(Dialect):
 
     async def apply_template(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
-        rendered = await aside(
-            self._service,
-            request,
-            lambda: self._service.render(conversation_of(self._service, request, body)),
+        rendered = await self._service.aside(
+            lambda: self._service.render(conversation_of(self._service, body)), request
         )
         return json_response(TemplateReply(rendered))
 

@@ -6,9 +6,15 @@ from typing import Any
 
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.ollama.types import Call, OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, Options
-from leftoff.server.request.chat import ChatRequest, chat_body, response_format
-from leftoff.server.request.fields import ResponseFormat
-from leftoff.server.request.messages import FunctionCall, Message, ToolCall
+from leftoff.server.request.fields import (
+    ChatRequest,
+    FunctionCall,
+    Message,
+    ResponseFormat,
+    ToolCall,
+    chat_body,
+    response_format,
+)
 
 
 def messages_as_chat(body: OllamaChatRequest) -> ChatRequest:

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.chat.formats.parser import Output
-from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, ErrorShape
@@ -26,7 +25,7 @@ from leftoff.server.ollama.types import (
 )
 from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, error_body, generate_chunk, loaded
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_jobs, make_jobs
+from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 
@@ -86,9 +85,14 @@ class Ollama(Dialect):
         return await chat_jobs(self._service, request, prompt_as_chat(body))
 
     async def _raw_jobs(self, request: Request, body: OllamaGenerateRequest) -> list[ReplyJob]:
-        prompt = await aside(self._service, request, lambda: self._service.prompts.from_text(body.prompt))
         output = Output(self._service.prompts.format, splits_reasoning=False)
-        return await make_jobs(self._service, request, prompt_as_chat(body), [prompt], output=output)
+        return await raw_jobs(
+            self._service,
+            request,
+            prompt_as_chat(body),
+            lambda: [self._service.prompts.from_text(body.prompt)],
+            output=output,
+        )
 
     async def _answer(self, request: Request, jobs: list[ReplyJob], shape: Shape, *, stream: bool) -> Response:
         writer = OllamaWriter(full_name(self._service.model_name), shape)

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.messages import MOST_MESSAGES, MOST_TOOLS, Role
+from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Role
 
 # --- asked
 

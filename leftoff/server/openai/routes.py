@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.server.aside import aside
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, not_yet
@@ -22,9 +21,8 @@ from leftoff.server.openai.types import (
 )
 from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_jobs, make_jobs
-from leftoff.server.request.chat import ChatRequest, StreamOptions
-from leftoff.server.request.fields import GenerationFields
+from leftoff.server.request.build import chat_jobs, raw_jobs
+from leftoff.server.request.fields import ChatRequest, GenerationFields, StreamOptions
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.service import Service
 
@@ -53,8 +51,14 @@ class OpenAI(Dialect):
     async def completions(self, request: Request) -> Response:
         body = await read_body(request, CompletionRequest)
         _refuse_in_completions(body)
-        prompts = await aside(self._service, request, lambda: self._raw_prompts.read(body.prompt))
-        jobs = await make_jobs(self._service, request, body, prompts, num_each=body.n or 1, num_logprobs=body.logprobs)
+        jobs = await raw_jobs(
+            self._service,
+            request,
+            body,
+            lambda: self._raw_prompts.read(body.prompt),
+            num_each=body.n or 1,
+            num_logprobs=body.logprobs,
+        )
         head = self._head("cmpl", body, body.stream_options, body.n or 1, len(jobs))
         vocabulary = self._service.model.vocabulary
         echoes = [vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace") for job in jobs]

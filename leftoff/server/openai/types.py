@@ -8,8 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from leftoff.server.reply.logprobs import TokenLogprob
 from leftoff.server.reply.usage import PromptProgress, Usage, WireTimings
-from leftoff.server.request.chat import NumReplies, StreamOptions
-from leftoff.server.request.fields import GenerationFields
+from leftoff.server.request.fields import GenerationFields, NumReplies, StreamOptions
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 

@@ -117,7 +117,7 @@ class ChatWriter(_CompletionWriter):
             return
         if index not in self._begun:
             yield self._chunk(self._first(index))
-        logprobs = self._logprobs([event]) if isinstance(event, Piece) else None
+        logprobs = self._logprobs([event]) if isinstance(event, Piece) and event.chosen else None
         for part in event.parts or ((Content(""),) if logprobs else ()):
             yield self._chunk(ChatChoice(index, None, logprobs, delta=_delta(part, stream)), self._timings(stream))
             logprobs = None  # they come with the first part of a token

@@ -83,6 +83,8 @@ class Replies:
 
     def are_behind(self, num_unread: int) -> bool:
         """Whether a client that leaves so much unread would hold a slot: not if all of them are complete."""
+        if not num_unread:
+            return False
         limit = most_unread_bytes(others_wait=self._service.scheduler.num_waiting > 0)
         return num_unread > limit and not all(stream.is_complete for stream in self.streams)
 

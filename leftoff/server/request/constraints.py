@@ -4,22 +4,31 @@ What reads and compiles schemas runs aside, and not for ever: neither the event 
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 from leftoff.chat.formats.parser import Output
+from leftoff.chat.template.render import ChatTemplate, TemplateError
 from leftoff.grammar.constraint import GrammarConstraint, Outline, Trigger
 from leftoff.grammar.errors import GrammarError
-from leftoff.grammar.grammar import Grammar, literal
+from leftoff.grammar.gbnf import from_gbnf
+from leftoff.grammar.grammar import (
+    ANY_OBJECT,
+    Grammar,
+    check_characters,
+    from_choices,
+    from_regex,
+    from_schema,
+    literal,
+)
 from leftoff.server.http.errors import bad_field, busy
-from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.messages import ChatFields
-from leftoff.server.request.response_format import form_field, form_of
-from leftoff.server.request.thinking import is_open, marks_of
-from leftoff.server.request.tool_choice import ToolChoice, choose_tools
-from leftoff.server.request.tool_grammars import ToolGrammars
+from leftoff.server.request.fields import ChatFields, GenerationFields, ResponseFormat, Schema
+from leftoff.server.request.tool_grammar import ToolChoice, ToolGrammars, choose_tools
 from leftoff.server.service import Service
-from leftoff.types import Prompt
+from leftoff.types import Prompt, ReasoningTags
 
 _COMPILE_SECONDS = 10.0  # of one's own: neither the compiling of the tokenizer counts, nor those who came before
 _WAITING_SECONDS = 60.0
@@ -35,7 +44,9 @@ async def make_guides(
     num_bytes: int,
 ) -> list[GrammarConstraint | None]:
     """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` has the request."""
-    choice = choose_tools(body.tool_choice, body.tools) if isinstance(body, ChatFields) else ToolChoice(())
+    choice = ToolChoice(())
+    if isinstance(body, ChatFields) and (body.tools or body.tool_choice is not None):
+        choice = choose_tools(body.tool_choice, body.tools)
     free: list[GrammarConstraint | None] = [None] * (len(prompts) * num_each)
     field = form_field(body)
     must_follow = choice.must or field is not None
@@ -115,3 +126,138 @@ def _with_thinking(
     prompt_end = service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
     marks = marks_of(output.format.reasoning, service.prompts.template, body, prompt_end)
     return replace(outline, reasoning=marks, is_reasoning=marks is not None and is_open(marks, prompt_end))
+
+
+# --- the form of the content
+
+_FORMATS = ("text", "json_object", "json_schema", "regex")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A grammar, and the field it comes from."""
+
+    field: str
+    grammar: Grammar
+
+
+def form_field(body: GenerationFields) -> str | None:
+    """The field that asks for a form, if any does."""
+    return next((field for field, _, _ in _wanted(body)), None)
+
+
+def form_of(body: GenerationFields) -> Form | None:
+    """Raises what names the field if it cannot be read, or if there are two."""
+    wanted = [*_wanted(body)]
+    if len(wanted) > 1:
+        raise bad_field(wanted[1][0], f"{wanted[0][0]} says already what the reply must look like: give one of them")
+    return _read(*wanted[0]) if wanted else None
+
+
+def _wanted(body: GenerationFields) -> Iterator[tuple[str, str, Any]]:
+    """Each field that asks for a form, the kind of it, and its value."""
+    if body.response_format is not None:
+        yield from _response_format(body.response_format)
+    vllm = body.structured_outputs
+    fields = (
+        ("grammar", "grammar", body.grammar or None),
+        ("json_schema", "json", body.json_schema),
+        ("guided_json", "json", body.guided_json),
+        ("guided_regex", "regex", body.guided_regex),
+        ("guided_choice", "choice", body.guided_choice),
+        ("guided_grammar", "grammar", body.guided_grammar),
+        ("structured_outputs.json", "json", vllm and vllm.json),
+        ("structured_outputs.regex", "regex", vllm and vllm.regex),
+        ("structured_outputs.choice", "choice", vllm and vllm.choice),
+        ("structured_outputs.grammar", "grammar", vllm and vllm.grammar),
+        ("structured_outputs.json_object", "json", {**ANY_OBJECT} if vllm and vllm.json_object else None),
+    )
+    yield from (field for field in fields if field[2] is not None)
+
+
+def _response_format(wanted: ResponseFormat) -> Iterator[tuple[str, str, Any]]:
+    match wanted.type:
+        case "text":
+            return
+        case "json_object":  # llama-server takes a schema here too
+            yield wanted.field("schema"), "json", {**ANY_OBJECT} if wanted.schema is None else wanted.schema
+        case "json_schema" if wanted.json_schema is not None and wanted.json_schema.schema is not None:
+            yield wanted.field("json_schema.schema"), "json", wanted.json_schema.schema
+        case "json_schema" if wanted.schema is not None:
+            yield wanted.field("schema"), "json", wanted.schema
+        case "json_schema":
+            raise bad_field(wanted.field("json_schema.schema"), "this field is required with type 'json_schema'")
+        case "regex":
+            if wanted.pattern is None:
+                raise bad_field(wanted.field("pattern"), "this field is required with type 'regex'")
+            yield wanted.field("pattern"), "regex", wanted.pattern
+        case other:
+            raise bad_field(wanted.field("type"), f"is {other!r}: must be one of {', '.join(_FORMATS)}")
+
+
+def _read(field: str, kind: str, value: Any) -> Form:  # noqa: ANN401
+    try:
+        match kind:
+            case "json":
+                return Form(field, from_schema(_schema(value)))
+            case "regex":
+                return Form(field, from_regex(value))
+            case "choice":
+                return Form(field, from_choices(value))
+            case _:
+                return Form(field, from_gbnf(value))
+    except GrammarError as error:
+        raise bad_field(field, str(error)) from error
+
+
+def _schema(value: Schema | str) -> Schema:
+    """vLLM's clients may send it as a text."""
+    if isinstance(value, str):
+        check_characters(len(value))
+    try:
+        schema = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise GrammarError(f"it is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise GrammarError("a schema must be an object")
+    return schema
+
+
+# --- the reasoning before it
+
+_SWITCH = "enable_thinking"
+_QUESTION = [{"role": "user", "content": "?"}]
+
+
+def marks_of(
+    thinking: ReasoningTags, template: ChatTemplate, body: GenerationFields, prompt_end: str
+) -> ReasoningTags | None:
+    """What stands around the reasoning of this reply; None if there will be none."""
+    marks = ReasoningTags(thinking.begin.strip(), thinking.end.strip())
+    if is_open(marks, prompt_end):
+        return marks
+    is_closed = marks.end in prompt_end
+    return marks if not is_closed and isinstance(body, ChatFields) and _may_think(marks, template, body) else None
+
+
+def is_open(marks: ReasoningTags, prompt_end: str) -> bool:
+    """Some templates begin the reasoning themselves."""
+    return prompt_end.rstrip().endswith(marks.begin)
+
+
+def _may_think(marks: ReasoningTags, template: ChatTemplate, body: ChatFields) -> bool:
+    options = body.template_options
+    if _SWITCH in options:
+        return bool(options[_SWITCH])
+    if "reasoning_effort" in options:
+        return True
+    return _thinks_by_default(template) if template.mentions(_SWITCH) else template.mentions(marks.begin)
+
+
+@lru_cache(8)
+def _thinks_by_default(template: ChatTemplate) -> bool:
+    """Where switching it off makes a difference, it is on."""
+    try:
+        return template.render(_QUESTION) != template.render(_QUESTION, options={_SWITCH: False})
+    except TemplateError:
+        return False

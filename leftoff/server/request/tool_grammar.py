@@ -1,17 +1,67 @@
 """Calls of tools as a grammar, in the words of the model's own template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax, function_of
+from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import ToolDict
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.grammar.compile import Grammars
+from leftoff.grammar.constraint import Trigger
+from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import NOTHING, Grammar, any_of, from_schema, literal, text_until
+from leftoff.server.http.errors import bad_field
 
+_WORDS = ("auto", "none", "required")
+_MAX_CALLS = 16  # in one reply
 _SHARED = ("$defs", "definitions")
 _SAYS_WHAT_IT_TAKES = frozenset(
     {"properties", "additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref"}
 )
+
+
+@dataclass(frozen=True)
+class ToolChoice:
+    """`tools` are those that may be called. If it `must`, the reply is nothing but calls."""
+
+    tools: tuple[ToolDict, ...]
+    must: bool = False
+
+
+def choose_tools(choice: str | Mapping[str, Any] | None, tools: Sequence[ToolDict] | None) -> ToolChoice:
+    """Raises what names the field if the choice makes no sense, or has no tools to choose from."""
+    offered = {name: tool for tool in tools or () if isinstance(name := function_of(tool).get("name"), str)}
+    if isinstance(choice, Mapping):
+        mode, names = _narrowed(choice)
+        return _checked(mode, [_tool(offered, name) for name in names])
+    if choice not in (None, *_WORDS):
+        raise bad_field("tool_choice", f"is {choice!r}: must be one of {', '.join(_WORDS)}, or name a function")
+    return _checked(choice or "auto", [*offered.values()])
+
+
+def _checked(mode: str, tools: Sequence[ToolDict]) -> ToolChoice:
+    if mode == "required" and not tools:
+        raise bad_field("tool_choice", "'required' needs tools to choose from: give some, or use 'auto'")
+    return ToolChoice(() if mode == "none" else tuple(tools), must=mode == "required")
+
+
+def _narrowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """One function, or OpenAI's list of those that are allowed."""
+    if choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools", choice)
+        listed = inner.get("tools") if isinstance(inner, Mapping) else None
+        if isinstance(listed, list) and all(isinstance(tool, Mapping) for tool in listed):
+            return str(inner.get("mode", "auto")), [function_of(tool).get("name") for tool in listed]
+        raise bad_field("tool_choice.allowed_tools.tools", "must be a list of functions")
+    return "required", [function_of(choice).get("name")]
+
+
+def _tool(offered: Mapping[str, ToolDict], name: object) -> ToolDict:
+    if not isinstance(name, str) or name not in offered:
+        raise bad_field("tool_choice", f"there is no tool {name!r}: must be one of {', '.join(offered) or 'none'}")
+    return offered[name]
 
 
 class CallGrammar:
@@ -90,6 +140,53 @@ class CallGrammar:
 
     def _text(self, text: str) -> Grammar:
         return literal(text, self._vocabulary)
+
+
+class ToolGrammars:
+    """A tool that is not `strict`, and whose schema is beyond us, is called with any object."""
+
+    def __init__(
+        self, grammars: Grammars, output: Output, tools: Sequence[ToolDict], places: Mapping[str, str]
+    ) -> None:
+        """`places` says by the name of a tool what the client calls its schema."""
+        self._grammars = grammars
+        self._format = output.format
+        self._tools = tools
+        self._places = places
+        self._most = 1 if output.one_call else _MAX_CALLS
+
+    def calls(self) -> Grammar:
+        """A reply that is nothing but calls."""
+        return self._compiled(lambda calls: calls.calls(self._most))
+
+    def triggers(self) -> tuple[Trigger, ...]:
+        """Where a call begins in a reply, and how it must go on; nothing if it may begin anywhere."""
+        trigger, syntax = self._format.trigger, self._format.syntax
+        if not trigger or not (syntax.begin + syntax.before_name).startswith(trigger):
+            return ()
+        most = self._most if syntax.end else 1  # without an end, the next call has a trigger of its own
+        return (Trigger(trigger, self._compiled(lambda calls: calls.calls_after(trigger, most))),)
+
+    def _compiled(self, make: Callable[[CallGrammar], Grammar]) -> Grammar:
+        try:
+            return self._compile(make, self._tools)
+        except GrammarError:
+            return self._compile(make, [self._bearable(make, tool) for tool in self._tools])
+
+    def _compile(self, make: Callable[[CallGrammar], Grammar], tools: Sequence[ToolDict]) -> Grammar:
+        grammar = make(CallGrammar(self._format.syntax, tools, self._grammars.vocabulary))
+        self._grammars.compile(grammar)
+        return grammar
+
+    def _bearable(self, make: Callable[[CallGrammar], Grammar], tool: ToolDict) -> ToolDict:
+        try:
+            self._compile(make, [tool])
+        except GrammarError as error:
+            function = function_of(tool)
+            if function.get("strict") is True:
+                raise bad_field(self._places[function["name"]], str(error)) from error
+            return {"name": function["name"], "parameters": {"additionalProperties": True}}
+        return tool
 
 
 def _parameters_of(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,18 @@ from typing import Any, get_args
 import msgspec
 
 from leftoff.server.http.errors import bad_field, not_yet
-from leftoff.server.request.chat import ChatRequest, chat_body, function_tool, response_format
-from leftoff.server.request.fields import ResponseFormat
-from leftoff.server.request.messages import FunctionCall, Message, Part, Role, ToolCall
+from leftoff.server.request.fields import (
+    ChatRequest,
+    FunctionCall,
+    Message,
+    Part,
+    ResponseFormat,
+    Role,
+    ToolCall,
+    chat_body,
+    function_tool,
+    response_format,
+)
 from leftoff.server.responses.types import InputItem, ResponsesRequest, TextFormat
 
 _ROLES = get_args(Role)

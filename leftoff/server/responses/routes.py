@@ -16,9 +16,8 @@ from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs
-from leftoff.server.request.chat import skipped_tools
+from leftoff.server.request.fields import Message, skipped_tools
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.request.messages import Message
 from leftoff.server.responses.convert import Items, as_chat, foreign_tools
 from leftoff.server.responses.types import Deleted, Effort, Response, ResponsesRequest, Text, TextFormat
 from leftoff.server.responses.writer import Keep, ResponseWriter

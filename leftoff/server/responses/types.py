@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from leftoff.server.request.fields import GenerationFields
-from leftoff.server.request.messages import MOST_MESSAGES, MOST_TOOLS
+from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields
 from leftoff.server.request.sampling import Limit
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]

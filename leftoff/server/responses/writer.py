@@ -12,7 +12,7 @@ from leftoff.server.http.framing import NAMED_EVENTS, Pulse
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
-from leftoff.server.request.messages import FunctionCall, Message, ToolCall
+from leftoff.server.request.fields import FunctionCall, Message, ToolCall
 from leftoff.server.responses.convert import wrapped
 from leftoff.server.responses.types import (
     ArgumentsDelta,

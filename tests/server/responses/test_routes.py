@@ -7,7 +7,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from leftoff.server.request.messages import Message
+from leftoff.server.request.fields import Message
 from leftoff.server.responses.convert import Items, wrapped
 from leftoff.server.responses.routes import ResponseStore
 from leftoff.server.responses.types import Effort, InputItem, Text

@@ -9,8 +9,7 @@ from leftoff.server.anthropic import convert as anthropic_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.ollama import convert as ollama_chat
 from leftoff.server.ollama.types import OllamaChatRequest
-from leftoff.server.request.chat import ChatRequest
-from leftoff.server.request.messages import Message
+from leftoff.server.request.fields import ChatRequest, Message
 from leftoff.server.responses import convert as responses_chat
 from leftoff.server.responses.types import ResponsesRequest
 
