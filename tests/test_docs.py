@@ -1,0 +1,123 @@
+"""The pages say what is so: the HTTP examples are run on a real server, and every file, flag and link is there."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from leftoff.cache.report import Reason
+from tests.cli.running import Server, serving
+from tests.patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ADDRESS = "http://127.0.0.1:8080"
+HTTP_API = (ROOT / "docs" / "http-api.md").read_text()
+EXAMPLES = re.findall(r"^```sh\n((?:curl [^\n]*\n)+)```\n\n```json\n(.*?)^```", HTTP_API, re.DOTALL | re.MULTILINE)
+# Of commands other than `leftoff serve`, and of llama-server.
+OTHER_FLAGS = {"--against", "--html", "--json", "--png", "--rounds", "--slot-save-path", "--url"}
+FREE_KEYS = {"reasons"}  # objects whose keys are data
+FOLDERS = ("leftoff", "lab", "tests", "training", "examples", "docs", ".github")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`leftoff serve` with what it has by default: four slots, and a disk."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    with serving("--slots", "4", "--ctx", "4096", "--disk", "64", "--cache-dir", folder, model="") as running:
+        assert running.url, running.log
+        yield running
+
+
+def shape(value: object, is_free: bool = False) -> Any:  # noqa: ANN401
+    """The keys and types of an answer; of a list, those of its first element."""
+    if isinstance(value, dict):
+        inner = {key: shape(item, key in FREE_KEYS) for key, item in value.items()}
+        return sorted({*inner.values()}) if is_free else inner
+    if isinstance(value, list):
+        return [shape(item) for item in value[:1]]
+    return "number" if type(value) in (int, float) else type(value).__name__
+
+
+def curl(command: str, server: Server) -> str:
+    words = shlex.split(command.replace(ADDRESS, server.url))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return done.stdout
+
+
+def test_the_examples_of_the_http_api_answer_as_they_are_shown(server: Server) -> None:
+    """In their order: later ones show what the earlier have left."""
+    assert len(EXAMPLES) == HTTP_API.count("\n```json\n") >= 10
+    for commands, shown in EXAMPLES:
+        for command in commands.splitlines():
+            answer = curl(command, server)
+        assert shape(json.loads(answer)) == shape(json.loads(shown)), command
+
+
+def test_every_route_is_in_the_table(server: Server) -> None:
+    rows = re.findall(r"^\| ([A-Z, ]+) \| (.*?) \|", HTTP_API, re.MULTILINE)
+    shown = {(method, path) for names, paths in rows for method in names.split(", ") for path in named(paths)}
+    described = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    assert shown == {(method.upper(), path) for path, methods in described.items() for method in methods}
+
+
+def named(text: str) -> list[str]:
+    return re.findall(r"`(/[^`]*)`", text)
+
+
+def test_every_metric_is_in_the_table(server: Server) -> None:
+    rows = re.findall(r"^\| `([\w:]+)` \| (counter|gauge|histogram) \|", HTTP_API, re.MULTILINE)
+    families = [*text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)]
+    assert dict(rows) == {f"{f.name}{'_total' if f.type == 'counter' else ''}": f.type for f in families}
+
+
+def test_every_reason_is_in_the_table() -> None:
+    (table,) = re.findall(r"\| reason \|.*?\n\n", HTTP_API, re.DOTALL)
+    assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == [reason.value for reason in Reason]
+
+
+def test_the_props_are_reached(server: Server) -> None:
+    assert "params" in httpx.get(f"{server.url}/props").json()["default_generation_settings"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from the titles."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_it_names_are_there(page: Path) -> None:
+    """A whole path, or the end of one as far as it is clear: `plan.py`, `cache/plan.py`. NAME stands for a new file."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"`([\w./-]+(?:\.py|\.md|\.yml|\.toml|/))(?:::\w+)?`", text)
+    assert [name for name in found if "NAME" not in name and not is_there(name)] == []
+
+
+def is_there(name: str) -> bool:
+    if (ROOT / name).exists():
+        return True
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
+    return any(path.as_posix().endswith(f"/{name.rstrip('/')}") for path in paths)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_flags_it_names_are_there(page: Path) -> None:
+    settings = (ROOT / "docs" / "settings.md").read_text()
+    flags = {flag.replace("--no-", "--") for flag in re.findall(r"`(--[a-z-]+)`", page.read_text())}
+    assert {flag for flag in flags if f"`{flag}`" not in settings} <= OTHER_FLAGS
