@@ -75,14 +75,8 @@ class PaperMemory:
     def can_cut(self, seq: int, length: int) -> bool:
         return self.kind is MemoryKind.ATTENTION or length in (0, self._lengths[seq])
 
-    def cut(self, seq: int, length: int) -> None:
-        self._lengths[seq] = length
-
     def fork(self, source: int, target: int, length: int) -> None:  # noqa: ARG002
         self._lengths[target] = length
-
-    def park(self, seq: int, spare: int) -> None:
-        self._lengths[spare] = self._lengths[seq]
 
     def drop(self, seq: int) -> None:
         self._lengths[seq] = 0

@@ -1,4 +1,4 @@
-"""A shelf on paper: what is put there takes no space, and comes back at once. It counts what was asked for."""
+"""A store on paper: what is put there takes no space, and comes back at once. It counts what was asked for."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future

@@ -107,7 +107,7 @@ class Restorer:
             return  # parking may overwrite what the window still remembers
         spare = self._sequences.spare_to_use(besides=plan.sequence)
         if spare is not None and not sequence.is_empty and self._memory.is_whole(sequence.seq):
-            self._memory.park(sequence.seq, spare.seq)
+            self._memory.fork(sequence.seq, spare.seq, self._memory.length(sequence.seq))
             spare.replace(sequence.tokens, sequence.namespace)
             spare.last_used = sequence.last_used
 

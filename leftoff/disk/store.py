@@ -73,9 +73,9 @@ class FileBlobStore:
             raise
         except PROBLEMS as error:
             problem, content = error, folder.peek()
-        shelf = cls(folder, arena, content, queue_bytes=queue_bytes, retry_s=retry_s)
-        shelf._writer.start(problem)
-        return shelf
+        store = cls(folder, arena, content, queue_bytes=queue_bytes, retry_s=retry_s)
+        store._writer.start(problem)
+        return store
 
     @property
     def path(self) -> Path:

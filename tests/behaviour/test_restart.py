@@ -19,12 +19,12 @@ KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attenti
 def test_the_next_turn_reads_only_what_is_new(kind: str, tmp_path: Path) -> None:
     texts = Texts(3)
     chat = [says("system", texts.text(300)), says("user", texts.text(600))]
-    shelf: dict[str, Any] = {"disk": 256, "cache_dir": str(tmp_path), "slots": 1}
-    with wired(KINDS[kind], **shelf) as wire:
+    store: dict[str, Any] = {"disk": 256, "cache_dir": str(tmp_path), "slots": 1}
+    with wired(KINDS[kind], **store) as wire:
         assert wire.memory == kind
         first = wire.chat(chat, 40)
     chat += [says("assistant", first.text), says("user", texts.text(20))]
-    with wired(KINDS[kind], **shelf) as wire:
+    with wired(KINDS[kind], **store) as wire:
         warm = wire.chat(chat, 16, num_top=NUM_TOP)
     with wired(KINDS[kind]) as wire:
         cold = wire.chat(chat, 16, num_top=NUM_TOP)

@@ -170,14 +170,8 @@ class ChainMemory:
         remembered = self.kind is MemoryKind.WINDOW and self.is_whole(seq) and length >= current - WINDOW
         return 0 < length < current and (self.kind is MemoryKind.ATTENTION or remembered)
 
-    def cut(self, seq: int, length: int) -> None:
-        self.restore(seq, length, share=Share(seq, length))
-
     def fork(self, source: int, target: int, length: int) -> None:
         self.restore(target, length, share=Share(source, length))
-
-    def park(self, seq: int, spare: int) -> None:
-        self.fork(seq, spare, self.length(seq))
 
     def drop(self, seq: int) -> None:
         self.sequences[seq] = ChainSequence()

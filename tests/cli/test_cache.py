@@ -13,7 +13,7 @@ import pytest
 
 from leftoff.cli.main import main
 from tests.cli.running import serving
-from tests.disk.shelves import page, path_of, shelf_in, written
+from tests.disk.stores import page, path_of, store_in, written
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 
@@ -293,8 +293,8 @@ def test_a_bundle_that_was_changed_is_refused_and_leaves_nothing(
 
 def test_a_bundle_of_another_model_is_refused_where_one_is_named(capsys: Capture, left: Path, tmp_path: Path) -> None:
     other, bundle = tmp_path / "other", tmp_path / "other.leftoff"
-    with shelf_in(other) as shelf:
-        written(shelf, [page(0, 100)], path_of(100))
+    with store_in(other) as store:
+        written(store, [page(0, 100)], path_of(100))
     cache("export", other, tip(capsys, other), str(bundle))
     before = file_bytes(left)
     cache("import", left, str(bundle), "--model", model_path("qwen35").stem, code=1)

@@ -12,7 +12,7 @@ from leftoff.cli.loading import logging_to_stderr
 from leftoff.cli.main import main
 from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable
-from tests.disk.shelves import page, path_of, shelf_in, written
+from tests.disk.stores import page, path_of, store_in, written
 
 EVIL = "\x1b[2J\x1b]0;title\x07model\r\n12:00:00 all is well\x9b31m[bold]x[/bold]\x00"
 
@@ -24,8 +24,8 @@ def is_clean(output: str) -> bool:
 @pytest.fixture
 def evil(tmp_path: Path) -> Path:
     """A cache folder whose model has such a name, and a row of which the name is one."""
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000)], path_of(1000))
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000)], path_of(1000))
     (index,) = tmp_path.glob("v1/*/index.sqlite")
     with sqlite3.connect(index) as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('label', ?)", (EVIL,))

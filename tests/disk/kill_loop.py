@@ -19,7 +19,7 @@ import numpy as np
 from leftoff.cache.blob_store import Item
 from leftoff.disk.blob import Blob
 from leftoff.types import Tokens
-from tests.disk.shelves import (
+from tests.disk.stores import (
     WAIT_S,
     blob_files,
     content,
@@ -29,8 +29,8 @@ from tests.disk.shelves import (
     read,
     recalled,
     record_of,
-    shelf_in,
     snapshot,
+    store_in,
 )
 
 _LONGEST_LIFE_S = 0.3
@@ -79,40 +79,40 @@ def _work(root: Path, seed: int, out: int) -> None:
     def say(what: str, name: str) -> None:
         os.write(out, f"{what} {name}\n".encode())
 
-    with shelf_in(root) as shelf:
-        records = {name: record_of(item) for name, (_, item, _) in recalled(shelf).items()}
+    with store_in(root) as store:
+        records = {name: record_of(item) for name, (_, item, _) in recalled(store).items()}
         while True:
             fresh = {}
             for _ in range(rng.randrange(1, 6)):
                 _, item, namespace, tokens = rng.choice(_ITEMS)
-                record = put(shelf, item, tokens, namespace)
+                record = put(store, item, tokens, namespace)
                 fresh[record.name] = record
             while len(records) > _MAX_ITEMS or (records and rng.random() < 0.3):
                 name = rng.choice([*records])
                 say(_REMOVING, name)
-                shelf.remove(records.pop(name))
+                store.remove(records.pop(name))
                 fresh.pop(name, None)
             records |= fresh
             if rng.random() < 0.7:
-                assert shelf.flush(WAIT_S)
-                assert shelf.settle() == []
+                assert store.flush(WAIT_S)
+                assert store.settle() == []
                 for name in fresh:
                     say(_ACKNOWLEDGED, name)
 
 
 def _check(root: Path, kept: set[str]) -> None:
-    with shelf_in(root) as shelf:
-        found = recalled(shelf)
+    with store_in(root) as store:
+        found = recalled(store)
         assert kept <= {*found}, f"{len(kept - {*found})} acknowledged blobs are lost"
         known = {name: (item, namespace, tokens) for name, item, namespace, tokens in _ITEMS}
         for name, (path, item, _) in found.items():
             expected, namespace, tokens = known[name]
-            assert content(read(shelf, record_of(item))) == content(expected)
+            assert content(read(store, record_of(item))) == content(expected)
             assert path.namespace == namespace
             end = Blob.of(expected, namespace, tokens).end
             assert np.array_equal(path.tokens[:end], tokens[:end])
         assert {file.name for file in blob_files(root)} == {*found}, "what nobody knows is gone"
-        with sqlite3.connect(shelf.path / "index.sqlite") as connection:
+        with sqlite3.connect(store.path / "index.sqlite") as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 

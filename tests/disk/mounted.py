@@ -1,4 +1,4 @@
-"""A shelf on a disk of its own that really is full, or really becomes read-only.
+"""A store on a disk of its own that really is full, or really becomes read-only.
 
 Run where mounting is allowed: `unshare --user --map-root-user --mount python -m tests.disk.mounted full`.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from tests.cli.running import serving
-from tests.disk.shelves import (
+from tests.disk.stores import (
     WAIT_S,
     blob_files,
     content,
@@ -22,8 +22,8 @@ from tests.disk.shelves import (
     read,
     recalled,
     record_of,
-    shelf_in,
     snapshot,
+    store_in,
     written,
 )
 from tests.patience import until
@@ -33,8 +33,8 @@ SIZES = {"full": "size=4m", "read_only": "size=4m", "serving": "size=640m"}  # a
 
 
 def full(disk: Path) -> None:
-    with shelf_in(disk / "cache") as shelf:
-        (before,) = written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(disk / "cache") as store:
+        (before,) = written(store, [page(0, 1000)], TOKENS)
         filler = disk / "filler"
         with filler.open("wb", buffering=0) as file:
             try:
@@ -42,43 +42,43 @@ def full(disk: Path) -> None:
                     pass
             except OSError:
                 print("the disk is full")
-        late = put(shelf, page(1000, 3000, nbytes=500_000), TOKENS)
-        assert shelf.flush(WAIT_S)
-        assert shelf.settle() == [late]
-        assert content(read(shelf, before)) == content(page(0, 1000))
+        late = put(store, page(1000, 3000, nbytes=500_000), TOKENS)
+        assert store.flush(WAIT_S)
+        assert store.settle() == [late]
+        assert content(read(store, before)) == content(page(0, 1000))
         assert [file.name for file in blob_files(disk / "cache")] == [before.name], "nothing half-written stays"
         filler.unlink()
-        assert until(lambda: shelf.put(page(1000, 3000, nbytes=500_000), "", TOKENS) is not None)
-        assert shelf.flush(WAIT_S)
-        assert shelf.settle() == []
-    with shelf_in(disk / "cache") as shelf:
-        assert len(recalled(shelf)) == 2
+        assert until(lambda: store.put(page(1000, 3000, nbytes=500_000), "", TOKENS) is not None)
+        assert store.flush(WAIT_S)
+        assert store.settle() == []
+    with store_in(disk / "cache") as store:
+        assert len(recalled(store)) == 2
 
 
 def read_only(disk: Path) -> None:
     root = disk / "cache"
-    with shelf_in(root) as shelf:
-        (before,) = written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(root) as store:
+        (before,) = written(store, [page(0, 1000)], TOKENS)
         _freeze(root)
-        late = put(shelf, page(1000, 3000), TOKENS)
-        assert shelf.flush(WAIT_S)
-        assert shelf.settle() == [late]
-        assert content(read(shelf, before)) == content(page(0, 1000))
+        late = put(store, page(1000, 3000), TOKENS)
+        assert store.flush(WAIT_S)
+        assert store.settle() == [late]
+        assert content(read(store, before)) == content(page(0, 1000))
         _thaw(root)
-        assert until(lambda: shelf.put(page(1000, 3000), "", TOKENS) is not None)
-        assert shelf.flush(WAIT_S)
-        assert shelf.settle() == []
+        assert until(lambda: store.put(page(1000, 3000), "", TOKENS) is not None)
+        assert store.flush(WAIT_S)
+        assert store.settle() == []
     _freeze(root)
-    with shelf_in(root) as shelf:
-        found = [record_of(item) for _, item, _ in recalled(shelf).values()]
-        assert {content(read(shelf, record)) for record in found} == {content(page(0, 1000)), content(page(1000, 3000))}
-        assert shelf.put(snapshot(3000), "", TOKENS) is None
+    with store_in(root) as store:
+        found = [record_of(item) for _, item, _ in recalled(store).values()]
+        assert {content(read(store, record)) for record in found} == {content(page(0, 1000)), content(page(1000, 3000))}
+        assert store.put(snapshot(3000), "", TOKENS) is None
         _thaw(root)
-        assert until(lambda: shelf.put(snapshot(3000), "", TOKENS) is not None)
-        assert shelf.flush(WAIT_S)
-        assert shelf.settle() == [], "what was there when it could not be written is still there"
-    with shelf_in(root) as shelf:
-        assert len(recalled(shelf)) == 3
+        assert until(lambda: store.put(snapshot(3000), "", TOKENS) is not None)
+        assert store.flush(WAIT_S)
+        assert store.settle() == [], "what was there when it could not be written is still there"
+    with store_in(root) as store:
+        assert len(recalled(store)) == 3
 
 
 def serving_on(disk: Path) -> None:

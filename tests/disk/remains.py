@@ -12,7 +12,7 @@ from leftoff.disk.index import FILE
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.verify import verify
 from leftoff.types import Tokens
-from tests.disk.shelves import blob_files
+from tests.disk.stores import blob_files
 
 _LOCKED_S = 0.1  # for which a look waits if the killed one was just about to change everything
 

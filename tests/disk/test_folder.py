@@ -10,7 +10,7 @@ from leftoff.cli.main import main
 from leftoff.disk.errors import FolderError
 from leftoff.disk.folder import BLOBS, model_folder
 from leftoff.disk.tools.models import make_room_among_models, models
-from tests.disk.shelves import FINGERPRINT, page, path_of, shelf_in, written
+from tests.disk.stores import FINGERPRINT, page, path_of, store_in, written
 
 TOKENS = path_of(1000)
 
@@ -40,7 +40,7 @@ def test_a_folder_of_a_model_that_is_a_link_is_refused_and_what_it_leads_to_stay
     link = model_folder(root, FINGERPRINT)
     link.parent.mkdir(parents=True)
     link.symlink_to(theirs)
-    with pytest.raises(FolderError, match="is a link to"), shelf_in(root):
+    with pytest.raises(FolderError, match="is a link to"), store_in(root):
         pass
     assert models(root) == []
     assert make_room_among_models(root, root / "own", 0) == 0
@@ -56,7 +56,7 @@ def test_blobs_behind_a_link_are_refused_and_stay(tmp_path: Path, theirs: Path) 
     folder = model_folder(root, FINGERPRINT)
     folder.mkdir(parents=True)
     (folder / BLOBS).symlink_to(theirs)
-    with pytest.raises(FolderError, match="is a link to"), shelf_in(root):
+    with pytest.raises(FolderError, match="is a link to"), store_in(root):
         pass
     main(["cache", "clear", "--cache-dir", str(root)])
     assert is_untouched(theirs)
@@ -69,37 +69,37 @@ def test_a_file_behind_a_link_is_not_written(tmp_path: Path, name: str) -> None:
     folder = model_folder(root, FINGERPRINT)
     folder.mkdir(parents=True)
     (folder / name).symlink_to(secret)
-    with shelf_in(root) as shelf:
-        assert shelf.put(page(0, 1000), "", TOKENS) is None
+    with store_in(root) as store:
+        assert store.put(page(0, 1000), "", TOKENS) is None
     assert secret.read_text() == "keep"
 
 
 def test_a_folder_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000)], TOKENS)
     folder = model_folder(tmp_path, FINGERPRINT)
     folder.chmod(0o777)
-    with pytest.raises(FolderError, match="can be written by everybody: chmod o-w"), shelf_in(tmp_path):
+    with pytest.raises(FolderError, match="can be written by everybody: chmod o-w"), store_in(tmp_path):
         pass
     folder.chmod(0o700)
-    with shelf_in(tmp_path):
+    with store_in(tmp_path):
         pass
 
 
 def test_a_folder_of_another_user_is_refused_but_not_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000)], TOKENS)
     owner = model_folder(tmp_path, FINGERPRINT).stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(FolderError, match="belongs to another user"), shelf_in(tmp_path):
+    with pytest.raises(FolderError, match="belongs to another user"), store_in(tmp_path):
         pass
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with shelf_in(tmp_path):
+    with store_in(tmp_path):
         pass
 
 
 def test_nobody_else_can_read_what_is_kept(tmp_path: Path) -> None:
-    with shelf_in(tmp_path / "cache") as shelf:
-        written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(tmp_path / "cache") as store:
+        written(store, [page(0, 1000)], TOKENS)
         for path in (tmp_path / "cache").rglob("*"):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path

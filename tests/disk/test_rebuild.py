@@ -35,7 +35,7 @@ def trees(draw: st.DrawFn) -> list[tuple[str, Tokens]]:
 
 
 @st.composite
-def shelved(draw: st.DrawFn) -> dict[str, tuple[Blob, Tokens]]:
+def stored(draw: st.DrawFn) -> dict[str, tuple[Blob, Tokens]]:
     items: dict[str, tuple[Blob, Tokens]] = {}
     for namespace, tokens in draw(trees()):
         for position in draw(st.sets(st.sampled_from(POSITIONS), min_size=1)):
@@ -52,7 +52,7 @@ def content_of(items: dict[str, tuple[Blob, Tokens]]) -> Content:
     return Content([blob for blob, _ in items.values()], [*runs.values()])
 
 
-@given(shelved())
+@given(stored())
 @settings(max_examples=60, deadline=None)
 def test_every_item_comes_once_on_its_own_path_and_every_path_is_a_leaf(
     items: dict[str, tuple[Blob, Tokens]],
@@ -72,7 +72,7 @@ def test_every_item_comes_once_on_its_own_path_and_every_path_is_a_leaf(
     assert sorted((path.namespace, path.tokens) for path in paths) == sorted(leaves)
 
 
-@given(shelved(), st.data())
+@given(stored(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_of_damaged_runs_nothing_wrong_is_recalled(items: dict[str, tuple[Blob, Tokens]], data: st.DataObject) -> None:
     content = content_of(items)

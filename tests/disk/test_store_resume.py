@@ -9,7 +9,7 @@ from leftoff.cache.blob_store import Item
 from leftoff.disk.store import FileBlobStore
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import Page, Snapshot
-from tests.disk.shelves import WAIT_S, record_of, written
+from tests.disk.stores import WAIT_S, record_of, written
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save
 from tests.factory import model_path
@@ -25,14 +25,14 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         read(engine, 0, tokens)
         saved = save(engine, 0)
         items: list[Item] = [*saved.pages, *([saved.snapshot] if saved.snapshot else [])]
-        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
-        written(shelf, items, tokens)
-        shelf.close(WAIT_S)
+        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        written(store, items, tokens)
+        store.close(WAIT_S)
     with LlamaEngine.open(model_path(architecture), SETTINGS) as engine:
-        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
-        (kept,) = shelf.recall()
+        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        (kept,) = store.recall()
         assert np.array_equal(kept.tokens, tokens)
-        found = [answer.result(WAIT_S) for answer in shelf.get([record_of(item) for item in kept.items])]
+        found = [answer.result(WAIT_S) for answer in store.get([record_of(item) for item in kept.items])]
         pages = tuple(item for item in found if isinstance(item, Page))
         snapshot = next((item for item in found if isinstance(item, Snapshot)), None)
         load(engine, 0, Saved(LENGTH, pages, snapshot))
@@ -40,7 +40,7 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         replied, after_resume = reply(engine, 0, logits, REPLY)
         assert replied == expected
         assert all(map(np.array_equal, after_resume, after))
-        shelf.close(WAIT_S)
+        store.close(WAIT_S)
 
 
 def test_another_kv_type_finds_nothing(tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_another_kv_type_finds_nothing(tmp_path: Path) -> None:
     with LlamaEngine.open(model_path("llama"), SETTINGS) as engine:
         tokens = prompt(engine, 50)
         read(engine, 0, tokens)
-        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
-        written(shelf, save(engine, 0).pages, tokens)
-        shelf.close(WAIT_S)
+        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        written(store, save(engine, 0).pages, tokens)
+        store.close(WAIT_S)
     with LlamaEngine.open(model_path("llama"), other) as engine:
-        shelf = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
-        assert [*shelf.recall()] == []
-        shelf.close(WAIT_S)
+        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        assert [*store.recall()] == []
+        store.close(WAIT_S)

@@ -155,7 +155,7 @@ def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
-    ways_out = (partial(memory.drop, 0), partial(memory.cut, 0, 0), partial(load, engine, 0, saved))
+    ways_out = (partial(memory.drop, 0), partial(memory.fork, 0, 0, 0), partial(load, engine, 0, saved))
     for way_out in ways_out:
         load(engine, 0, saved)
         decode_and_cancel(engine, [long_work(engine)], num_steps)
@@ -184,7 +184,7 @@ def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, num_step
 def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, prompt(engine, 30, seed=9))
-    engine.memory.cut(0, 0)
+    engine.memory.fork(0, 0, 0)
     read(engine, 0, tokens[:LENGTH])
     assert_goes_on_exactly(engine, 0, tokens)
 

@@ -29,8 +29,8 @@ from tests.scheduler.recorder import ask, prompt, run
 def served(folder: Path, *, slots: int, ram_bytes: int = 1 << 28, num_cells: int = 2048) -> Iterator[Scheduler]:
     settings = ContextSettings(num_cells=num_cells, num_sequences=slots, threads=1)
     with LlamaEngine.open(model_path("llama"), settings) as engine:
-        shelf = FileBlobStore.open(folder, engine.memory.fingerprint, engine.context.arena)
-        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=DiskSettings(shelf, 1 << 30))
+        store = FileBlobStore.open(folder, engine.memory.fingerprint, engine.context.arena)
+        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=DiskSettings(store, 1 << 30))
         yield Scheduler(engine, cache)
         cache.close(PATIENCE_S)
 
@@ -61,8 +61,8 @@ def counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Promp
 def held_up(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Nothing comes from the disk until the result is called."""
     assert scheduler.cache.disk is not None
-    shelf = scheduler.cache.disk.blobs
-    get, answers, held = shelf.get, list[Future[Item]](), list[Future[Item]]()
+    store = scheduler.cache.disk.blobs
+    get, answers, held = store.get, list[Future[Item]](), list[Future[Item]]()
 
     def hold(records: Sequence[Record]) -> list[Future[Item]]:
         answers.extend(get(records))
@@ -74,7 +74,7 @@ def held_up(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         for answer, late in zip(answers, held, strict=True):
             late.set_result(answer.result(PATIENCE_S))
 
-    monkeypatch.setattr(shelf, "get", hold)
+    monkeypatch.setattr(store, "get", hold)
     return bring
 
 

@@ -6,7 +6,7 @@ A sequence holds `length` tokens. Its memory has two parts, either of which may 
                                       ^       the rest: one state, valid after exactly `length` tokens
 
 A *page* is the bytes of a stretch of the first part, a *snapshot* those of the second at one position. What mutates:
-`restore`, `fork`, `cut`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine
+`restore`, `fork`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine
 belongs to one thread; only `cancel` may be called from another.
 """
 
@@ -141,10 +141,11 @@ class Memory(Protocol):
         ...
 
     def can_cut(self, seq: int, length: int) -> bool: ...
-    def cut(self, seq: int, length: int) -> None: ...
-    def fork(self, source: int, target: int, length: int) -> None: ...
-    def park(self, seq: int, spare: int) -> None:
-        """Keep the state of `seq` in a spare sequence: a fork at full length. `fork` brings it back."""
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Make `target` stand after the first `length` tokens of `source`, if it can be cut there.
+
+        At full length it parks the state in a spare sequence; with the same sequence for both it cuts back.
+        """
         ...
 
     def drop(self, seq: int) -> None: ...

@@ -91,19 +91,8 @@ class LlamaMemory(ABC):
             raise
         self._spoiled.discard(seq)
 
-    def cut(self, seq: int, length: int) -> None:
-        if not self.can_cut(seq, length):
-            raise InputError(
-                f"{self.kind.value} memory cannot be cut from {self.length(seq)} back to {length} tokens: "
-                "restore a snapshot"
-            )
-        self.restore(seq, length, share=Share(seq, length))
-
     def fork(self, source: int, target: int, length: int) -> None:
         self.restore(target, length, share=Share(source, length))
-
-    def park(self, seq: int, spare: int) -> None:
-        self.fork(seq, spare, self.length(seq))
 
     def drop(self, seq: int) -> None:
         self._check_sequence(seq)

@@ -21,7 +21,7 @@ from leftoff.disk.tools.models import models
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.seal import seal
 from leftoff.types import Tokens
-from tests.disk.shelves import (
+from tests.disk.stores import (
     FINGERPRINT,
     blob_files,
     content,
@@ -30,8 +30,8 @@ from tests.disk.shelves import (
     read,
     recalled,
     record_of,
-    shelf_in,
     snapshot,
+    store_in,
     written,
 )
 
@@ -69,8 +69,8 @@ def everything(folder: Path) -> dict[str, bytes]:
 def refused(tmp_path: Path, source: Path, match: str | None = None) -> None:
     """And nothing is left behind, neither in a new cache folder nor in one with something in it, nor beside them."""
     new, used = tmp_path / "new", tmp_path / "used"
-    with shelf_in(used) as shelf:
-        written(shelf, [page(0, 500)], TOKENS)
+    with store_in(used) as store:
+        written(store, [page(0, 500)], TOKENS)
     before = everything(tmp_path)
     for root in (new, used):
         with pytest.raises(BundleError, match=match):
@@ -81,15 +81,15 @@ def refused(tmp_path: Path, source: Path, match: str | None = None) -> None:
 
 
 def test_what_was_exported_is_imported_with_every_byte(tmp_path: Path) -> None:
-    with shelf_in(tmp_path / "here") as shelf:
-        written(shelf, items(), TOKENS)
+    with store_in(tmp_path / "here") as store:
+        written(store, items(), TOKENS)
     folder = model_folder(tmp_path / "here", FINGERPRINT)
     tip = max(Catalog.of(folder).blobs, key=lambda blob: (blob.end, blob.start))
     export_bundle(folder, tip, tmp_path / "file")
     import_bundle(tmp_path / "there", tmp_path / "file")
     import_bundle(tmp_path / "there", bundle(tmp_path / "by hand", manifest_of(items()), items()))
-    with shelf_in(tmp_path / "there") as shelf:
-        found = {content(read(shelf, record_of(item))) for _, item, _ in recalled(shelf).values()}
+    with store_in(tmp_path / "there") as store:
+        found = {content(read(store, record_of(item))) for _, item, _ in recalled(store).values()}
     assert found == {content(item) for item in items()}
 
 
@@ -233,13 +233,13 @@ class _Flush:
         self._file = file
         self.calls: list[float] = []
 
-    def __get__(self, shelf: Any, _owner: object = None) -> Callable[[float], bool]:  # noqa: ANN401
+    def __get__(self, store: Any, _owner: object = None) -> Callable[[float], bool]:  # noqa: ANN401
         def flush(timeout_s: float) -> bool:
             self.calls.append(timeout_s)
             with self._file.open("rb+") as file:
                 file.seek(-1, os.SEEK_END)
                 file.write(b"?")
-            return bool(shelf._writer.flush(timeout_s))
+            return bool(store._writer.flush(timeout_s))
 
         return flush
 
@@ -264,8 +264,8 @@ def test_a_known_model_keeps_its_name(tmp_path: Path) -> None:
 
 
 def test_an_export_overwrites_no_file_through_a_link(tmp_path: Path) -> None:
-    with shelf_in(tmp_path / "cache") as shelf:
-        written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(tmp_path / "cache") as store:
+        written(store, [page(0, 1000)], TOKENS)
     folder, target, other = model_folder(tmp_path / "cache", FINGERPRINT), tmp_path / "file", tmp_path / "other"
     other.write_text("somebody's")
     (tmp_path / "file.new").symlink_to(other)

@@ -8,43 +8,43 @@ from leftoff.disk.errors import FolderBusyError, FolderError
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import models
 from leftoff.disk.tools.verify import remove_faults, verify
-from tests.disk.shelves import ARENA, FINGERPRINT, blob_files, page, path_of, recalled, shelf_in, snapshot, written
+from tests.disk.stores import ARENA, FINGERPRINT, blob_files, page, path_of, recalled, snapshot, store_in, written
 
 TOKENS = path_of(2000)
 
 
 def test_what_is_sound_is_counted_to_the_byte(tmp_path: Path) -> None:
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000), page(1000, 2000), snapshot(2000)], TOKENS)
-        findings = verify(shelf.path)
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000), page(1000, 2000), snapshot(2000)], TOKENS)
+        findings = verify(store.path)
     assert (findings.num_blobs, findings.faults, findings.note) == (3, [], "")
     assert findings.nbytes == sum(file.stat().st_size for file in blob_files(tmp_path))
 
 
 def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
     told: list[float] = []
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000), snapshot(1000)], TOKENS)
-        verify(shelf.path, told.append)
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000), snapshot(1000)], TOKENS)
+        verify(store.path, told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
 
 
 def test_nothing_goes_while_a_server_uses_the_folder(tmp_path: Path) -> None:
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000), snapshot(1000)], TOKENS)
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000), snapshot(1000)], TOKENS)
     (file, other) = blob_files(tmp_path)
     file.write_bytes(b"damaged")
-    with shelf_in(tmp_path) as shelf:
-        recalled(shelf)
+    with store_in(tmp_path) as store:
+        recalled(store)
         (usage,) = models(tmp_path)
-        findings = verify(shelf.path)
+        findings = verify(store.path)
         assert [fault.name for fault in findings.faults] == [file.name]
         with pytest.raises(FolderBusyError):
             remove_faults(usage, findings.faults)
-        (shelf.path / "index.sqlite").write_bytes(b"nonsense" * 1000)
+        (store.path / "index.sqlite").write_bytes(b"nonsense" * 1000)
         with pytest.raises(FolderBusyError):
-            remove_faults(usage, verify(shelf.path).faults)
+            remove_faults(usage, verify(store.path).faults)
         assert blob_files(tmp_path) == [file, other]
 
 
@@ -55,12 +55,12 @@ def test_a_folder_without_an_index_has_nothing_to_check(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_never_taken_for_that_of_a_model_whose_name_begins_alike(tmp_path: Path) -> None:
-    with shelf_in(tmp_path) as shelf:
-        written(shelf, [page(0, 1000)], TOKENS)
+    with store_in(tmp_path) as store:
+        written(store, [page(0, 1000)], TOKENS)
     with pytest.raises(FolderError, match="of another model"):
         FileBlobStore.open(tmp_path, FINGERPRINT[:16] + "cd" * 24, ARENA)
-    with shelf_in(tmp_path) as shelf:
-        assert len(recalled(shelf)) == 1
+    with store_in(tmp_path) as store:
+        assert len(recalled(store)) == 1
 
 
 def test_an_index_that_was_only_just_made_is_no_fault(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def wander(engine: LlamaEngine, seed: int) -> None:
             case "cut":
                 length = int(rng.integers(0, memory.length(seq) + 1))
                 if memory.can_cut(seq, length):
-                    memory.cut(seq, length)
+                    memory.fork(seq, seq, length)
             case "drop":
                 memory.drop(seq)
     read(engine, 0, prompt(engine, 7))

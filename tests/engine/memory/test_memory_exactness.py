@@ -205,7 +205,7 @@ def test_parked_state_comes_back(engine: LlamaEngine) -> None:
     tokens = prompt(engine, LENGTH)
     logits = read(engine, 0, tokens)
     spare = memory.num_sequences - 1
-    memory.park(0, spare)
+    memory.fork(0, spare, LENGTH)
     read(engine, 0, prompt(engine, TAIL, seed=40))
     memory.fork(spare, 0, LENGTH)
     assert_greedy(engine, tokens, reply(engine, 0, logits, REPLY)[0])
@@ -219,7 +219,7 @@ def test_cutting_back_without_a_snapshot(engine: LlamaEngine) -> None:
     logits = read(engine, 0, tokens)
     read(engine, 0, prompt(engine, 1, seed=50))
     if memory.kind in (MemoryKind.ATTENTION, MemoryKind.WINDOW):
-        memory.cut(0, LENGTH)
+        memory.fork(0, 0, LENGTH)
         assert reply(engine, 0, logits, REPLY)[0] == expected_reply
     else:
         assert_cannot_cut(engine, LENGTH)
@@ -249,8 +249,8 @@ def test_a_window_that_forgot_says_so_and_comes_back(engine: LlamaEngine) -> Non
 def assert_cannot_cut(engine: LlamaEngine, length: int) -> None:
     before = engine.memory.length(0)
     assert not engine.memory.can_cut(0, length)
-    with pytest.raises(InputError, match="restore a snapshot"):
-        engine.memory.cut(0, length)
+    with pytest.raises(InputError, match=f"needs a snapshot at {length}"):
+        engine.memory.fork(0, 0, length)
     assert engine.memory.length(0) == before
 
 

@@ -63,7 +63,7 @@ def wander(engine: LlamaEngine, rng: np.random.Generator) -> None:
         case "fork":
             memory.fork(seq, other, memory.length(seq))
         case "cut" if memory.can_cut(seq, length := int(rng.integers(0, memory.length(seq) + 1))):
-            memory.cut(seq, length)
+            memory.fork(seq, seq, length)
         case "drop":
             memory.drop(seq)
         case "move" if memory.length(seq):

@@ -1,4 +1,4 @@
-"""Items with bytes of their own, paths of tokens, and shelves in a folder: what the disk tests are told in."""
+"""Items with bytes of their own, paths of tokens, and stores in a folder: what the disk tests are told in."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,29 +38,29 @@ def filled(nbytes: int, text: str) -> Buffer:
 
 
 @contextmanager
-def shelf_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[FileBlobStore]:
-    shelf = FileBlobStore.open(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
+def store_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[FileBlobStore]:
+    store = FileBlobStore.open(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
     try:
-        yield shelf
+        yield store
     finally:
-        shelf.close(WAIT_S)
+        store.close(WAIT_S)
 
 
-def put(shelf: FileBlobStore, item: Item, tokens: Tokens, namespace: str = "") -> Record:
-    record = shelf.put(item, namespace, tokens)
+def put(store: FileBlobStore, item: Item, tokens: Tokens, namespace: str = "") -> Record:
+    record = store.put(item, namespace, tokens)
     assert record is not None
     return record
 
 
-def written(shelf: FileBlobStore, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
-    records = [put(shelf, item, tokens, namespace) for item in items]
-    assert shelf.flush(WAIT_S)
-    assert shelf.settle() == []
+def written(store: FileBlobStore, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
+    records = [put(store, item, tokens, namespace) for item in items]
+    assert store.flush(WAIT_S)
+    assert store.settle() == []
     return records
 
 
-def read(shelf: FileBlobStore, record: Record) -> Item:
-    return shelf.get([record])[0].result(WAIT_S)
+def read(store: FileBlobStore, record: Record) -> Item:
+    return store.get([record])[0].result(WAIT_S)
 
 
 def content(item: Item) -> tuple[object, ...]:
@@ -74,10 +74,10 @@ def record_of(item: Item) -> Record:
     return item.data
 
 
-def recalled(shelf: FileBlobStore) -> dict[str, tuple[StoredPath, Item, float]]:
+def recalled(store: FileBlobStore) -> dict[str, tuple[StoredPath, Item, float]]:
     """Each item that was left, by its name, with the path it came with and its age."""
     found: dict[str, tuple[StoredPath, Item, float]] = {}
-    for kept in shelf.recall():
+    for kept in store.recall():
         for item, age_s in zip(kept.items, kept.ages_s, strict=True):
             name = record_of(item).name
             assert name not in found, "each item comes once"
