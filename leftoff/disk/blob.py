@@ -36,9 +36,12 @@ class Blob:
 
     @classmethod
     def of(cls, item: Item, namespace: str, tokens: Tokens) -> "Blob":
-        kind, (start, end) = kind_of(item), span_of(item)
+        return cls.at(kind_of(item), *span_of(item), item.nbytes, namespace, tokens)
+
+    @classmethod
+    def at(cls, kind: int, start: int, end: int, nbytes: int, namespace: str, tokens: Tokens) -> "Blob":
         tag = PathHash(namespace).read(as_bytes(tokens[:end])).tag
-        return cls(blob_name(kind, start, tag), kind, tag, namespace, start, end, item.nbytes, clock.now(), 0)
+        return cls(blob_name(kind, start, tag), kind, tag, namespace, start, end, nbytes, clock.now(), 0)
 
     @property
     def file_bytes(self) -> int:

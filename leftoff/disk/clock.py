@@ -5,13 +5,12 @@ machine sleeps counts where the system reports it.
 """
 
 import time
+from functools import partial
 
-_BEGUN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else None
-_BEGUN_MONOTONIC = time.time() - time.monotonic()
+_steady = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+_BEGUN = time.time() - _steady()
 
 
 def now() -> float:
     """Seconds since 1970."""
-    if _BEGUN is None:
-        return _BEGUN_MONOTONIC + time.monotonic()
-    return _BEGUN + time.clock_gettime(time.CLOCK_BOOTTIME)
+    return _BEGUN + _steady()

@@ -51,7 +51,7 @@ PROBLEMS = (OSError, sqlite3.Error, DamagedIndexError)
 
 
 def describe(problem: Exception, folder: Path) -> str:
-    """What a failing disk means, and what to do."""
+    """Says what a failing disk means, and what to do about it."""
     number = _number(problem)
     if isinstance(problem, FolderError):
         return str(problem)

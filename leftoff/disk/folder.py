@@ -188,15 +188,12 @@ class ModelFolder:
     def _set_aside(self) -> Path:
         """Renames the index, so that the damage can be looked into. At most three such files are kept."""
         self.close_index()
-        numbers = range(1, _KEPT_BROKEN + 1)
-        free = next((number for number in numbers if not self._broken(number).exists()), _KEPT_BROKEN)
+        targets = [self.path / f"index.broken-{number}" for number in range(1, _KEPT_BROKEN + 1)]
+        target = next((path for path in targets if not path.exists()), targets[-1])
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
-                (self.path / (FILE + suffix)).replace(f"{self._broken(free)}{suffix}")
-        return self._broken(free)
-
-    def _broken(self, number: int) -> Path:
-        return self.path / f"index.broken-{number}"
+                (self.path / (FILE + suffix)).replace(f"{target}{suffix}")
+        return target
 
     def _let_go(self) -> None:
         if self._lock is not None:

@@ -127,13 +127,13 @@ class Index:
         return str(rows[0][0]) if rows else ""
 
     def content(self) -> Content:
-        """All rows. Blobs are read first: another process may be adding some, and adds their runs before them."""
+        """All sound rows. Blobs are read first, because another process may be adding some, always after their runs."""
         blobs = self.blobs()
         rows = self._rows("SELECT tag, parent, start, tokens FROM run")
         return Content(blobs, [Run(*row) for row in rows if _has_types(row, _RUN_TYPES)])
 
     def blobs(self) -> list[Blob]:
-        """All blobs, without damaged rows, whose name does not match their content."""
+        """All blobs, but for damaged rows, whose name does not match the other columns."""
         rows = self._rows('SELECT name, kind, tag, namespace, "start", "end", nbytes, last_used, hits FROM blob')
         return [blob for blob in (Blob(*row) for row in rows if _has_types(row, _BLOB_TYPES)) if _is_sound(blob)]
 

@@ -63,7 +63,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="leftoff-disk", daemon=True)
 
     def start(self, problem: Exception | None = None) -> None:
-        """With the problem that opening the folder had, the writer begins paused."""
+        """Starts the thread; paused if opening the folder had a problem."""
         if problem is not None:
             self._pause(problem)
         self._thread.start()

@@ -31,7 +31,6 @@ from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import remove_model
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
-from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, SNAPSHOT, seal, unseal
 from leftoff.types import Tokens
 
@@ -80,7 +79,7 @@ class Strand:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle says it contains. The first strand is the exported path; the others have pages it borrows."""
+    """The table of contents of a bundle. The first strand is the exported path; the others have pages it borrows."""
 
     fingerprint: str
     label: str
@@ -111,8 +110,7 @@ class _OpenBundle:
                 yield self._read(part, tokens, arena)
 
     def _read(self, part: Part, tokens: Tokens, arena: Arena) -> Write:
-        blank: Item = Page(part.start, part.end, part) if part.kind == PAGE else Snapshot(part.end, part)
-        blob = Blob.of(blank, self.manifest.namespace, tokens)
+        blob = Blob.at(part.kind, part.start, part.end, part.nbytes, self.manifest.namespace, tokens)
         item = unseal(self.file, part.file_bytes, self.manifest.fingerprint, arena, blob.tag)
         blob.check(item)
         return Write(blob, item, tokens)

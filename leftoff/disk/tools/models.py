@@ -19,7 +19,7 @@ _Held = tuple[ModelFolder, Blob]
 
 @dataclass(frozen=True)
 class ModelUsage:
-    """What the folder of one model holds. With a `problem` its index could not be read."""
+    """Size and last use of one model's folder. If it has a `problem`, its index could not be read."""
 
     path: Path
     fingerprint: str
@@ -41,7 +41,7 @@ class ModelUsage:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed, and how much is left."""
+    """The result of `prune`."""
 
     num_blobs: int
     nbytes: int
@@ -49,7 +49,7 @@ class Pruned:
 
 
 def models(root: Path) -> list[ModelUsage]:
-    """All models, the one used last first. None where the folder cannot be read: whoever writes there says why."""
+    """All models, most recently used first; none if the folder cannot be read, which a store opened there reports."""
     try:
         folders = [path for path in (root / LAYOUT).iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError:

@@ -20,7 +20,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with one file."""
+    """A faulty file, and the reason."""
 
     name: str
     reason: str
@@ -28,7 +28,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Findings:
-    """How much of one model was checked, and what is wrong."""
+    """The result of checking one model."""
 
     num_blobs: int
     nbytes: int

@@ -17,7 +17,7 @@ from typing import Protocol
 
 
 class MemoryKind(Enum):
-    """What can be cut and shared in a model's memory; found at load by `probe.py`."""
+    """Kinds of memory, by what can be cut and shared in them. `probe.py` finds the kind of a model at load."""
 
     ATTENTION = "attention"  # cut anywhere
     HYBRID = "hybrid"  # attention cells, and a recurrent state that cannot be cut

@@ -122,7 +122,7 @@ def learn_layout(blob: Raw, end: int, section_end: int) -> Layout | None:
 
 
 def learn_window_layout(blob: Raw, end: int, bytes_per_token: int) -> Layout | None:
-    """The same for a window section, which a recurrent state may follow. Recognised by the bytes that a token adds."""
+    """The layout of a window section, which a recurrent state may follow; a token adds `bytes_per_token` to it."""
     for layout in _candidates(bytes(blob), end, 2):
         if layout.bytes_per_token == bytes_per_token:
             return layout

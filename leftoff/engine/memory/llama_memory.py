@@ -1,4 +1,4 @@
-"""What both implementations of `base.Memory` share: the checks that no wrong state can be asked for.
+"""The base class of both implementations of `base.Memory`, with the checks that keep a wrong state from being loaded.
 
 *Paged* memory (`paged.py`: attention, hybrid, window) has KV cells that are cut and shared by position, and perhaps a
 rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is saved and loaded as one state.
@@ -102,15 +102,13 @@ class LlamaMemory(ABC):
     def clear(self) -> None:
         self._context.clear(data=False)
         self._spoiled.clear()
-        self._clear()
 
     def prepare(self, num_tokens: Mapping[int, int]) -> None:  # noqa: B027
         """Before a decode of so many tokens by sequence: reorders cells so that it is bit-exact."""
 
+    @abstractmethod
     def extend(self, num_tokens: Mapping[int, int]) -> None:
         """After a decode: counts the tokens by which each sequence has grown, in the order of the batch."""
-        for seq, num in num_tokens.items():
-            self._extend(seq, num)
 
     @abstractmethod
     def rewind(self, seq: int) -> None:
@@ -125,12 +123,6 @@ class LlamaMemory(ABC):
 
     @abstractmethod
     def _drop(self, seq: int) -> None: ...
-
-    @abstractmethod
-    def _extend(self, seq: int, num_tokens: int) -> None: ...
-
-    @abstractmethod
-    def _clear(self) -> None: ...
 
     def _is_on_grid(self, seq: int) -> bool:
         """Whether other requests may resume from a snapshot taken here.

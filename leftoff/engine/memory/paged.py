@@ -101,11 +101,18 @@ class PagedMemory(LlamaMemory):
             self._windows.prepare(self._cells.lengths, sum(num_tokens.values()))
 
     def extend(self, num_tokens: Mapping[int, int]) -> None:
-        if self.kind is MemoryKind.HYBRID and len(num_tokens) > 1:
-            for seq, num in equal_rounds(num_tokens, self._context.settings.micro_batch_tokens):
-                self._extend(seq, num)
-        else:
-            super().extend(num_tokens)
+        is_split = self.kind is MemoryKind.HYBRID and len(num_tokens) > 1
+        micro_batch = self._context.settings.micro_batch_tokens
+        for seq, num in equal_rounds(num_tokens, micro_batch) if is_split else num_tokens.items():
+            self._cells.extend(seq, num)
+        if self._windows is not None:
+            self._windows.extend(sum(num_tokens.values()))
+
+    def clear(self) -> None:
+        super().clear()
+        self._cells.clear()
+        if self._windows is not None:
+            self._windows.clear()
 
     def rewind(self, seq: int) -> None:
         length = self.length(seq)
@@ -192,16 +199,6 @@ class PagedMemory(LlamaMemory):
         self._context.remove(seq)
         self._cells.cut(seq, 0)
         self._disturb_windows()
-
-    def _extend(self, seq: int, num_tokens: int) -> None:
-        self._cells.extend(seq, num_tokens)
-        if self._windows is not None:
-            self._windows.extend(num_tokens)
-
-    def _clear(self) -> None:
-        self._cells.clear()
-        if self._windows is not None:
-            self._windows.clear()
 
     def _remembers(self, seq: int, length: int) -> bool:
         """Whether the window still has all positions that a token at `length` attends to.

@@ -53,6 +53,14 @@ class WholeMemory(LlamaMemory):
                 self._context.clear(data=False)
                 self._context.set_state(seq, state)
 
+    def extend(self, num_tokens: Mapping[int, int]) -> None:
+        for seq, num in num_tokens.items():
+            self._lengths[seq] += num
+
+    def clear(self) -> None:
+        super().clear()
+        self._lengths = [0] * self.num_sequences
+
     def rewind(self, seq: int) -> None:
         was_empty = self.length(seq) == 0
         self.drop(seq)
@@ -85,9 +93,3 @@ class WholeMemory(LlamaMemory):
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)
         self._lengths[seq] = 0
-
-    def _extend(self, seq: int, num_tokens: int) -> None:
-        self._lengths[seq] += num_tokens
-
-    def _clear(self) -> None:
-        self._lengths = [0] * self.num_sequences
