@@ -113,7 +113,7 @@ class Index:
             )
             with suppress(sqlite3.OperationalError), _closed_on_error(connection), _naming_damage():
                 if _check_format(connection, path):
-                    raise FileNotFoundError(f"{path} is empty: whoever made it was stopped at once")
+                    raise FileNotFoundError(f"{path} is empty: the process that made it was stopped at once")
                 return cls(connection)
         raise PermissionError(f"{path} cannot be read")
 

@@ -16,10 +16,10 @@ from leftoff.disk.path_hash import RUN_TOKENS, TOKEN_BYTES, PathHash, as_tokens
 
 @dataclass(frozen=True)
 class Branch:
-    """The tokens from the root to a leaf, and the blobs on the way that no earlier branch has had."""
+    """The runs from the root to a leaf, and the blobs on the way that no earlier branch has had."""
 
     namespace: str
-    tokens: bytes
+    runs: list[bytes]  # joined only on demand, since branches share most of them
     blobs: list[Blob]
 
     def stored_path(self, records: Mapping[str, Record]) -> StoredPath:
@@ -35,7 +35,11 @@ class Branch:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.tokens) // TOKEN_BYTES
+        return max(blob.end for blob in self.blobs)
+
+    @property
+    def tokens(self) -> bytes:
+        return b"".join(self.runs)[: self.num_tokens * TOKEN_BYTES]
 
     @property
     def tip(self) -> Blob:
@@ -102,8 +106,7 @@ class _Walk:
             following = self._steps(step.after, step.end)
             waiting += following
             if not following and not step.is_prefix and blobs:
-                num_bytes = max(blob.end for blob in blobs) * TOKEN_BYTES
-                yield Branch(namespace, b"".join(runs)[:num_bytes], blobs)
+                yield Branch(namespace, [*runs], blobs)
                 blobs = []
 
     def _steps(self, path_hash: PathHash, position: int) -> list[_Step]:

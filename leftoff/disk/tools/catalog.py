@@ -74,21 +74,14 @@ class Catalog:
         return as_tokens(self._tokens_to(blob))
 
     @cached_property
-    def _runs(self) -> dict[bytes, tuple[bytes, bytes]]:
-        return {run.tag: (run.parent, bytes(run.tokens)) for run in self._content.runs}
+    def _branches(self) -> dict[str, Branch]:
+        return {blob.name: branch for branch in self.branches() for blob in branch.blobs}
 
     def _tokens_to(self, blob: Blob) -> bytes:
-        root, tag = PathHash(blob.namespace).tag, blob.tag
-        runs: list[bytes] = []
-        while tag != root:
-            if tag not in self._runs or len(runs) > len(self._runs):
-                raise BundleError(f"{blob.name} is of unknown tokens: `leftoff cache verify --fix` removes it")
-            tag, tokens = self._runs[tag]
-            runs.append(tokens)
-        tokens = b"".join(reversed(runs))
-        if PathHash(blob.namespace).read(tokens).tag != blob.tag:
-            raise BundleError(f"{blob.name} is of other tokens: `leftoff cache verify --fix` removes it")
-        return tokens
+        branch = self._branches.get(blob.name)
+        if branch is None:
+            raise BundleError(f"{blob.name} is of unknown tokens: `leftoff cache verify --fix` removes it")
+        return branch.tokens[: blob.end * TOKEN_BYTES]
 
     def _blobs_on(self, namespace: str, tokens: bytes) -> list[Blob]:
         candidates = [blob for blob in self.blobs if blob.namespace == namespace]
