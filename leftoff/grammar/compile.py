@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import Grammar
-from leftoff.grammar.matcher import MaskThreads, Matcher, is_stopped
+from leftoff.grammar.matcher import Matcher, is_stopped
 from leftoff.lru import LruCache
 
 Result = TypeVar("Result")
@@ -61,12 +61,11 @@ class Grammars:
         self._long = _one_thread("leftoff-long-grammars")
         self._making_tokenizer = threading.Lock()
         self._made_tokenizer: LLTokenizer | None = None
-        self._mask_threads = MaskThreads(_NUM_MASK_THREADS)
+        self._masks = ThreadPoolExecutor(_NUM_MASK_THREADS, thread_name_prefix="leftoff-masks")
 
     def close(self) -> None:
-        for executor in (self._short, self._long):
+        for executor in (self._short, self._long, self._masks):
             executor.shutdown(wait=False, cancel_futures=True)
-        self._mask_threads.close()
 
     def submit(self, function: Callable[[], Result], *, is_long: bool = False) -> Submitted[Result]:
         """Runs `function`, which calls `compile`, on a compiler thread."""
@@ -97,7 +96,7 @@ class Grammars:
 
     def match(self, start: LLMatcher) -> Matcher:
         """A matcher for one reply, from the grammar's start state."""
-        return Matcher(start.deep_copy(), self._tokenizer.vocab_size, self._mask_threads)
+        return Matcher(start.deep_copy(), self._tokenizer.vocab_size, self._masks)
 
     @property
     def num_kept(self) -> int:

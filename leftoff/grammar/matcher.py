@@ -1,9 +1,8 @@
 """The position of one reply in a compiled grammar, and the mask of the tokens that may come next."""
 
-import queue
-import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
 
 import numpy as np
 from llguidance import LLMatcher
@@ -22,106 +21,58 @@ _HANDING_OVER_SECONDS = 300e-6
 _DECAY = 0.9
 
 
-class MaskTask:
-    """A mask to compute, once: by a thread of `MaskThreads`, or by the caller of `result` if none has begun.
-
-    Made of two locks, because this is on the path of every token: a `Future` takes several times as long.
-    """
-
-    __slots__ = ("_claimed", "_compute", "_error", "_pending", "_result")
-
-    def __init__(self, compute: Callable[[], Logits]) -> None:
-        self._compute = compute
-        self._claimed = threading.Lock()
-        self._pending = threading.Lock()
-        self._pending.acquire()
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        if not self._claimed.acquire(blocking=False):
-            return
-        try:
-            self._result = self._compute()
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._pending.release()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether another thread has computed it within this time."""
-        is_done = self._pending.acquire(timeout=seconds)
-        if is_done:
-            self._pending.release()
-        return is_done
-
-    def result(self) -> Logits:
-        self.run()
-        with self._pending:
-            if self._error is not None:
-                raise self._error
-            return self._result
-
-
-class MaskThreads:
-    """Threads that compute masks while the engine decodes, until `close`."""
-
-    def __init__(self, num_threads: int) -> None:
-        self._tasks: queue.SimpleQueue[MaskTask | None] = queue.SimpleQueue()
-        names = [f"leftoff-masks-{index}" for index in range(num_threads)]
-        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
-        for thread in self._threads:
-            thread.start()
-
-    def close(self) -> None:
-        for _ in self._threads:
-            self._tasks.put(None)
-
-    def submit(self, compute: Callable[[], Logits]) -> MaskTask:
-        task = MaskTask(compute)
-        self._tasks.put(task)
-        return task
-
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task.run()
-
-
 class Matcher:
-    """Computes the next mask on another thread as soon as a token is accepted.
+    """Computes the next mask on a thread of `executor` as soon as a token is accepted, while the engine decodes.
 
     No two threads touch `state` at a time: `accept` waits for the mask before it.
     """
 
-    def __init__(self, state: LLMatcher, num_tokens: int, threads: MaskThreads) -> None:
+    def __init__(self, state: LLMatcher, num_tokens: int, executor: Executor) -> None:
         self._state = state
-        self._threads = threads
+        self._executor = executor
         self._bits = np.empty((num_tokens + 31) // 32 * 4, np.uint8)
         self._biases = np.empty(self._bits.size, _EIGHT_FLOATS)
         self._seconds = 0.0  # the longest of the last masks, slowly forgotten
         self.is_done = False  # the grammar is complete: no token can follow
-        self._next = threads.submit(self._bias)
+        self._is_computed = False
+        self._computing: Future[None] | None = self._submit()
 
     def mask(self, logits: Logits) -> bool:
         """Forbids all tokens that the grammar does not allow next. Always returns True."""
-        logits += self._next.result()[: logits.size]
+        self._finish_mask()
+        logits += self._biases.view(np.float32)[: logits.size]
         return True
 
     def accept(self, token: int) -> None:
-        self._next.result()
+        self._finish_mask()
         self._state.consume_token(token)
         self.is_done = is_stopped(self._state)
         if not self.is_done:
-            is_slow = self._seconds > _HANDING_OVER_SECONDS
-            self._next = self._threads.submit(self._bias) if is_slow else MaskTask(self._bias)
+            self._is_computed = False
+            self._computing = self._submit() if self._seconds > _HANDING_OVER_SECONDS else None
 
-    def _bias(self) -> Logits:
-        """What to add to the logits: 0 for allowed tokens, minus infinity for all others."""
+    def _submit(self) -> Future[None] | None:
+        with suppress(RuntimeError):  # the executor is shut down while the last replies end
+            return self._executor.submit(self._compute_mask)
+        return None
+
+    def _finish_mask(self) -> None:
+        """Waits for the mask, or computes it here if no thread has begun."""
+        if self._is_computed:
+            return
+        if self._computing is None or self._computing.cancel():
+            self._compute_mask()
+        else:
+            self._computing.result()
+        self._is_computed = True
+
+    def _compute_mask(self) -> None:
+        """Sets the biases to add to the logits: 0 for allowed tokens, minus infinity for all others."""
         began = time.thread_time()
         self._state.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
         is_stopped(self._state)
         _BIASES.take(self._bits, out=self._biases, mode="wrap")  # other modes allocate a buffer
         self._seconds = max(time.thread_time() - began, _DECAY * self._seconds)
-        return self._biases.view(np.float32)
 
 
 def is_stopped(state: LLMatcher) -> bool:

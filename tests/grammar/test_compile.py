@@ -132,7 +132,8 @@ def test_the_next_mask_is_worked_out_on_another_thread(grammars: Grammars, monke
     monkeypatch.setattr("leftoff.grammar.matcher._HANDING_OVER_SECONDS", -1.0)
     matcher = grammars.match(grammars.compile(from_regex("[a-z]{9}")))
     for token in grammars.vocabulary.tokenize("abc").tolist():
-        assert matcher._next.wait(PATIENCE_S), "though nobody has asked for it"
+        assert matcher._computing is not None
+        matcher._computing.result(PATIENCE_S)  # though nobody has asked for it
         matcher.accept(token)
     letters = {grammars.vocabulary.piece(token) for token in allowed(matcher, grammars.vocabulary)}
     assert b"a" in letters

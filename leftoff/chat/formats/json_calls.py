@@ -3,13 +3,16 @@
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
+import msgspec
+
+from leftoff.chat.formats.parts import parse_arguments
 from leftoff.chat.formats.scanner import Emit, MismatchError, Scanner, Waiting
 
 _MARKS = re.compile(r'[\\"{}\[\]]')
 _STRING_MARKS = {'"': re.compile(r'[\\"]')}
-_SCALAR_END = re.compile(r"[\s,}\]]")
+_MARKS_AND_COMMA = re.compile(r'[\\"{}\[\],]')
 _ARGUMENTS_KEYS = ("arguments", "parameters")
 _IGNORED_KEYS = ("id", "type")  # the server makes ids of its own, and there is only one type
 
@@ -64,7 +67,7 @@ def parse_named_call(scanner: Scanner, name: str) -> Waiting[None]:
 
 def _parse_member(scanner: Scanner, head: _Head, key: str, names: frozenset[str] | None) -> Waiting[None]:
     if key in _IGNORED_KEYS:
-        yield from _parse_value(scanner)
+        yield from raw_value(scanner, _MARKS_AND_COMMA, _STRING_MARKS)
     elif key == "name" and not head.name:
         head.name = yield from parse_string(scanner)
     elif key not in _ARGUMENTS_KEYS or head.is_started or head.arguments:
@@ -82,10 +85,10 @@ def _parse_arguments(scanner: Scanner) -> Waiting[str]:
     if (yield from scanner.peek()) == '"':
         value = yield from parse_string(scanner)
     else:
-        value = yield from _parse_value(scanner)
+        value = yield from raw_value(scanner, _MARKS_AND_COMMA, _STRING_MARKS)
     if value == "null":
         return "{}"
-    if not (value.startswith("{") and is_json(value)):
+    if parse_arguments(value) is None:
         raise MismatchError
     return value
 
@@ -100,14 +103,14 @@ def _start(scanner: Scanner, head: _Head, names: frozenset[str] | None) -> None:
 # --- values
 
 
-class BracketScan:
+class _BracketScan:
     """Finds the end of a value by its brackets and quotes, as its text arrives.
 
     A value that `is_bracketed` ends behind its own closing bracket, any other before a comma or closing bracket that
     is not its own.
     """
 
-    def __init__(self, marks: re.Pattern[str], string_marks: dict[str, re.Pattern[str]], *, is_bracketed: bool) -> None:
+    def __init__(self, marks: re.Pattern[str], string_marks: dict[str, re.Pattern[str]], is_bracketed: bool) -> None:
         self.is_over = False
         self._marks = marks
         self._string_marks = string_marks  # by the quote that begins a string
@@ -142,7 +145,7 @@ class BracketScan:
 
 def _parse_nested(scanner: Scanner, emit: Emit) -> Waiting[None]:
     """Emits an object or a list as it is written. Ends with the text if the text ends inside it."""
-    scan = BracketScan(_MARKS, _STRING_MARKS, is_bracketed=True)
+    scan = _BracketScan(_MARKS, _STRING_MARKS, is_bracketed=True)
     while True:
         end = scan.advance(scanner.text, scanner.at)
         if scanner.is_ended and not scan.is_over:
@@ -152,6 +155,19 @@ def _parse_nested(scanner: Scanner, emit: Emit) -> Waiting[None]:
         if scan.is_over or scanner.is_ended:
             return
         yield from scanner.more()
+
+
+def raw_value(scanner: Scanner, marks: re.Pattern[str], string_marks: dict[str, re.Pattern[str]]) -> Waiting[str]:
+    """Returns the text of a value up to a comma or closing bracket that is not its own."""
+    scan = _BracketScan(marks, string_marks, is_bracketed=False)
+    pieces: list[str] = []
+    while not scan.is_over:
+        end = scan.advance(scanner.text, scanner.at)
+        pieces.append(scanner.text[scanner.at : end])
+        scanner.at = end
+        if not scan.is_over:
+            yield from scanner.more()
+    return "".join(pieces).strip()
 
 
 def parse_string(scanner: Scanner) -> Waiting[str]:
@@ -173,26 +189,6 @@ def parse_string(scanner: Scanner) -> Waiting[str]:
             yield from scanner.more()
 
 
-def _parse_value(scanner: Scanner) -> Waiting[str]:
-    """Returns any value as JSON."""
-    yield from scanner.spaces()
-    first = yield from scanner.peek()
-    if first == '"':
-        return to_json((yield from parse_string(scanner)))
-    pieces: list[str] = []
-    if first in ("{", "["):
-        yield from _parse_nested(scanner, pieces.append)
-        return "".join(pieces)
-    while True:
-        found = _SCALAR_END.search(scanner.text, scanner.at)
-        end = found.start() if found else len(scanner.text)
-        pieces.append(scanner.text[scanner.at : end])
-        scanner.at = end
-        if found:
-            return "".join(pieces)
-        yield from scanner.more()
-
-
 def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -203,23 +199,11 @@ def escaped(text: str) -> str:
 
 
 def from_json(text: str) -> Any:  # noqa: ANN401
-    """Strict JSON: `NaN` and `Infinity`, which Python accepts, raise `ValueError`."""
+    """Raises `ValueError` also for what only Python takes for JSON, such as `NaN`."""
     try:
-        return json.loads(text, parse_constant=_refuse)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def is_json(text: str) -> bool:
-    try:
-        from_json(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _decoded(text: str) -> str:

@@ -5,10 +5,11 @@
 
 import ast
 import re
+from contextlib import suppress
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
 from leftoff.chat.formats.hermes import HermesCalls
-from leftoff.chat.formats.json_calls import BracketScan, escaped, is_json, parse_call, to_json
+from leftoff.chat.formats.json_calls import escaped, from_json, parse_call, raw_value, to_json
 from leftoff.chat.formats.parameters import ObjectWriter
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -119,16 +120,9 @@ def _parse_escape(scanner: Scanner) -> Waiting[str]:
 
 def _parse_other_value(scanner: Scanner) -> Waiting[str]:
     """Returns a value that is no string, as JSON."""
-    scan = BracketScan(_MARKS, _STRING_MARKS, is_bracketed=False)
-    pieces: list[str] = []
-    while not scan.is_over:
-        end = scan.advance(scanner.text, scanner.at)
-        pieces.append(scanner.text[scanner.at : end])
-        scanner.at = end
-        if not scan.is_over:
-            yield from scanner.more()
-    text = "".join(pieces).strip()
-    if is_json(text):  # some models write `true` and `null`
+    text = yield from raw_value(scanner, _MARKS, _STRING_MARKS)
+    with suppress(ValueError):  # some models write `true` and `null`
+        from_json(text)
         return text
     try:
         return to_json(ast.literal_eval(text))
