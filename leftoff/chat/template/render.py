@@ -1,4 +1,4 @@
-"""Renders a model's own Jinja chat template, in a sandbox, with what such templates expect."""
+"""Renders a model's Jinja chat template, with the functions and filters that such templates expect."""
 
 import copy
 import json
@@ -26,19 +26,19 @@ CHATML = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
 """
 
-_OURS = ("messages", "tools", "add_generation_prompt")
-# Templates have many names for keeping the reasoning of earlier turns, some for the opposite.
-_KEEPS_THINKING = ("preserve_thinking", "keep_past_thinking")
-_DROPS_THINKING = ("truncate_history_thinking", "drop_thinking", "clear_thinking")
+_RESERVED = ("messages", "tools", "add_generation_prompt")
+# Templates have many names for the option to keep the reasoning of earlier turns, or to drop it.
+_KEEP_OPTIONS = ("preserve_thinking", "keep_past_thinking")
+_DROP_OPTIONS = ("truncate_history_thinking", "drop_thinking", "clear_thinking")
 _CHANGES_LISTS = re.compile(r"\.\s*(append|extend|insert|pop)\s*\(")
-SECONDS = 10.0  # of its thread's time; real templates take milliseconds, and at most a second or two
-_LONGEST_SOURCE = 256 << 10  # characters; the longest of real models has 17 thousand
-_LONGEST_REASON = 500
-_LONGEST_DATE = 200
-_DEEPEST_INDENT = 16
-_LONGEST_SEPARATOR = 16
-_ESCAPED = 6  # letters that one may become in JSON
-_PARSED = 64  # characters that take as much memory as an object, a list or an item
+SECONDS = 10.0  # CPU time; real templates take milliseconds, and at most a second or two
+_MAX_SOURCE_CHARACTERS = 256 << 10  # the longest template of a real model has 17 thousand
+_MAX_REASON_CHARACTERS = 500
+_MAX_DATE_CHARACTERS = 200
+_MAX_INDENT = 16
+_MAX_SEPARATOR_CHARACTERS = 16
+_ESCAPED_CHARACTERS = 6  # that one character may become in JSON
+_PARSED_CHARACTERS = 64  # that take as much memory as an object, a list or an item
 
 
 class TemplateError(LeftoffError):
@@ -46,11 +46,11 @@ class TemplateError(LeftoffError):
 
 
 class TemplateLimitError(TemplateError):
-    """The template was stopped: it took too long, or made too much."""
+    """The template was stopped: it took too long, or made too much text."""
 
 
 class ChatTemplate:
-    """One template. The same messages always render to the same text, but for templates that print the date."""
+    """One template. Equal messages render to equal text, except in templates that print the date."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class ChatTemplate:
         self._fixed = {"bos_token": bos, "eos_token": eos, "documents": None}
         self._limits = SECONDS if seconds is None else seconds, characters
         self._changes_lists = bool(_CHANGES_LISTS.search(self.source))
-        if len(self.source) > _LONGEST_SOURCE:
+        if len(self.source) > _MAX_SOURCE_CHARACTERS:
             raise TemplateError(
-                f"the chat template has {len(self.source):,} characters: {_LONGEST_SOURCE:,} is the most"
+                f"the chat template has {len(self.source):,} characters: {_MAX_SOURCE_CHARACTERS:,} is the most"
             )
         try:
             self._template = _environment(changes_lists=self._changes_lists).from_string(self.source)
-        except Exception as error:  # Jinja's own, and whatever Python says to the code that Jinja makes of it
+        except Exception as error:  # Jinja's, or Python's for the code that Jinja generates
             raise TemplateError(f"the chat template cannot be parsed: {_reason(error)}") from error
 
     def mentions(self, word: str) -> bool:
@@ -108,21 +108,21 @@ def _reason(error: Exception) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    return text if len(text) <= _MAX_REASON_CHARACTERS else f"{text[:_MAX_REASON_CHARACTERS]}…"
 
 
 def _with_synonyms(options: Mapping[str, Any]) -> dict[str, Any]:
-    taken = [name for name in _OURS if name in options]
+    taken = [name for name in _RESERVED if name in options]
     if taken:
         raise TemplateError(f"chat_template_kwargs must not set {taken[0]!r}: it has a field of its own")
     keeps = options.get("preserve_thinking")
     if keeps is None:
         return dict(options)
-    return {**dict.fromkeys(_KEEPS_THINKING, keeps), **dict.fromkeys(_DROPS_THINKING, not keeps), **options}
+    return {**dict.fromkeys(_KEEP_OPTIONS, keeps), **dict.fromkeys(_DROP_OPTIONS, not keeps), **options}
 
 
 class _GenerationBlock(Extension):
-    """`{% generation %} … {% endgeneration %}` marks the assistant's words for training; here it is only content."""
+    """`{% generation %} … {% endgeneration %}` marks the assistant's text for training; here the tags do nothing."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -143,8 +143,8 @@ def _environment(*, changes_lists: bool) -> Sandbox:
 
 
 def _now(layout: str) -> str:
-    if not isinstance(layout, str) or len(layout) > _LONGEST_DATE:
-        raise TemplateError(f"the chat template prints the date in more than {_LONGEST_DATE} characters")
+    if not isinstance(layout, str) or len(layout) > _MAX_DATE_CHARACTERS:
+        raise TemplateError(f"the chat template prints the date in more than {_MAX_DATE_CHARACTERS} characters")
     return datetime.now().astimezone().strftime(layout)
 
 
@@ -156,19 +156,19 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own filter escapes HTML, which would change what the model reads.
-    if indent is not None and not 0 <= indent <= _DEEPEST_INDENT:
-        raise TemplateError(f"the chat template indents JSON by {indent}: {_DEEPEST_INDENT} is the most")
-    if separators is not None and any(len(separator) > _LONGEST_SEPARATOR for separator in separators):
-        raise TemplateError(f"the chat template separates JSON by more than {_LONGEST_SEPARATOR} characters")
+    if indent is not None and not 0 <= indent <= _MAX_INDENT:
+        raise TemplateError(f"the chat template indents JSON by {indent}: {_MAX_INDENT} is the most")
+    if separators is not None and any(len(separator) > _MAX_SEPARATOR_CHARACTERS for separator in separators):
+        raise TemplateError(f"the chat template separates JSON by more than {_MAX_SEPARATOR_CHARACTERS} characters")
     budget = current()
-    depth = budget.charge_deep(value, times=_ESCAPED)
+    depth = budget.charge_deep(value, times=_ESCAPED_CHARACTERS)
     if indent:
         budget.charge_deep(value, times=indent * depth)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _from_json(text: str) -> Any:  # noqa: ANN401
-    current().charge(_PARSED * sum(map(text.count, "[{,")))
+    current().charge(_PARSED_CHARACTERS * sum(map(text.count, "[{,")))
     return json.loads(text)
 
 

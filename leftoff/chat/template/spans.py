@@ -1,9 +1,9 @@
 """Finds where each message begins in the rendered text, for any template.
 
-Every message gets marks that no text contains, wherever its own words begin: its reasoning, its content, the names of
-the tools it calls. Where a message's first mark comes out is where the message begins. A template that looks at its
-content so closely that the marks change anything else is found out, because without them the text must be the same;
-then other places are marked, and at last one content at a time is changed to see where the text begins to differ.
+A second rendering has marks, which occur in no text, at the beginning of each message's reasoning, content and names of
+tools. A message begins where its first mark comes out. Some templates look at contents so closely that marks change
+more than themselves: without the marks, the text then differs. For those, a mark is put in the middle of each content;
+and if that changes the text as well, one content at a time is replaced to see where the text begins to differ.
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import Any
 from leftoff.chat.template.render import MessageDict, TemplateError, TemplateLimitError
 from leftoff.types import HEADER_ROLES
 
-MARK = "\U000f5a5a"  # of the private use area; the character after it numbers the message
-_FIRST_NUMBER, _MOST_NUMBERS = 0x100000, 0xFFFE
+MARK = "\U000f5a5a"  # from a private use area; the next character is the number of the message
+_FIRST_NUMBER, _MAX_NUMBERS = 0x100000, 0xFFFE
 _ANY_MARK = re.compile(f"{MARK}[\U00100000-\U0010fffd]")
-_MIDDLE = re.compile(r"(?<=\w)(?=\w)")
+_INSIDE_WORD = re.compile(r"(?<=\w)(?=\w)")
 
 Render = Callable[[Sequence[MessageDict], bool], str]
 Marker = Callable[[MessageDict, str], MessageDict]
@@ -26,7 +26,7 @@ Marker = Callable[[MessageDict, str], MessageDict]
 
 @dataclass(frozen=True)
 class TextSpan:
-    """Characters [start, end) of the rendered text: from the message's own words to those of the next."""
+    """Characters [start, end) of the rendered text, from the text of one message to that of the next."""
 
     role: str
     start: int
@@ -36,7 +36,7 @@ class TextSpan:
 
 @dataclass(frozen=True)
 class Rendered:
-    """The whole prompt, and the messages that have words in it, in the order of their words."""
+    """The whole prompt, and its messages in the order in which they appear; those without text do not."""
 
     text: str
     spans: tuple[TextSpan, ...]
@@ -51,7 +51,7 @@ class _Found:
 def render_with_spans(
     messages: Sequence[MessageDict], render: Render, check: Callable[[str], None] = lambda _: None
 ) -> Rendered:
-    """`render` takes messages and whether to add the generation prompt. `check` may refuse what it makes of them."""
+    """`render` takes messages and whether to add the generation prompt; `check` may raise, to refuse the text."""
     text = render(messages, True)
     check(text)
     found = (
@@ -63,17 +63,17 @@ def render_with_spans(
 
 
 def _by_marks(text: str, messages: Sequence[MessageDict], render: Render, marker: Marker) -> _Found | None:
-    """None if the marks change more than themselves, or if it cannot be told whose they are."""
+    """None if the marks change more than themselves, or cannot be assigned to messages."""
     numbers = _numbers(messages)
-    if len(messages) > _MOST_NUMBERS:
+    if len(messages) > _MAX_NUMBERS:
         return None
     marked = [
         marker(message, MARK + chr(_FIRST_NUMBER + number)) for message, number in zip(messages, numbers, strict=True)
     ]
     for generation_prompt in (False, True):
         rendered = _try(render, marked, generation_prompt)
-        unmarked = _ANY_MARK.sub("", rendered) if rendered is not None else None
-        if rendered is None or unmarked is None or not text.startswith(unmarked):
+        unmarked = _ANY_MARK.sub("", rendered or "")
+        if rendered is None or not text.startswith(unmarked):
             continue
         starts = _starts(rendered, numbers)
         if starts is None:
@@ -85,13 +85,13 @@ def _by_marks(text: str, messages: Sequence[MessageDict], render: Render, marker
 
 
 def _numbers(messages: Sequence[MessageDict]) -> list[int]:
-    """Equal messages get the same number: templates compare them."""
+    """Equal messages get equal numbers, since templates compare messages."""
     first: dict[str, int] = {}
     return [first.setdefault(repr(message), index) for index, message in enumerate(messages)]
 
 
 def _starts(marked: str, numbers: list[int]) -> dict[int, int] | None:
-    """Where each message's first mark came out. Equal messages share their marks out, in order."""
+    """Where each message's first mark came out. Equal messages divide their marks among them, in order."""
     places: dict[int, list[int]] = defaultdict(list)
     for taken, match in enumerate(_ANY_MARK.finditer(marked)):
         places[ord(match.group()[1]) - _FIRST_NUMBER].append(match.start() - 2 * taken)
@@ -121,7 +121,7 @@ def _mark_beginnings(message: MessageDict, mark: str) -> MessageDict:
 
 
 def _with_marks(text: str, mark: str) -> str:
-    """At the beginning, of the reasoning and of what follows it too: templates cut there. Never before white space."""
+    """Marks the beginning, and both sides of the reasoning, where templates split. Marks go behind white space."""
     cuts = {0, text.find("<think>") + len("<think>"), text.rfind("</think>") + len("</think>")}
     known = sorted(cut for cut in cuts if cut == 0 or text[:cut].endswith("think>"))
     pieces = [text[start:end] for start, end in zip(known, [*known[1:], len(text)], strict=True)]
@@ -143,7 +143,7 @@ def _mark_call(call: Any, mark: str) -> Any:  # noqa: ANN401
 
 
 def _mark_middle(message: MessageDict, mark: str) -> MessageDict:
-    """For templates that ask how a content begins or ends: inside of a word, as late as there is one."""
+    """For templates that look at the beginning or end of a content: a mark inside a word in its middle."""
     content = message.get("content")
     offset = _middle(content) if isinstance(content, str) else None
     if offset is None or not isinstance(content, str):
@@ -152,12 +152,12 @@ def _mark_middle(message: MessageDict, mark: str) -> MessageDict:
 
 
 def _middle(content: str) -> int | None:
-    places = [match.start() for match in _MIDDLE.finditer(content, 0, 4096)]
+    places = [match.start() for match in _INSIDE_WORD.finditer(content, 0, 4096)]
     return places[len(places) // 2] if places else None
 
 
 def _moved_back(text: str, messages: Sequence[MessageDict], starts: dict[int, int]) -> dict[int, int]:
-    """From the middle to the beginning, of those contents that stand in the text as they were given."""
+    """Moves starts from the middle of a content to its beginning, if the text contains it unchanged."""
     moved = {}
     for index, place in starts.items():
         content = str(messages[index].get("content"))
@@ -168,7 +168,7 @@ def _moved_back(text: str, messages: Sequence[MessageDict], starts: dict[int, in
 
 
 def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) -> _Found:
-    """Only what placement needs: the first message after the header, and the last of the user."""
+    """Finds only what the placement of snapshots needs: the first message after the header, and the last user's."""
     roles = [message.get("role") for message in messages]
     first = next((i for i, role in enumerate(roles) if role not in HEADER_ROLES), None)
     last = _last_user(messages)
@@ -177,14 +177,14 @@ def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) 
         changed = [{**m, "content": MARK} if i == index else m for i, m in enumerate(messages)]
         other = _try(render, changed, True)
         if other is not None and other != text:
-            common = _common(text, other)
-            # What the content changes before itself is not the content.
+            common = _common_length(text, other)
+            # A content may also change text in front of itself.
             starts[index] = max(common, text.find(str(messages[index].get("content")).strip(), common))
     return _Found(starts, _messages_end(text, messages, render))
 
 
 def _messages_end(text: str, messages: Sequence[MessageDict], render: Render) -> int:
-    """Where the generation prompt begins, also in a template that renders the last message differently without one."""
+    """Where the generation prompt begins, even if the template renders the last message differently without one."""
     without = _try(render, messages, False)
     if without is not None and text.startswith(without):
         return len(without)
@@ -200,8 +200,8 @@ def _last_user(messages: Sequence[MessageDict]) -> int | None:
     return next((i for i in reversed(range(len(messages))) if messages[i].get("role") == "user"), None)
 
 
-def _common(left: str, right: str) -> int:
-    """How many characters two texts share at their beginning."""
+def _common_length(left: str, right: str) -> int:
+    """Length of the common prefix."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
@@ -213,7 +213,7 @@ def _try(render: Render, messages: Sequence[MessageDict], generation_prompt: boo
     try:
         return render(messages, generation_prompt)
     except TemplateLimitError:
-        raise  # it would be stopped again, after as long
+        raise  # the next rendering would be stopped as well, after as long
     except TemplateError:
         return None
 
