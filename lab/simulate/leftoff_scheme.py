@@ -15,9 +15,9 @@ from lab.simulate.scheme import Budget, Served
 from lab.simulate.trace import Request
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
+from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
-from leftoff.cache.tiers import DiskSettings
 from leftoff.types import Logits, MessageSpan, Prompt, Tokens
 
 _NUM_CELLS = 1 << 30  # the context is not what is simulated

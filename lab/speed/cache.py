@@ -109,11 +109,15 @@ def time_planning(forest: Forest) -> list[Timing]:
     planner = Planner(forest.memory, forest.cache.costs)
     sequences = forest.cache.sequences
     for sequence in sequences.slots:
-        sequence.replace(forest.long[:HEADER], "")
+        sequence.start(forest.long[:HEADER], "")
     matching = median_ms(lambda: tree.match(tokens))
-    planning = median_ms(lambda: planner.best(tokens, Lookup(tree.match(tokens)), sequences.shared_with(tokens, "")))
+
+    def plan() -> None:
+        planner.best(Lookup(tokens, "", tree.match(tokens), shared=sequences.shared_with(tokens, "")))
+
+    planning = median_ms(plan)
     for sequence in sequences.slots:
-        sequence.length = 0
+        sequence.finish(0, now=0.0)
     return [
         Timing(f"match {LONG:,} tokens, per 10,000", matching * 10_000 / LONG, "ms", 1.0),
         Timing(f"plan {LONG:,} tokens", planning, "ms", 5.0),

@@ -1,8 +1,8 @@
-"""Where pages and snapshots are kept outside of the process: what the disk tier asks of it.
+"""The protocol between the disk tier and the medium it writes to. `leftoff/disk/store.py` implements it with files.
 
-A shelf writes behind: `put` returns at once, and what was put can be had from then on. It keeps within no budget and
-chooses nothing: the tier does. It says in which order things happen: what was removed before something was put is gone
-from the medium before the other is written. Nothing here blocks the engine's thread but waiting for a future.
+A blob store writes behind: `put` returns at once, and the item can be had from then on. It has no budget and chooses
+nothing; the tier does. It keeps the order: what was removed before an item was put is gone from the medium before that
+item is written. Nothing here blocks the engine's thread but waiting for a future.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ Item = Page | Snapshot
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """An item on the shelf, as `Page.data` or `Snapshot.data` of the disk tier: its name and its bytes there."""
+    """A stored item: its name and its bytes on the medium. The `data` of the disk tier's pages and snapshots."""
 
     name: str
     nbytes: int
@@ -26,9 +26,9 @@ class Record:
 
 @dataclass(frozen=True)
 class StoredPath:
-    """What an earlier process left of one path: pages and snapshots whose data are records, rising by position.
+    """Pages and snapshots that an earlier process left on one path, by position; their data are records.
 
-    `age_s` tells for each how long ago it was used last.
+    `ages_s` tells for each how long ago it was used last.
     """
 
     namespace: str
@@ -38,43 +38,48 @@ class StoredPath:
 
 
 class BlobStore(Protocol):
-    """All methods but the futures' work return quickly. `put`, `remove`, `settle` and `recall` belong to one thread."""
+    """All methods return quickly. `put`, `remove`, `settle` and `recall` belong to one thread."""
 
     @property
     def overhead_bytes(self) -> int:
-        """What a record has beyond the bytes of its item."""
+        """Bytes of a record beyond those of its item."""
         ...
 
     def recall(self) -> Iterable[StoredPath]:
-        """Everything that an earlier process has left, each item once. To be called once, before anything is put."""
+        """Everything that earlier processes left, each item once. To be called once, before anything is put."""
         ...
 
     def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
-        """Keeps an item of the path `tokens`, which reaches at least to the item's end and does not change.
+        """Stores an item of the path `tokens`, which reaches at least to the item's end and must not change.
 
-        None if it cannot be kept now: the medium fails, or is too far behind.
+        None if it cannot be stored now: the medium fails, or its queue is full.
         """
         ...
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
-        """The items again, verified, in the order of their records. A future raises `BlobError` if its item is lost."""
+        """Reads items back, verified, in the order of `records`. A future raises `BlobError` if its item is lost."""
         ...
 
     def remove(self, record: Record) -> None: ...
     def used(self, records: Iterable[Record]) -> None:
-        """They were of use: remembered for those who come after, when there is time."""
+        """Records a hit; persisted lazily, for eviction after a restart."""
         ...
 
     def hold_back(self, *, is_busy: bool) -> None:
-        """Whether the engine is busy: then what can wait waits, and leaves it the cores."""
+        """While the engine is busy, writing waits as long as it can: it would take cores from the engine."""
         ...
 
     def settle(self) -> list[Record]:
-        """Records that could not be written after all, or were found damaged: they hold nothing any more."""
+        """Records lost since the last call: they could not be written after all, or were found damaged."""
         ...
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until everything is written. False if the time was too short."""
+        """Waits until everything is written. False on timeout."""
         ...
 
     def close(self, timeout_s: float) -> None: ...
+
+
+def is_on_disk(item: Item | None) -> bool:
+    """It must be fetched before the engine can load it."""
+    return item is not None and isinstance(item.data, Record)

@@ -1,19 +1,17 @@
-"""Keeps the bytes of the tree within a budget: puts resume points and pages in, and takes the least valuable out.
+"""Keeps the bytes of a tier's trees within a budget: adds resume points and pages, evicts the least valuable.
 
-Entries go one at a time. One in the middle of a branch frees its snapshot only; the last of a branch takes the pages
-behind the point before it along, since nothing could be resumed from them any more.
+Resume points are evicted one at a time. One in the middle of a branch frees its snapshot alone; the last of a branch
+also frees the pages after the point before it, since nothing can be resumed from them any more.
 """
 
 import math
-from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Container, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from operator import attrgetter
 
-from leftoff.cache.around import freed_bytes, gaps, index_of, pages_behind, point_before, points_after
-from leftoff.cache.policy import Policy
-from leftoff.cache.ranking import Ranking
+from leftoff.cache.policy import Policy, Ranking
 from leftoff.cache.resume_point import ResumePoint, StoredPage, Stretch, by_position, by_start
-from leftoff.cache.tree import Match, Node, Tree
+from leftoff.cache.tree import Match, Node, Tree, index_of, pages_up_to, point_before, points_after
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
 
@@ -21,21 +19,20 @@ Clock = Callable[[], float]
 Released = Callable[[Bytes], None]
 Shed = Callable[[int], None]
 
-_STALE_S = 7200.0  # what was unused for so long is hardly worth the time to copy something else once more
-_NEARLY = 0.1  # of the budget is free
+_STALE_S = 7200.0  # a resume point unused for so long may be evicted for a copy that is only convenient
+_NEARLY_FULL = 0.1  # of the budget is free
 
 _by_end = attrgetter("end")
 
 
 def ignore_released(data: Bytes) -> None:
-    """In RAM, bytes go when nobody refers to them any more."""
+    """For RAM, where bytes are freed with the last reference to them."""
 
 
 class ByteBudget:
-    """One byte budget over the trees of all namespaces. `released` is told what has left it.
+    """One budget for the trees of all namespaces of a tier. `released` is called with the bytes that were evicted.
 
-    `shed`, if there is one, is asked for room before anything recent is evicted: it gives up copies of what is held
-    elsewhere too.
+    `shed`, if set, is asked for room before anything recent is evicted: it drops pages that the engine holds as well.
     """
 
     def __init__(
@@ -50,7 +47,8 @@ class ByteBudget:
         self.shed: Shed | None = None
         self._released = released
         self._trees: dict[ResumePoint, Tree] = {}
-        self._changed: set[ResumePoint] = set()  # what they are worth is found out when somebody has to go
+        self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
+        self.num_changes = 0  # of points and pages: a plan made before the last one is stale
 
     @property
     def free_bytes(self) -> int:
@@ -58,14 +56,14 @@ class ByteBudget:
 
     @property
     def is_nearly_full(self) -> bool:
-        """What is put in costs something its place that was used lately."""
-        return self.free_bytes < _NEARLY * self.budget_bytes and not self._may_be_stale
+        """Adding anything substantial would evict a resume point used in the last two hours."""
+        return self.free_bytes < _NEARLY_FULL * self.budget_bytes and not self._may_be_stale
 
     @property
     def num_points(self) -> int:
         return len(self._ranking)
 
-    # --- putting in: the caller makes room first
+    # --- adding: the caller makes room first
 
     def add_point(
         self,
@@ -77,7 +75,7 @@ class ByteBudget:
         *,
         is_durable: bool = False,
     ) -> ResumePoint:
-        """A resume point on the path of `match`. One that is there already only gains what it lacks."""
+        """Adds a resume point on the path of `match`, or what the point there already lacks."""
         node = match.node_at(position)
         assert node is not None
         point = node.point_at(position)
@@ -91,17 +89,19 @@ class ByteBudget:
         point.logits = point.logits if point.logits is not None else logits
         point.is_durable |= is_durable
         self.used_bytes += point.nbytes - before
+        self.num_changes += 1
         tree.update_liveness(node)
-        self._note_around(point)
+        self._reprice_around(point)
         return point
 
     def add_page(self, tree: Tree, match: Match, page: Page) -> None:
-        """Covers the positions of `page` that are not covered yet."""
+        """Covers the positions of `page` that no other page covers."""
         stored = StoredPage(page)
+        self.num_changes += 1
         for node in match.path:
             if page.end <= node.start or node.end <= page.start:
                 continue
-            for start, end in gaps(node, max(page.start, node.start), min(page.end, node.end)):
+            for start, end in _gaps(node, max(page.start, node.start), min(page.end, node.end)):
                 insort(node.stretches, Stretch(stored, start, end), key=by_start)
                 stored.references += 1
             tree.update_liveness(node)
@@ -126,49 +126,47 @@ class ByteBudget:
     def holds(self, point: ResumePoint) -> bool:
         return point in self._trees
 
-    def hold(self, point: ResumePoint, *, held: bool = True) -> None:
-        """A sequence in the engine goes on from it, or does so no longer."""
-        point.num_lives += 1 if held else -1
+    def reprice(self, point: ResumePoint) -> None:
+        """What it is worth has changed."""
         if self.holds(point):
             self._changed.add(point)
 
     def set_age(self, point: ResumePoint, age_s: float) -> None:
-        """It comes from an earlier process, where it was used so long ago."""
+        """For a point that an earlier process has left."""
         self._ranking.set_last_used(point, self._clock() - age_s)
 
-    def pin(self, point: ResumePoint, *, pinned: bool = True) -> None:
-        """A pinned point is never evicted, and neither are the pages that lead to it."""
-        point.is_pinned = pinned
+    def pin(self, point: ResumePoint) -> None:
+        """From now on neither the point nor the pages that lead to it are evicted."""
+        point.is_pinned = True
         self._changed.add(point)
 
-    # --- taking out
+    # --- evicting
 
     def make_room(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
-        """Evicts what is worth least until `nbytes` fit; before that, what is stale and what is held elsewhere too.
+        """Evicts until `nbytes` fit: stale points first, then pages that the engine holds too, then the least valuable.
 
-        False, with all that could go gone, if they cannot.
+        False if even evicting everything but `spared` is not enough.
         """
         if nbytes > self.budget_bytes:
             return False
-        if self.shed is not None and not self.clear_out(nbytes, spared):
+        if self.shed is not None and not self.evict_stale(nbytes, spared):
             self.shed(nbytes)
         return self._evict(nbytes, spared)
 
-    def clear_out(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
-        """Evicts what nobody used lately until `nbytes` fit. False if that does not do."""
+    def evict_stale(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
+        """Evicts stale points, and no others, until `nbytes` fit. False if that is not enough."""
         if nbytes <= self.free_bytes:
             return True
         return self._may_be_stale and self._evict(nbytes, spared, self._clock() - _STALE_S)
 
     @property
     def _may_be_stale(self) -> bool:
-        """Something may be that nobody used lately."""
         return self._ranking.oldest <= self._clock() - _STALE_S
 
     def _evict(self, nbytes: int, spared: Collection[ResumePoint], unused_since: float = math.inf) -> bool:
         while self.used_bytes + nbytes > self.budget_bytes:
             self._describe_changed()
-            point = self._ranking.lowest(self._clock(), spared, unused_since)
+            point = self._ranking.choose_victim(self._clock(), spared, unused_since)
             if point is None:
                 return False
             point.node.lost_until = max(point.node.lost_until, point.position)
@@ -177,10 +175,10 @@ class ByteBudget:
         return True
 
     def drop_pages(self, tree: Tree, match: Match, nbytes: int) -> None:
-        """Gives up pages of a path that is held elsewhere too, from its end, until `nbytes` fit.
+        """Drops pages of a path that the engine holds as well, from its end, until `nbytes` fit.
 
-        What other branches or a pinned point need stays. The resume points stay as well: they wait for the pages to
-        come back.
+        Pages that other branches or a pinned point need stay. So do the resume points: they are usable again as soon
+        as the sequence is saved when it leaves the engine.
         """
         below: Node | None = None
         for node in reversed(match.path):
@@ -200,8 +198,10 @@ class ByteBudget:
             self.drop_useless_pages(tree, match.path[-1])
 
     def drop(self, point: ResumePoint) -> None:
+        """Removes a point, and the pages that led to it alone."""
+        self.num_changes += 1
         node, tree = point.node, self._trees.pop(point)
-        self._note_around(point)
+        self._reprice_around(point)
         self._changed.discard(point)
         del node.points[index_of(point)]
         self._ranking.remove(point)
@@ -211,7 +211,7 @@ class ByteBudget:
         self.drop_useless_pages(tree, node)
 
     def drop_useless_pages(self, tree: Tree, node: Node) -> None:
-        """Pages at the end of a branch, behind its last point, lead nowhere."""
+        """Drops pages at the end of a branch, after its last point: nothing can be resumed from them."""
         at: Node | None = node
         while at is not None and at.parent is not None and at.num_live_children == 0:
             last = at.points[-1].position if at.points else at.start
@@ -227,7 +227,7 @@ class ByteBudget:
             self._changed.update(points_after(at, len(at.points)))
 
     def drop_lost_pages(self, tree: Tree, node: Node, lost: Container[Bytes]) -> None:
-        """Their bytes are gone: what lies behind them waits for other pages, or is evicted in time."""
+        """Removes pages whose bytes are lost. Points after them stay, until other pages come or they are evicted."""
         gone = [stretch.stored for stretch in node.stretches if stretch.stored.page.data in lost]
         if gone:
             node.stretches = [stretch for stretch in node.stretches if stretch.stored not in gone]
@@ -236,6 +236,7 @@ class ByteBudget:
             self.drop_useless_pages(tree, node)
 
     def _release(self, stored: StoredPage) -> None:
+        self.num_changes += 1
         stored.references -= 1
         if stored.references == 0:
             self.used_bytes -= stored.nbytes
@@ -243,8 +244,8 @@ class ByteBudget:
 
     # --- what a point is worth
 
-    def _note_around(self, point: ResumePoint) -> None:
-        """A point changes what those beside it are worth."""
+    def _reprice_around(self, point: ResumePoint) -> None:
+        """A point that comes or goes changes what its neighbours are worth."""
         self._changed.add(point)
         self._changed.update(points_after(point.node, index_of(point)))
         if (before := point_before(point)) is not None:
@@ -259,13 +260,13 @@ class ByteBudget:
         before = point_before(point)
         start = before.position if before else 0
         node, nbytes = point.node, point.nbytes
-        # a fork stays one when the data of its branches are gone: others were seen to begin like this
+        # a fork counts as one even after its branches were evicted: prompts were seen to share this prefix
         branches = 1 if node.points[-1] is not point else len(node.children) if node.num_live_children else 0
         if branches == 0:
-            # at least one: where points free nothing but together, one of them must be the first to go
-            nbytes = max(1, nbytes + freed_bytes(pages_behind(point)))
-            branches = point.num_lives
-        # what frees nothing is never chosen
+            # at least 1: where points free nothing unless all of them go, one must still be the first
+            nbytes = max(1, nbytes + _freed_bytes(pages_up_to(point)))
+            branches = point.num_sequences
+        # a point that frees no bytes is never chosen
         self._ranking.describe(point, point.position - start, 0 if point.is_pinned else nbytes, branches)
 
     def check_integrity(self, trees: Sequence[Tree]) -> None:
@@ -276,3 +277,24 @@ class ByteBudget:
         assert held == self.used_bytes, f"{held} bytes held, {self.used_bytes} counted"
         assert self.used_bytes <= self.budget_bytes
         assert set(points) == set(self._trees)
+
+
+def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that no page covers in this node."""
+    first = max(0, bisect_left(node.stretches, start, key=by_start) - 1)
+    for stretch in node.stretches[first:]:
+        if stretch.start >= end:
+            break
+        if start < stretch.start:
+            yield start, stretch.start
+        start = max(start, stretch.end)
+    if start < end:
+        yield start, end
+
+
+def _freed_bytes(stretches: Iterator[Stretch]) -> int:
+    """The bytes of the pages to which only these stretches refer."""
+    counts: dict[StoredPage, int] = {}
+    for stretch in stretches:
+        counts[stretch.stored] = counts.get(stretch.stored, 0) + 1
+    return sum(stored.nbytes for stored, count in counts.items() if stored.references == count)

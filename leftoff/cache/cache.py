@@ -1,7 +1,8 @@
-"""The cache as its users see it: begin a turn, say what was decoded, finish it.
+"""The prompt cache as the scheduler sees it: begin a turn, report what was decoded, finish it.
 
-It decides where a prompt resumes, moves the state there, takes snapshots while the prompt is read, and keeps what was
-read. It decodes nothing: the scheduler does, between `begin` and `finish`, pausing at `Turn.next_piece_end`.
+The cache decides where a prompt resumes, moves that state into the engine, takes snapshots during prefill, and saves
+what was computed. It decodes nothing: the scheduler does, between `begin` and `finish`, in pieces that end at
+`Turn.next_piece_end`.
 """
 
 import time
@@ -10,19 +11,17 @@ from collections.abc import Callable
 import numpy as np
 
 from leftoff.cache.budget import Clock
-from leftoff.cache.cargo import Cargo
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskTier
-from leftoff.cache.fetch import Fetch
-from leftoff.cache.lookup import Lookup
+from leftoff.cache.disk_tier import DiskSettings, DiskTier, Fetch
+from leftoff.cache.lookup import NO_MATCH, Lookup
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Plan, Planner
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.report import Knowledge, ReuseReport, explain
 from leftoff.cache.restore import Restorer
-from leftoff.cache.sequences import EngineSequence, SequenceTable, Shared
+from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tier import Tier
-from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, DiskSettings, Tiers
+from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Tiers
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import BlobError, NoRoomError
 from leftoff.engine.memory.base import Memory
@@ -48,18 +47,16 @@ class Cache:
     ) -> None:
         self.memory = memory
         self.costs = costs or Costs()
-        self.sequences = SequenceTable(memory, num_slots, clock)
-        ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
+        self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
+        self.sequences = SequenceTable(memory, num_slots, clock, self.ram.budget)
         self.tiers = Tiers(
-            memory, self.costs, clock, self.sequences, ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
+            memory, self.costs, clock, self.sequences, self.ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
         )
+        self._clock = clock
         self._placement = placement or Placement()
         self._planner = Planner(memory, self.costs, self._placement)
         self._restorer = Restorer(memory, self.costs, self.sequences, self.tiers)
-
-    @property
-    def ram(self) -> Tier:
-        return self.tiers.ram
+        self._last_plan: Plan | None = None
 
     @property
     def disk(self) -> DiskTier | None:
@@ -67,181 +64,224 @@ class Cache:
 
     # --- a turn
 
-    def begin(self, prompt: Prompt, namespace: str = "", fetch: Fetch | None = None) -> Turn | None:
-        """Moves the deepest usable state into a slot. None while every slot is busy.
+    def plan(self, prompt: Prompt, namespace: str = "") -> Plan:
+        """How the prompt would resume if it began now. Changes nothing.
 
-        What has to come from disk is waited for, unless `fetch` has brought it.
+        One admission asks up to three times: whether to wait for another prompt, whether to fetch from disk, and how
+        to begin. The plan is made once, as long as neither trees nor sequences change in between.
+        """
+        last = self._last_plan
+        if last is None or not self._is_current(last.lookup, prompt, namespace):
+            last = self._last_plan = self._planner.best(self._lookup(prompt, namespace))
+        return last
+
+    def fetch(self, prompt: Prompt, namespace: str = "") -> Fetch | None:
+        """Starts to fetch what the prompt needs from disk, while others run. None if it needs nothing from there."""
+        records = self.plan(prompt, namespace).records if self.disk is not None else []
+        return self.disk.fetch(records) if self.disk is not None and records else None
+
+    def begin(self, prompt: Prompt, namespace: str = "", fetch: Fetch | None = None) -> Turn | None:
+        """Restores the plan's state into a slot. None while every slot is busy.
+
+        Blocks for what has to come from disk, unless `fetch` has brought it.
         """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
         if not self.sequences.idle_slots:
             return None
-        self.tiers.hold_back(is_busy=True)
-        shared = self.sequences.shared_with(prompt.tokens, namespace)
-        found, plan, cargo = self._choose(prompt.tokens, namespace, shared, fetch)
-        knowledge = self._knowledge(prompt, found, shared, namespace)
-        report = explain(prompt.tokens, plan.resume, "disk" if cargo.fetched else plan.source, knowledge)
+        self._hold_back_disk(is_busy=True)
+        plan = self._loadable_plan(prompt, namespace, fetch)
+        report = explain(prompt.tokens, plan.resume, plan.source, self._knowledge(prompt, plan.lookup, namespace))
         if plan.point is not None:
-            self.tiers.use(plan.point)
+            self.tiers.hit(plan.point)
         try:
-            sequence = self._restorer.carry_out(prompt, plan, cargo, namespace)
+            sequence = self._restorer.restore(prompt, plan, namespace)
         except BlobError:
-            if self.disk is None or not cargo.fetched:
+            if self.disk is None or not plan.fetched:
                 raise
-            self.disk.forget(*cargo.fetched)  # its seal is right, but this engine does not take it
+            self.disk.forget(*plan.fetched)  # the checksum is right, but this engine does not accept it
             return self.begin(prompt, namespace)
-        return self._begun(prompt, sequence, plan, report, found)
+        return self._begun(prompt, sequence, plan, report)
 
     def kept_length(self, prompt: Prompt) -> int:
         """How many tokens of a prompt can be resumed from once it has been read."""
         return self._placement.on_grid(prompt.length)
 
-    def preview(self, prompt: Prompt, namespace: str = "") -> Plan:
-        """How the prompt would resume if it began now. Changes nothing."""
-        return self._best(prompt.tokens, namespace)[1]
-
-    def fetch(self, prompt: Prompt, namespace: str = "") -> Fetch | None:
-        """Begins to bring what the prompt needs from disk, while others run on. None if it needs nothing from there."""
-        if self.disk is None:
-            return None
-        found, plan = self._best(prompt.tokens, namespace)
-        items = self._planner.cargo(plan, found).on_disk
-        return self.disk.fetch(items) if items else None
-
     def advance(self, turn: Turn, tokens: Tokens, logits: Logits | None = None) -> None:
-        """After a decode of `tokens`. The logits of the prompt's last token, a copy, are kept with its snapshot."""
+        """To be called after `tokens` were decoded. `logits`, a copy, are those of the prompt's last token."""
         turn.sequence.append(tokens)
         if turn.wants_snapshot:
             at_end = turn.position == turn.prompt.length
-            self._snapshot(turn, logits if at_end else None)
+            self._save_point(turn, logits if at_end else None)
 
     def finish(self, turn: Turn) -> None:
-        """The request is over, or was cancelled: what was read stays usable, and its slot is free."""
+        """Frees the slot of a request that has ended or was cancelled. What it computed stays usable."""
         sequence = turn.sequence
-        if self.memory.length(sequence.seq) > sequence.length:  # an error came between: nobody knows what else it holds
+        if self.memory.length(sequence.seq) > sequence.length:  # after an error, the engine holds unknown tokens
             self.memory.drop(sequence.seq)
-        sequence.length = self.memory.length(sequence.seq)
-        sequence.is_busy = False
-        sequence.is_saved = sequence.is_empty
-        self.sequences.use(sequence)
+        sequence.finish(self.memory.length(sequence.seq), self._clock())
         if not sequence.is_empty:
-            self.tiers.learn(sequence)
+            self.tiers.remember(sequence)
         if self._placement.grid:
-            self._restorer.leave(sequence, self._placement.on_grid(min(sequence.length, turn.prompt.length)))
+            kept = self._placement.on_grid(min(sequence.length, turn.prompt.length))
+            self._restorer.empty_engine(sequence, kept)
 
     def make_cells(self, num_tokens: int) -> None:
-        """Frees cells for tokens to be decoded, at the cost of parked states and idle slots."""
+        """Frees cells for tokens to be decoded, by dropping parked states and idle slots."""
+        self._last_plan = None  # it would keep pages alive that are evicted now
         self._restorer.make_cells(num_tokens)
 
     def drop_one_idle(self) -> bool:
-        """Drop one idle sequence, where `make_cells` was not enough: moving shared cells takes more. False if none."""
+        """Drops one idle sequence, where `make_cells` was not enough: moving shared cells takes more. False if none."""
         return self._restorer.drop_one_idle()
 
     # --- keeping
 
     def save_idle(self) -> None:
-        """Writes behind: to be called when nothing is running."""
+        """Writes behind. To be called when nothing runs."""
+        self._last_plan = None
         for sequence in self.sequences.idle_slots:
-            self.tiers.save_ahead(sequence)
-        self.tiers.settle()
-        self.tiers.hold_back(is_busy=False)
+            if not sequence.is_saved:
+                self.tiers.write_behind(sequence)
+        if self.disk is not None:
+            self.disk.forget_lost()
+        self._hold_back_disk(is_busy=False)
 
     def close(self, timeout_s: float) -> None:
-        """Saves what rests, and gives the disk so long to write it."""
+        """Saves idle sequences, and gives the disk `timeout_s` to write them."""
         self.save_idle()
-        self.tiers.close(timeout_s)
+        if self.disk is not None:
+            self.disk.blobs.close(timeout_s)
 
     def pin(self, tokens: Tokens, namespace: str = "") -> int:
-        """Keeps the way to the end of a prompt that was read: the bytes that are never evicted now, 0 if it is gone."""
+        """Protects the resume point at the end of a prompt that was read from eviction, and the pages that lead there.
+
+        Returns their bytes; 0 if there is no such point any more.
+        """
         for sequence in self.sequences.idle_slots:
             self.tiers.save(sequence)
-        return self.tiers.pin(tokens, namespace)
+        parts, nbytes = self._lookup(Prompt(tokens), namespace).parts, 0
+        for tier in self.tiers:
+            point = tier.match(namespace, tokens).point_at(int(tokens.size))
+            if point is not None:
+                tier.budget.pin(point)
+                nbytes = nbytes or point.nbytes + sum(part.page.nbytes for part in parts)
+        return nbytes
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
-        """Forgets everything but what is in use, or what is meant of it: some namespaces."""
+        """Forgets all namespaces that are meant, but for the sequences of running requests."""
         for sequence in self.sequences:
             if not sequence.is_busy and is_meant(sequence.namespace):
                 self._restorer.forget(sequence)
-        self.tiers.clear(is_meant)
+        for tier in self.tiers:
+            tier.clear(is_meant)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""
-        self.tiers.check_integrity()
+        for tier in self.tiers:
+            tier.check_integrity()
         for sequence in self.sequences:
-            assert sequence.is_busy or sequence.length == self.memory.length(sequence.seq), (
-                f"{sequence} and the engine disagree"
-            )
+            length = self.memory.length(sequence.seq)
+            assert sequence.is_busy or sequence.length == length, f"{sequence}: the engine holds {length}"
+
+    def _hold_back_disk(self, *, is_busy: bool) -> None:
+        if self.disk is not None:
+            self.disk.blobs.hold_back(is_busy=is_busy)
+
+    # --- planning
+
+    @property
+    def _generation(self) -> int:
+        """Grows with every change to what a plan is made of."""
+        return self.tiers.num_changes + self.sequences.num_changes
+
+    def _lookup(self, prompt: Prompt, namespace: str) -> Lookup:
+        tokens = prompt.tokens
+        return Lookup(
+            tokens,
+            namespace,
+            ram=self.ram.match(namespace, tokens),
+            disk=self.disk.match(namespace, tokens) if self.disk is not None else NO_MATCH,
+            shared=self.sequences.shared_with(tokens, namespace),
+            generation=self._generation,
+        )
+
+    def _is_current(self, lookup: Lookup, prompt: Prompt, namespace: str) -> bool:
+        is_same = lookup.tokens is prompt.tokens and lookup.namespace == namespace
+        return is_same and lookup.generation == self._generation
+
+    def _loadable_plan(self, prompt: Prompt, namespace: str, fetch: Fetch | None) -> Plan:
+        """The best plan that fits into the engine and whose data is all in RAM.
+
+        A sequence that takes too many cells is not shared from, and a lost record is forgotten: then the next best is
+        tried.
+        """
+        plan, besides = self.plan(prompt, namespace), set[EngineSequence]()
+        self._last_plan = None
+        while True:
+            if not self._restorer.fits(plan):
+                assert plan.sequence is not None
+                besides.add(plan.sequence)
+                if not plan.sequence.is_busy:  # so that nothing is lost when it has to go
+                    self.tiers.save(plan.sequence)
+            elif not plan.records or self.disk is None:
+                return plan
+            else:
+                if fetch is None or not fetch.has(plan.records):
+                    fetch = self.disk.fetch(plan.records)
+                loadable = plan.with_fetched(fetch)
+                if loadable is not None:
+                    self.costs.saw_disk(fetch.nbytes, fetch.ms)
+                    return loadable
+                self.disk.forget(*fetch.lost())
+            plan = self._planner.best(self._lookup(prompt, namespace), besides)
 
     # --- details of a turn
 
-    def _best(self, tokens: Tokens, namespace: str) -> tuple[Lookup, Plan]:
-        found = self.tiers.find(tokens, namespace)
-        return found, self._planner.best(tokens, found, self.sequences.shared_with(tokens, namespace))
-
-    def _choose(
-        self, tokens: Tokens, namespace: str, shared: Shared, fetch: Fetch | None
-    ) -> tuple[Lookup, Plan, Cargo]:
-        """The best way whose cargo is really there: what turns out to be lost is forgotten, and another one chosen."""
-        while True:
-            found = self.tiers.find(tokens, namespace)
-            plan = self._planner.best(tokens, found, shared)
-            cargo = self._planner.cargo(plan, found)
-            if plan.sequence is not None and not self._restorer.fits_beside(plan.sequence, cargo):
-                shared = {sequence: common for sequence, common in shared.items() if sequence is not plan.sequence}
-                continue
-            if not cargo.on_disk or self.disk is None:
-                return found, plan, cargo
-            if fetch is None or not fetch.has(cargo.records):
-                fetch = self.disk.fetch(cargo.on_disk)
-            brought = cargo.brought(fetch)
-            if brought is not None:
-                self.costs.saw_disk(fetch.nbytes, fetch.ms)
-                return found, plan, brought
-            self.disk.forget(*fetch.lost())
-
-    def _begun(self, prompt: Prompt, sequence: EngineSequence, plan: Plan, report: ReuseReport, found: Lookup) -> Turn:
+    def _begun(self, prompt: Prompt, sequence: EngineSequence, plan: Plan, report: ReuseReport) -> Turn:
         try:
-            turn = self._turn(prompt, sequence, report, found)
+            turn = self._turn(prompt, sequence, report, plan.lookup)
             if plan.resume == prompt.length and plan.point is not None:
                 turn.logits = plan.point.logits
-            elif plan.resume in turn.stops:
-                self._snapshot(turn)
+            elif plan.resume in turn.snapshot_positions:
+                self._save_point(turn)
         except BaseException:
-            sequence.is_busy = False
+            sequence.finish(self.memory.length(sequence.seq), self._clock())
             raise
         return turn
 
-    def _turn(self, prompt: Prompt, sequence: EngineSequence, report: ReuseReport, found: Lookup) -> Turn:
+    def _turn(self, prompt: Prompt, sequence: EngineSequence, report: ReuseReport, lookup: Lookup) -> Turn:
         grid = self._placement.grid
         if not self.memory.kind.has_snapshots:
             return Turn(prompt, sequence, report, () if grid else (prompt.length,), grid=grid)
         snapshot_bytes = self.memory.snapshot_bytes(prompt.length)
         resume = sequence.length
-        shared = tuple(length for length in found.shared_lengths if length > resume)
+        shared = tuple(length for length in lookup.shared_lengths if length > resume)
         gap, is_scarce = self._placement.gap(snapshot_bytes, self.costs), self.ram.budget.is_nearly_full
-        stops = self._placement.stops(prompt, resume, shared, gap, is_scarce=is_scarce)
+        positions = self._placement.snapshot_positions(prompt, resume, shared, gap, is_scarce=is_scarce)
         return Turn(
             prompt,
             sequence,
             report,
-            stops,
-            self._placement.marks(prompt, shared, stops),
+            positions,
+            self._placement.durable_positions(prompt, shared, positions),
             self._placement.reply_gap(snapshot_bytes, self.costs),
             grid=grid,
         )
 
-    def _snapshot(self, turn: Turn, logits: Logits | None = None) -> None:
-        is_durable = turn.position in turn.marks
-        # not at the end of the prompt: somebody waits for the first token
-        self.tiers.keep_point(turn.sequence, logits, is_durable=is_durable, with_pages=turn.is_reading)
+    def _save_point(self, turn: Turn, logits: Logits | None = None) -> None:
+        is_durable = turn.position in turn.durable_positions
+        # without pages at the end of the prompt: the client waits for the first token
+        self.tiers.save_point(turn.sequence, logits, is_durable=is_durable, with_pages=turn.is_reading)
 
-    def _knowledge(self, prompt: Prompt, found: Lookup, shared: Shared, namespace: str) -> Knowledge:
-        match = found.deepest
+    def _knowledge(self, prompt: Prompt, lookup: Lookup, namespace: str) -> Knowledge:
+        """What a reuse report says of the prompt: how far it is known, and how the known text goes on."""
+        match = lookup.deepest
         known, before, differs = match.length, match.continuation, match.leaves_midway
-        for sequence, common in shared.items():
+        for sequence, common in lookup.shared.items():
             if common > known:
                 known, before, differs = common, sequence.tokens[common:], sequence.length > common
-        # of the same owner: to whom else a text is known would tell one tenant what another has sent
+        # of the same owner only: a tenant must not learn which texts others have sent
         salts = [name for name in self.ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
         others = (self.ram.match(name, prompt.tokens).length for name in salts)
         lost = max((min(node.lost_until, match.length) for node in match.path), default=0)

@@ -1,4 +1,4 @@
-"""What things cost here, in milliseconds. Measured while serving, since they differ thirtyfold between machines."""
+"""Measured costs of prefill, loading, saving and fetching, in milliseconds: they differ thirtyfold between machines."""
 
 from dataclasses import dataclass, field
 
@@ -10,9 +10,9 @@ _SMALLEST_BYTES = 1 << 16
 
 @dataclass
 class PieceCost:
-    """A straight line through the pieces of prompts read lately: so many ms for each token, and so many for each piece.
+    """A linear fit of recent prefill batches: ms per token, and a constant ms per piece.
 
-    What a piece costs by itself is what a snapshot in the middle of a prompt costs beyond its copy.
+    The constant is what a snapshot in the middle of a prompt costs beyond its copy: one piece more.
     """
 
     weight: float = 0.0
@@ -29,7 +29,7 @@ class PieceCost:
         self.tokens_squared = _MEMORY * self.tokens_squared + num_tokens**2
         self.tokens_ms = _MEMORY * self.tokens_ms + num_tokens * ms
         variance = self.weight * self.tokens_squared - self.tokens**2
-        if self.weight >= 4 and variance >= (0.2 * self.tokens) ** 2:  # else the last measurement holds
+        if self.weight >= 4 and variance >= (0.2 * self.tokens) ** 2:  # else the last fit holds
             slope = (self.weight * self.tokens_ms - self.tokens * self.ms) / variance
             self.per_piece_ms = max(0.0, (self.ms - slope * self.tokens) / self.weight)
 
@@ -40,20 +40,20 @@ class PieceCost:
 
 @dataclass
 class Costs:
-    """Rates that follow what is observed. The first values are guesses of a laptop's."""
+    """Rates as moving averages. The initial values are guesses for a laptop."""
 
     prefill_tokens_per_ms: float = 0.5
-    step_ms: float = 20.0  # of one token of every running reply
+    step_ms: float = 20.0  # a decode step: one token of every running reply
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
-    call_ms: float = 0.2  # of one save or load, whatever its size
+    call_ms: float = 0.2  # per save or load, whatever its size
     disk_bytes_per_ms: float = 5e5
-    disk_call_ms: float = 1.0  # of fetching anything at all from there
+    disk_call_ms: float = 1.0  # per fetch, whatever its size
     pieces: PieceCost = field(default_factory=PieceCost)
 
     @property
     def cut_ms(self) -> float:
-        """What it costs to read a prompt in one piece more."""
+        """The cost of prefilling a prompt in one piece more."""
         measured = self.pieces.per_piece_ms
         return measured if measured is not None else 1.0
 
@@ -64,7 +64,7 @@ class Costs:
         return self.call_ms + nbytes / self.load_bytes_per_ms if nbytes else 0.0
 
     def disk_ms(self, nbytes: int) -> float:
-        """Of bringing bytes into RAM, from where they are loaded."""
+        """Fetching into RAM; loading from there comes on top."""
         return self.disk_call_ms + nbytes / self.disk_bytes_per_ms if nbytes else 0.0
 
     def save_ms(self, nbytes: int) -> float:

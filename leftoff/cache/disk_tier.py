@@ -1,85 +1,88 @@
-"""The tier on disk: the same trees, with records instead of bytes, that outlive the process.
+"""The tier on disk: the same trees as in RAM, with records of a blob store instead of bytes. It outlives the process.
 
-What is in RAM is copied here when a conversation rests: its pages, and the resume points that are marks. What a prompt
-needs from here is fetched into RAM and loaded from there.
+Pages and durable resume points are copied here when a conversation rests. What a prompt needs from here is fetched into
+RAM by other threads, while the engine serves other requests, and is loaded from there.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 
 from leftoff.cache.blob_store import BlobStore, Item, Record
 from leftoff.cache.budget import Clock
-from leftoff.cache.fetch import Fetch, Watch
-from leftoff.cache.policy import Policy
+from leftoff.cache.costs import Costs
+from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence
-from leftoff.cache.source import EngineSource
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match
+from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot
+
+PATIENCE_S = 30.0  # with a disk that delivers nothing at all: a slow one delivers something
+GRACE_S = 1.0  # for a new fetch from a disk that seems to hang: it may be one file only, or over
+
+
+@dataclass(frozen=True)
+class DiskSettings:
+    """Where a disk tier stores its blobs, and how many bytes they may have."""
+
+    blobs: BlobStore
+    budget_bytes: int
+    policy: Policy = field(default_factory=ValuePerByte)
 
 
 class DiskTier(Tier):
-    def __init__(
-        self,
-        blobs: BlobStore,
-        budget_bytes: int,
-        policy: Policy,
-        clock: Clock,
-        memory: Memory,
-        source: EngineSource,
-        page_tokens: int,
-    ) -> None:
-        super().__init__("disk", budget_bytes, policy, clock, self._release)
-        self.blobs = blobs
-        self._memory = memory
-        self._source = source
-        self._page_tokens = page_tokens
+    """Pages and snapshots in a blob store."""
+
+    def __init__(self, settings: DiskSettings, clock: Clock, memory: Memory, costs: Costs, page_tokens: int) -> None:
+        super().__init__("disk", settings.budget_bytes, settings.policy, clock, self._remove_blob)
+        self.blobs = settings.blobs
         self.watch = Watch()
-        self._recall()
+        self._has_snapshots = memory.kind.has_snapshots
+        self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
+        self._insert_stored()
 
-    def keep(self, sequence: EngineSequence, ram: Match) -> None:
-        """Copies what is lacking here of a sequence that rests, as far as the budget and the disk's pace allow."""
-        self.settle()
-        source = _Copies(self.blobs, self._source, sequence, ram)
-        saver = Saver(self._memory, self.budget, source, self._page_tokens)
-        tree, match = self.tree(sequence.namespace), self.insert(sequence.namespace, sequence.tokens)
-        if self._memory.kind.has_snapshots:
+    def save(self, sequence: EngineSequence, ram: Match) -> None:
+        """Copies what is lacking here of an idle sequence, as far as the budget and the disk's speed allow."""
+        self.forget_lost()
+        path = self._saver.path(sequence, ram)
+        if self._has_snapshots:
             for position in [point.position for point in ram.points() if point.is_durable]:
-                saver.keep_point(tree, match, sequence, position, is_durable=True)
-        saver.keep_all(tree, match, sequence)
+                self._saver.save_point(path, position, is_durable=True)
+        self._saver.save_all(path)
 
-    def keep_durable(self, sequence: EngineSequence, ram: Match) -> None:
-        """Copies the resume point where the sequence stands: RAM may have lost it before the sequence rests."""
-        tree, match = self.tree(sequence.namespace), self.insert(sequence.namespace, sequence.tokens)
-        saver = Saver(self._memory, self.budget, _Copies(self.blobs, self._source, sequence, ram), self._page_tokens)
-        saver.keep_point(tree, match, sequence, sequence.length, is_durable=True)
+    def save_point(self, sequence: EngineSequence, ram: Match) -> None:
+        """Copies the resume point at the end of a running sequence: RAM may evict it before the sequence is idle."""
+        self._saver.save_point(self._saver.path(sequence, ram), sequence.length, is_durable=True)
 
-    def fetch(self, items: Sequence[Item]) -> Fetch:
-        records = [item.data for item in items if isinstance(item.data, Record)]
+    def fetch(self, records: Sequence[Record]) -> "Fetch":
+        """Starts reading into RAM."""
         self.blobs.used(records)
         return Fetch(self.blobs, records, self.watch)
 
-    def settle(self) -> None:
-        """Forgets what could not be written after all, or was found damaged."""
+    def forget_lost(self) -> None:
+        """Forgets records that could not be written after all, or were found damaged."""
         self.forget(*self.blobs.settle())
 
     def forget(self, *records: Record) -> None:
-        """All in one walk: a folder that is gone takes thousands along, and the engine waits for this."""
+        """Removes lost records from the trees, all in one walk: there may be thousands, and the engine waits."""
         lost: set[Bytes] = {*records}
         if not lost:
             return
         for tree in self.trees.values():
             for node in list(tree.nodes()):
-                for point in [e for e in node.points if e.snapshot is not None and e.snapshot.data in lost]:
+                for point in [p for p in node.points if p.snapshot is not None and p.snapshot.data in lost]:
                     self.budget.drop(point)
                 self.budget.drop_lost_pages(tree, node, lost)
 
-    def _release(self, data: Bytes) -> None:
+    def _remove_blob(self, data: Bytes) -> None:
         assert isinstance(data, Record)
         self.blobs.remove(data)
 
-    def _recall(self) -> None:
-        """What an earlier process has left. All paths first: a later one may part an earlier one in two."""
+    def _insert_stored(self) -> None:
+        """Builds the trees from what earlier processes left. All paths first: a later one may split a node in two."""
         paths = list(self.blobs.recall())
         for path in paths:
             self.insert(path.namespace, path.tokens)
@@ -88,7 +91,7 @@ class DiskTier(Tier):
             for item, age_s in zip(path.items, path.ages_s, strict=True):
                 if isinstance(item, Page):
                     self.budget.add_page(tree, match, item)
-                if isinstance(item, Snapshot) or not self._memory.kind.has_snapshots:
+                if isinstance(item, Snapshot) or not self._has_snapshots:
                     end, snapshot = (item.end, None) if isinstance(item, Page) else (item.position, item)
                     point = self.budget.add_point(tree, match, end, snapshot, is_durable=True)
                     self.budget.set_age(point, age_s)
@@ -98,43 +101,85 @@ class DiskTier(Tier):
         self.budget.make_room(0)
 
 
-class _Copies:
-    """Puts on the shelf what the tier in RAM has of a sequence, else what the engine has."""
+class Watch:
+    """Notices when a blob store delivers nothing any more: the engine's thread must not hang with a disk.
 
-    def __init__(self, blobs: BlobStore, engine: EngineSource, sequence: EngineSequence, ram: Match) -> None:
-        self._blobs = blobs
-        self._engine = engine
-        self._namespace = sequence.namespace
-        self._tokens = sequence.tokens.copy()
-        self._ram = ram
+    Time counts from the last item that arrived for any fetch, so one that queues behind others is not late.
+    """
 
-    def page_bytes(self, num_tokens: int) -> int:
-        return self._engine.page_bytes(num_tokens) + self._blobs.overhead_bytes
+    def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._awaited: set[Future[Item]] = set()
+        self._last_arrival = clock()
+        self.clock = clock
 
-    def snapshot_bytes(self, position: int) -> int:
-        known = self._snapshot_in_ram(position)
-        return (known.nbytes if known else self._engine.snapshot_bytes(position)) + self._blobs.overhead_bytes
+    def add(self, future: Future[Item]) -> None:
+        if future.done():  # it was still in memory, and says nothing about the disk
+            return
+        if not self._awaited:
+            self._last_arrival = self.clock()
+        self._awaited.add(future)
+        future.add_done_callback(self._note)
 
-    def nbytes(self, item: Item) -> int:
-        return item.nbytes + self._blobs.overhead_bytes
+    def left_s(self, asked: float) -> float:
+        """How much longer a fetch begun at `asked` waits, if nothing arrives."""
+        until = max(self._last_arrival + self._patience_s, asked + GRACE_S)
+        return max(0.0, until - self.clock())
 
-    def page(self, sequence: EngineSequence, start: int, end: int) -> Page:
-        page = self._ram.page_at(start, end)
-        if page is not None and (page.start, page.end) == (start, end):  # else other sequences have another end of it
-            return page
-        return self._engine.page(sequence, start, end)
+    def _note(self, future: Future[Item]) -> None:
+        self._last_arrival = self.clock()
+        self._awaited.discard(future)
 
-    def snapshot(self, sequence: EngineSequence, position: int) -> Snapshot | None:
-        return self._snapshot_in_ram(position) or self._engine.snapshot(sequence, position)
 
-    def put_page(self, page: Page) -> Page | None:
-        record = self._blobs.put(page, self._namespace, self._tokens)
-        return Page(page.start, page.end, record) if record is not None else None
+class Fetch:
+    """Records being read into RAM. Reading starts at once; the items live as long as this object."""
 
-    def put_snapshot(self, snapshot: Snapshot) -> Snapshot | None:
-        record = self._blobs.put(snapshot, self._namespace, self._tokens)
-        return Snapshot(snapshot.position, record) if record is not None else None
+    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
+        self.nbytes = sum(record.nbytes for record in records)
+        self._began = self._ended = time.perf_counter()
+        self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
+        self._watch = watch
+        self._asked = watch.clock()
+        for future in self._futures.values():
+            watch.add(future)
+            future.add_done_callback(self._note_end)
 
-    def _snapshot_in_ram(self, position: int) -> Snapshot | None:
-        point = self._ram.point_at(position)
-        return point.snapshot if point is not None else None
+    @property
+    def is_done(self) -> bool:
+        """Everything has arrived, or the blob store hangs and is not waited for."""
+        return self._has_arrived or not self._watch.left_s(self._asked)
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls back when everything has arrived, on the thread that read the last item."""
+        for future in self._futures.values():
+            future.add_done_callback(lambda _: call() if self._has_arrived else None)
+
+    @property
+    def ms(self) -> float:
+        """How long it took until the last item arrived."""
+        return 1000 * (self._ended - self._began)
+
+    def has(self, records: Sequence[Record]) -> bool:
+        """All of them were asked for."""
+        return all(record in self._futures for record in records)
+
+    def item(self, record: Record) -> Item | None:
+        """Waits for one item. None if it is lost, or the blob store hangs."""
+        future = self._futures[record]
+        while not future.done() and (left_s := self._watch.left_s(self._asked)):
+            wait([future], left_s)
+        try:
+            return future.result(0)
+        except (BlobError, TimeoutError):
+            return None
+
+    def lost(self) -> list[Record]:
+        """The records that did not arrive."""
+        return [record for record in self._futures if self.item(record) is None]
+
+    @property
+    def _has_arrived(self) -> bool:
+        return all(future.done() for future in self._futures.values())
+
+    def _note_end(self, _: Future[Item]) -> None:
+        self._ended = time.perf_counter()

@@ -1,38 +1,43 @@
-"""What the tiers know of one prompt, as if they were one: what both have comes from RAM."""
+"""Everything that is known of one prompt: by the trees of both tiers, and by the sequences in the engine."""
 
 import sys
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from leftoff.cache.resume_point import ResumePoint, is_on_disk
+from leftoff.cache.blob_store import is_on_disk
+from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import PagePart
+from leftoff.types import Tokens
 
-NOTHING = Match((), 0)
+NO_MATCH = Match((), 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lookup:
+    """The two trees seen as one: what both hold comes from RAM. `generation` tells whether it is still current."""
+
+    tokens: Tokens
+    namespace: str
     ram: Match
-    disk: Match = NOTHING
+    disk: Match = NO_MATCH
+    shared: Mapping[EngineSequence, int] = field(default_factory=dict)  # common prefixes with sequences in the engine
+    generation: int = 0
 
     @property
     def deepest(self) -> Match:
         return max(self.ram, self.disk, key=lambda match: match.length)
 
     @property
-    def length(self) -> int:
-        return self.deepest.length
-
-    @property
     def shared_lengths(self) -> tuple[int, ...]:
-        """Where the prompt leaves a known path: positions that are proven to be shared."""
+        """The positions where the prompt leaves a known path: proven to be shared with another prompt."""
         return tuple(match.length for match in (self.ram, self.disk) if match.leaves_midway)
 
     def points(self) -> list[ResumePoint]:
-        """The resume points, rising."""
+        """The resume points, by position."""
         points = list(self.ram.points())
         if self.disk.length:
             in_ram = {point.position for point in points}
@@ -42,7 +47,7 @@ class Lookup:
 
     @cached_property
     def parts(self) -> list[PagePart]:
-        """The positions that pages cover, rising, each once."""
+        """The parts of pages that cover the prompt, by position, each position once."""
         parts = list(_parts(self.ram))
         return _filled(parts, list(_parts(self.disk))) if self.disk.length else parts
 
@@ -51,28 +56,28 @@ class Lookup:
         return [part for part in self.parts if is_on_disk(part.page)]
 
     @cached_property
-    def runs(self) -> list[tuple[int, int]]:
-        """The stretches that are covered without a gap, as [start, end)."""
-        runs: list[tuple[int, int]] = []
+    def covered(self) -> list[tuple[int, int]]:
+        """The ranges [start, end) that pages cover without a gap."""
+        ranges: list[tuple[int, int]] = []
         for part in self.parts:
-            if runs and runs[-1][1] == part.start:
-                runs[-1] = (runs[-1][0], part.end)
+            if ranges and ranges[-1][1] == part.start:
+                ranges[-1] = (ranges[-1][0], part.end)
             else:
-                runs.append((part.start, part.end))
-        return runs
+                ranges.append((part.start, part.end))
+        return ranges
 
     def covers(self, start: int, end: int) -> bool:
-        return any(first <= start and end <= last for first, last in self.runs)
+        return any(first <= start and end <= last for first, last in self.covered)
 
 
 def _parts(match: Match) -> Iterator[PagePart]:
-    """Of a page that goes on past the match, only what lies within."""
+    """A page may reach past the match: only the part within it is of use."""
     for stretch in match.stretches():
         yield PagePart(stretch.stored.page, stretch.start, min(stretch.end, match.length))
 
 
 def _filled(parts: list[PagePart], others: list[PagePart]) -> list[PagePart]:
-    """`parts`, and what `others` have of the gaps between them."""
+    """`parts`, with the gaps between them filled from `others`."""
     filled, waiting = [], deque(others)
     covered = 0
     for part in (*parts, None):

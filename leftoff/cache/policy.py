@@ -1,26 +1,35 @@
-"""Who goes first when a budget is full. A policy ranks all candidates at once; the lowest goes.
+"""Eviction policies: which resume point goes first when a budget is full.
 
-All of them weigh the same facts. They differ in how they guess the chance of reuse:
+A policy ranks all candidates at once, and the lowest rank is evicted. All policies weigh the same facts and differ in
+how they estimate the chance of reuse:
 
-    saves      tokens that would be read again without the point
-    nbytes     bytes that its eviction really frees
+    position   of the resume point
+    saves      tokens that would be prefilled again without it
+    nbytes     bytes that its eviction frees
     hits       how often it was resumed from
-    last_used  when that was, or when it was made
-    branches   how many ways go on from it, to later points or in the engine: 0 at the end of a conversation that
-               rests, more than 1 at a fork
+    last_used  when that was, or when it was added
+    branches   continuations, in the tree or in the engine: 0 at the end of an idle conversation, more than 1 at a fork
 """
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from leftoff.cache.resume_point import ResumePoint
+
 Column = npt.NDArray[np.float64]
+
+_POSITION, _SAVES, _NBYTES, _HITS, _LAST_USED, _STAMP, _BRANCHES = range(7)  # rows of the table, as in `Candidates`
+_FIRST_CAPACITY = 256
 
 
 class Candidates(NamedTuple):
-    """What can be evicted now, as columns. `stamp` is what the policy gave the point when it was last used."""
+    """All resume points that can be evicted, as columns. `stamp` is `Policy.stamp()` of their last use."""
 
     now: float
     position: Column
@@ -32,37 +41,35 @@ class Candidates(NamedTuple):
     branches: Column
 
 
-class Policy(Protocol):
+class Policy(ABC):
+    """Ranks resume points by what they are worth."""
+
     name: str
 
+    @abstractmethod
     def rank(self, candidates: Candidates) -> Column:
-        """The lowest goes first."""
-        ...
+        """The lowest is evicted first."""
 
     def stamp(self) -> float:
-        """Remembered with a point at each use."""
-        ...
+        """Stored with a point whenever it is used."""
+        return 0.0
 
-    def evicted(self, rank: float) -> None: ...
+    def evicted(self, rank: float) -> None:  # noqa: B027
+        """Called with the rank of each point that is evicted."""
 
 
-class LeastRecentlyUsed:
-    """What was not used for longest goes first, whatever it is worth."""
+class LeastRecentlyUsed(Policy):
+    """Evicts the least recently used, whatever it is worth."""
 
     name = "lru"
 
     def rank(self, candidates: Candidates) -> Column:
         return candidates.last_used
 
-    def stamp(self) -> float:
-        return 0.0
-
-    def evicted(self, rank: float) -> None: ...
-
 
 @dataclass
-class GreedyDual:
-    """GreedyDual-Size-Frequency: worth per byte above a level that rises with every eviction, so the unused age."""
+class GreedyDual(Policy):
+    """GreedyDual-Size-Frequency: tokens saved per byte, above a level that rises with every eviction."""
 
     name: str = "greedy-dual"
     level: float = 0.0
@@ -79,7 +86,7 @@ class GreedyDual:
 
 
 @dataclass
-class FlopUtility:
+class FlopUtility(Policy):
     """Recency plus compute saved per byte, each normalised over the candidates (Marconi, MLSys 2025).
 
     `attention_share` is the part of the compute that grows with the position, as attention's does.
@@ -96,22 +103,17 @@ class FlopUtility:
         utility: Column = _normalised(1 / age) + self.alpha * _normalised(flops / candidates.nbytes)
         return np.where(candidates.branches > 1, np.inf, utility)
 
-    def stamp(self) -> float:
-        return 0.0
-
-    def evicted(self, rank: float) -> None: ...
-
 
 @dataclass
-class ValuePerByte:
-    """Chance of reuse times tokens saved per byte freed.
+class ValuePerByte(Policy):
+    """Chance of reuse, times tokens saved, per byte freed.
 
-    The chance falls with the time since the last use, as one over it: that is how people and agents come back. A
-    conversation goes on from its end. What it has left behind is twenty times less likely to be resumed from: one
-    request in twenty goes back a little, because something near its end was changed. Forks count in full, and more the
-    more often they were resumed from; the first time does not count, that was the conversation itself going on. So a
-    conversation keeps its end and few points before it, far apart, since those close to another save little; a header
-    keeps its own; and of the conversations at rest the oldest is given up, from its end.
+    The chance falls as one over the time since the last use, which is how people and agents come back. A conversation
+    goes on from its end. A point in its middle is twenty times less likely to be resumed from: one request in twenty
+    goes back a little, because something near the end was changed. Forks count in full, times their hits; the first
+    hit does not count, since that was the conversation itself going on. So a conversation keeps its end and a few
+    points before it, far apart, since a point close to another saves little; a shared header keeps its own; and of
+    idle conversations the oldest is evicted first, from its end.
     """
 
     name: str = "value"
@@ -125,11 +127,6 @@ class ValuePerByte:
         value: Column = chance * candidates.saves / candidates.nbytes
         return value
 
-    def stamp(self) -> float:
-        return 0.0
-
-    def evicted(self, rank: float) -> None: ...
-
 
 def _normalised(values: Column) -> Column:
     low, high = values.min(), values.max()
@@ -142,3 +139,76 @@ POLICIES: dict[str, type[Policy]] = {
     "greedy-dual": GreedyDual,
     "flop-utility": FlopUtility,
 }
+
+
+class Ranking:
+    """The candidates for eviction as one table, so that a policy ranks ten thousand of them in one go.
+
+    A point whose `nbytes` is 0 is never chosen.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._table = np.zeros((7, _FIRST_CAPACITY))
+        self._points: list[ResumePoint] = []
+        self.oldest = math.inf  # a lower bound of all `last_used`
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(self, point: ResumePoint, now: float) -> None:
+        point.row = len(self._points)
+        self._points.append(point)
+        self.oldest = min(self.oldest, now)
+        if point.row == self._table.shape[1]:
+            self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
+        self._table[:, point.row] = (point.position, 0, 0, 0, now, self._policy.stamp(), 0)
+
+    def remove(self, point: ResumePoint) -> None:
+        """The last point of the table takes its place."""
+        last = self._points.pop()
+        if last is not point:
+            self._points[point.row] = last
+            self._table[:, point.row] = self._table[:, last.row]
+            last.row = point.row
+        point.row = -1
+
+    def describe(self, point: ResumePoint, saves: int, nbytes: int, branches: int = 0) -> None:
+        """Sets the facts that depend on its neighbours."""
+        self._table[_SAVES, point.row] = saves
+        self._table[_NBYTES, point.row] = nbytes
+        self._table[_BRANCHES, point.row] = branches
+
+    def hit(self, point: ResumePoint, now: float) -> None:
+        self._table[_HITS, point.row] += 1
+        self._table[_LAST_USED, point.row] = now
+        self._table[_STAMP, point.row] = self._policy.stamp()
+
+    def hits(self, point: ResumePoint) -> int:
+        return int(self._table[_HITS, point.row])
+
+    def last_used(self, point: ResumePoint) -> float:
+        return float(self._table[_LAST_USED, point.row])
+
+    def set_last_used(self, point: ResumePoint, moment: float) -> None:
+        self._table[_LAST_USED, point.row] = moment
+        self.oldest = min(self.oldest, moment)
+
+    def choose_victim(
+        self, now: float, spared: Collection[ResumePoint], unused_since: float = math.inf
+    ) -> ResumePoint | None:
+        """The point to evict next, of those not used after `unused_since`. The policy is told of it."""
+        table = self._table[:, : len(self._points)]
+        able = table[_NBYTES] > 0
+        if unused_since < now and self._points:
+            self.oldest = float(table[_LAST_USED].min())
+            able &= table[_LAST_USED] <= unused_since
+        able[[point.row for point in spared if point.row >= 0]] = False
+        rows = None if able.all() else np.flatnonzero(able)
+        table = table if rows is None else table[:, rows]
+        if table.shape[1] == 0:
+            return None
+        ranks = self._policy.rank(Candidates(now, *table))
+        lowest = int(ranks.argmin())
+        self._policy.evicted(float(ranks[lowest]))
+        return self._points[lowest if rows is None else rows[lowest]]

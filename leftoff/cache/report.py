@@ -1,4 +1,4 @@
-"""Says of every request what was reused, and why the rest was read. Holds tokens: this layer knows no words."""
+"""Reuse reports: how much of a prompt was reused, and why the rest was prefilled. In tokens: the cache has no text."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,18 +11,18 @@ SHOWN_TOKENS = 24  # on each side of a difference
 
 
 class Reason(Enum):
-    """Why tokens were read."""
+    """Why tokens were prefilled."""
 
-    NEW = "new"  # nobody had shown them
-    EDITED = "edited"  # something else stood here before
-    EVICTED = "evicted"  # known once, given up for a budget
+    NEW = "new"  # never seen before
+    EDITED = "edited"  # the known text goes on differently here
+    EVICTED = "evicted"  # known, but evicted
     NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
-    OTHER_SALT = "other salt"  # known to the same tenant under another salt only
+    OTHER_SALT = "other salt"  # known to the same tenant, but under another salt
 
 
 @dataclass(frozen=True)
 class Reread:
-    """Tokens [start, end) were read, for one reason."""
+    """Tokens [start, end) were prefilled for one reason."""
 
     reason: Reason
     start: int
@@ -42,8 +42,8 @@ class ReuseReport:
     known: int
     source: str
     rereads: tuple[Reread, ...]
-    before: Tokens  # what stood at `known` when it was seen last
-    after: Tokens  # what stands there now
+    before: Tokens  # what followed at `known` when it was last seen
+    after: Tokens  # what follows now
 
     @property
     def computed(self) -> int:
@@ -59,7 +59,7 @@ class ReuseReport:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What is known of a prompt before it is read."""
+    """What the cache knows of a prompt before it is prefilled."""
 
     known: int
     known_elsewhere: int
@@ -69,7 +69,7 @@ class Knowledge:
 
 
 def explain(tokens: Tokens, resume: int, source: str, knowledge: Knowledge) -> ReuseReport:
-    """Every computed token gets exactly one reason."""
+    """Gives every computed token exactly one reason."""
     length = int(tokens.size)
     known = max(knowledge.known, resume)
     elsewhere = max(known, knowledge.known_elsewhere)

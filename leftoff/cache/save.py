@@ -1,161 +1,217 @@
-"""Puts what a tier lacks of a sequence in the engine into it: resume points while a prompt is read, pages behind them.
+"""Copies to a tier what it lacks of a sequence in the engine: resume points, and the pages that lead to them.
 
-The tree is the only record of what is saved: a page is made for what no stretch covers, so that a header shared by
+The tree alone records what is saved: a page is made only for positions that no page covers yet, so a header shared by
 any number of conversations is stored once.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from leftoff.cache.budget import ByteBudget
+from leftoff.cache.blob_store import BlobStore
+from leftoff.cache.costs import Costs
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.sequences import EngineSequence
-from leftoff.cache.source import Source
+from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match, Tree
-from leftoff.engine.memory.base import Memory, Snapshot
-from leftoff.types import Logits
+from leftoff.engine.memory.base import Memory, Page, Snapshot
+from leftoff.types import Logits, Tokens
 
-Span = tuple[int, int]  # of positions, as [start, end)
+Span = tuple[int, int]  # positions [start, end)
+
+
+@dataclass(frozen=True)
+class SavePath:
+    """Where a sequence lies in the tree of the tier it is saved to."""
+
+    sequence: EngineSequence
+    tree: Tree
+    match: Match
+    tokens: Tokens  # a copy: a blob store reads them later
+    ram: Match | None  # what RAM holds of it, when it is saved to disk
 
 
 class Saver:
-    """Moves bytes; decides nothing but how they are cut into pages."""
+    """Saves to one tier: to RAM, or through `blobs` to disk. Makes room for it, and cuts it into pages."""
 
-    def __init__(self, memory: Memory, store: ByteBudget, source: Source, page_tokens: int) -> None:
+    def __init__(
+        self, memory: Memory, costs: Costs, tier: Tier, page_tokens: int, blobs: BlobStore | None = None
+    ) -> None:
         self._memory = memory
-        self._budget = store
-        self._source = source
+        self._costs = costs
+        self._tier = tier
+        self._budget = tier.budget
         self._page_tokens = page_tokens
+        self._blobs = blobs
+        self._overhead_bytes = blobs.overhead_bytes if blobs is not None else 0
 
-    def keep_point(
-        self,
-        tree: Tree,
-        match: Match,
-        sequence: EngineSequence,
-        position: int,
-        logits: Logits | None = None,
-        *,
-        is_durable: bool = False,
+    def path(self, sequence: EngineSequence, ram: Match | None = None) -> SavePath:
+        """Inserts the sequence's tokens into the tier's tree."""
+        match = self._tier.insert(sequence.namespace, sequence.tokens)
+        tokens = sequence.tokens.copy() if self._blobs is not None else sequence.tokens
+        return SavePath(sequence, self._tier.tree(sequence.namespace), match, tokens, ram)
+
+    def save_point(
+        self, path: SavePath, position: int, logits: Logits | None = None, *, is_durable: bool = False
     ) -> ResumePoint | None:
-        """A resume point. None if the snapshot there cannot be had, or the budget has no room for it."""
-        known = match.point_at(position)
+        """A resume point at `position`. None if its snapshot is not available, or there is no room for it."""
+        known = path.match.point_at(position)
         if known is not None and (logits is None or known.logits is not None):
             known.is_durable |= is_durable
             return known
         logits_bytes = logits.nbytes if logits is not None else 0
         wants_snapshot = self._memory.kind.has_snapshots and (known is None or known.snapshot is None)
-        estimate = self._source.snapshot_bytes(position) if wants_snapshot else 0
-        # it must not make room for its own logits: what is left would be a resume point without a snapshot
+        estimate = self._snapshot_bytes(path, position) if wants_snapshot else 0
+        # `known` must not be evicted for its own logits: what is added then would have no snapshot
         if not self._budget.make_room(estimate + logits_bytes, [known] if known else []):
             return None
-        snapshot = self._put_snapshot(sequence, position, logits_bytes) if wants_snapshot else None
+        snapshot = self._save_snapshot(path, position, logits_bytes) if wants_snapshot else None
         if wants_snapshot and snapshot is None:
             return None
-        return self._budget.add_point(tree, match, position, snapshot, logits, is_durable=is_durable)
+        return self._budget.add_point(path.tree, path.match, position, snapshot, logits, is_durable=is_durable)
 
-    def _put_snapshot(self, sequence: EngineSequence, position: int, logits_bytes: int) -> Snapshot | None:
-        """Room was made for an estimate: now that its size is known, it is made once more."""
-        snapshot = self._source.snapshot(sequence, position)
-        if snapshot is None or not self._budget.make_room(self._source.nbytes(snapshot) + logits_bytes):
-            return None
-        return self._source.put_snapshot(snapshot)
+    def save_pages_so_far(self, path: SavePath) -> None:
+        """Whole pages up to the last resume point, if they fit without evicting anything.
 
-    def keep_behind(self, tree: Tree, match: Match, sequence: EngineSequence) -> None:
-        """Whole pages up to the last resume point, if there is room: what is worth making room is seen at the end.
-
-        Without a resume point behind them, pages lead nowhere.
+        Called during prefill, so that little is left to save at the end; only then is it known what is worth evicting
+        for. Pages after the last resume point could not be resumed from.
         """
-        if self._source.page_bytes(self._page_tokens) > self._budget.free_bytes:
+        if self._page_bytes(self._page_tokens) > self._budget.free_bytes:
             return
-        known = sequence.length
+        end = path.sequence.length
         if self._memory.kind.has_snapshots:
-            point = match.last_point()
-            known = point.position if point is not None else 0
-        pages = list(self._missing_pages(match, known - known % self._page_tokens))
+            point = path.match.last_point()
+            end = point.position if point is not None else 0
+        pages = list(self._missing_pages(path, end - end % self._page_tokens))
         if self._nbytes(pages) <= self._budget.free_bytes:
-            self._keep_pages(tree, match, sequence, pages)
+            self._save_pages(path, pages)
 
-    def keep_all(self, tree: Tree, match: Match, sequence: EngineSequence) -> bool:
-        """Everything up to the end of the sequence, or as much of it as the budget allows. True if it was all."""
-        for end in self._ends(match, sequence):
-            if self._keep_until(tree, match, sequence, end):
-                return end == sequence.length
-        return False
+    def save_all(self, path: SavePath) -> None:
+        """The whole sequence, or its longest prefix that ends at a resume point and fits into the budget."""
+        for end in self._ends(path):
+            if self._save_until(path, end):
+                return
 
-    def keep_ahead(self, tree: Tree, match: Match, sequence: EngineSequence) -> None:
-        """Everything, if it costs nothing of use: the engine has it, and what leaves it is kept then."""
-        lacking = self.lacking_bytes(match, sequence)
-        if lacking and self._memory.is_whole(sequence.seq) and self._budget.clear_out(lacking):
-            self._keep_until(tree, match, sequence, sequence.length)
+    def save_if_cheap(self, path: SavePath) -> None:
+        """The whole sequence, if nothing but stale points must be evicted for it: the engine still holds it."""
+        lacking = self.lacking_bytes(path.match, path.sequence)
+        if lacking and self._memory.is_whole(path.sequence.seq) and self._budget.evict_stale(lacking):
+            self._save_until(path, path.sequence.length)
 
     def lacking_bytes(self, match: Match, sequence: EngineSequence) -> int:
-        """About what is not kept of a sequence in the engine; 0 if all of it is."""
+        """About how many bytes of a sequence the tier does not have; 0 if it has all of them."""
         kind, nbytes = self._memory.kind, 0
         if kind.has_pages and (missing := sequence.length - match.num_covered):
             whole, rest = divmod(missing, self._page_tokens)
-            nbytes = whole * self._source.page_bytes(self._page_tokens) + self._source.page_bytes(rest)
+            nbytes = whole * self._page_bytes(self._page_tokens) + self._page_bytes(rest)
         if kind.has_snapshots and match.point_at(sequence.length) is None:
-            nbytes += self._source.snapshot_bytes(sequence.length)
+            nbytes += self._memory.snapshot_bytes(sequence.length) + self._overhead_bytes
         return nbytes
 
-    def _ends(self, match: Match, sequence: EngineSequence) -> Iterator[int]:
-        """How far to keep, best first: all of it, else up to an earlier resume point."""
-        if self._memory.is_whole(sequence.seq):
-            yield sequence.length
+    def _ends(self, path: SavePath) -> Iterator[int]:
+        """How far to save, best first: to the end, else to an earlier resume point."""
+        length = path.sequence.length
+        if self._memory.is_whole(path.sequence.seq):
+            yield length
         if self._memory.kind.has_snapshots:
-            yield from (point.position for point in reversed(list(match.points())))
+            yield from (point.position for point in reversed(list(path.match.points())))
         else:
-            yield from (sequence.length * quarter // 4 for quarter in (3, 2, 1))
+            yield from (length * quarter // 4 for quarter in (3, 2, 1))
 
-    def _keep_until(self, tree: Tree, match: Match, sequence: EngineSequence, end: int) -> bool:
-        if not self._fits(match, end):
+    def _save_until(self, path: SavePath, end: int) -> bool:
+        if not self._can_fit(path, end):
             return False
-        point = match.point_at(end)
-        if point is None and end == sequence.length and self._memory.kind.has_snapshots:
-            point = self.keep_point(tree, match, sequence, end, is_durable=True)
+        point = path.match.point_at(end)
+        if point is None and end == path.sequence.length and self._memory.kind.has_snapshots:
+            point = self.save_point(path, end, is_durable=True)
             if point is None:
                 return False
-        # what goes to make room may have covered part of this path: then more is missing than before
-        while (nbytes := self._nbytes(pages := list(self._missing_pages(match, end)))) > self._budget.free_bytes:
+        # evicting may take pages of this very path: then more is missing than before
+        while (nbytes := self._nbytes(pages := list(self._missing_pages(path, end)))) > self._budget.free_bytes:
             if not self._budget.make_room(nbytes, [point] if point else []):
                 return False
-        return self._keep_pages(tree, match, sequence, pages)
+        return self._save_pages(path, pages)
 
-    def _keep_pages(self, tree: Tree, match: Match, sequence: EngineSequence, pages: Sequence[Span]) -> bool:
-        return all(self._keep_page(tree, match, sequence, start, end) for start, end in pages)
-
-    def _keep_page(self, tree: Tree, match: Match, sequence: EngineSequence, start: int, end: int) -> bool:
-        page = self._source.put_page(self._source.page(sequence, start, end))
-        if page is None:
-            return False
-        self._budget.add_page(tree, match, page)
-        if not self._memory.kind.has_snapshots:
-            self._budget.add_point(tree, match, page.end, None)
-        return True
-
-    def _fits(self, match: Match, end: int) -> bool:
-        """It could be kept, if at the cost of everything else."""
-        missing = self._nbytes(self._missing_pages(match, end))
-        if missing + self._source.snapshot_bytes(end) <= self._budget.free_bytes:
+    def _can_fit(self, path: SavePath, end: int) -> bool:
+        """It fits into the budget, if need be by evicting everything else."""
+        missing, snapshot_bytes = self._nbytes(self._missing_pages(path, end)), self._snapshot_bytes(path, end)
+        if missing + snapshot_bytes <= self._budget.free_bytes:
             return True
-        return missing + self._path_bytes(match, end) <= self._budget.budget_bytes
+        covered = {stretch.stored for stretch in path.match.stretches() if stretch.start < end}
+        return missing + sum(stored.nbytes for stored in covered) + snapshot_bytes <= self._budget.budget_bytes
 
-    def _nbytes(self, pages: Iterable[Span]) -> int:
-        return sum(self._source.page_bytes(end - start) for start, end in pages)
+    # --- pages
 
-    def _path_bytes(self, match: Match, end: int) -> int:
-        """What must stay for `end` to be a resume point."""
-        covered = {stretch.stored for stretch in match.stretches() if stretch.start < end}
-        return sum(stored.nbytes for stored in covered) + self._source.snapshot_bytes(end)
-
-    def _missing_pages(self, match: Match, end: int) -> Iterator[Span]:
+    def _missing_pages(self, path: SavePath, end: int) -> Iterator[Span]:
         """The uncovered parts of [0, end), cut at multiples of the page size."""
         if not self._memory.kind.has_pages:
             return
         start = 0
-        for stretch in (*match.stretches(), None):
+        for stretch in (*path.match.stretches(), None):
             stop = min(stretch.start, end) if stretch else end
             while start < stop:
                 border = min(stop, (start // self._page_tokens + 1) * self._page_tokens)
                 yield start, border
                 start = border
             start = stretch.end if stretch else end
+
+    def _save_pages(self, path: SavePath, pages: Sequence[Span]) -> bool:
+        return all(self._save_page(path, start, end) for start, end in pages)
+
+    def _save_page(self, path: SavePath, start: int, end: int) -> bool:
+        page = self._page(path, start, end)
+        if self._blobs is not None:
+            record = self._blobs.put(page, path.sequence.namespace, path.tokens)
+            if record is None:
+                return False
+            page = Page(start, end, record)
+        self._budget.add_page(path.tree, path.match, page)
+        if not self._memory.kind.has_snapshots:
+            self._budget.add_point(path.tree, path.match, end, None)
+        return True
+
+    def _page(self, path: SavePath, start: int, end: int) -> Page:
+        """RAM's copy, else one from the engine."""
+        page = path.ram.page_at(start, end) if path.ram is not None else None
+        if page is not None and (page.start, page.end) == (start, end):  # else part of it belongs to other sequences
+            return page
+        began = time.perf_counter()
+        page = self._memory.save_page(path.sequence.seq, start, end)
+        self._costs.saw_save(page.nbytes, 1000 * (time.perf_counter() - began))
+        return page
+
+    def _page_bytes(self, num_tokens: int) -> int:
+        return self._memory.page_bytes(num_tokens) + self._overhead_bytes
+
+    def _nbytes(self, pages: Iterable[Span]) -> int:
+        return sum(self._page_bytes(end - start) for start, end in pages)
+
+    # --- snapshots
+
+    def _save_snapshot(self, path: SavePath, position: int, logits_bytes: int) -> Snapshot | None:
+        """Makes room a second time: only now is the size known, and no longer an estimate."""
+        snapshot = self._snapshot_in_ram(path, position) or self._snapshot_in_engine(path.sequence, position)
+        if snapshot is None or not self._budget.make_room(snapshot.nbytes + self._overhead_bytes + logits_bytes):
+            return None
+        if self._blobs is None:
+            return snapshot
+        record = self._blobs.put(snapshot, path.sequence.namespace, path.tokens)
+        return Snapshot(position, record) if record is not None else None
+
+    def _snapshot_in_ram(self, path: SavePath, position: int) -> Snapshot | None:
+        point = path.ram.point_at(position) if path.ram is not None else None
+        return point.snapshot if point is not None else None
+
+    def _snapshot_in_engine(self, sequence: EngineSequence, position: int) -> Snapshot | None:
+        """The engine can take a snapshot only where the sequence ends."""
+        if position != self._memory.length(sequence.seq) or not self._memory.is_whole(sequence.seq):
+            return None
+        began = time.perf_counter()
+        snapshot = self._memory.save_snapshot(sequence.seq)
+        self._costs.saw_save(snapshot.nbytes, 1000 * (time.perf_counter() - began))
+        return snapshot
+
+    def _snapshot_bytes(self, path: SavePath, position: int) -> int:
+        """An estimate, unless RAM has the snapshot."""
+        known = self._snapshot_in_ram(path, position)
+        return (known.nbytes if known else self._memory.snapshot_bytes(position)) + self._overhead_bytes

@@ -1,11 +1,12 @@
-"""The sequences in the engine: the slots that serve requests, and the spare ones where states are parked."""
+"""The sequences of one engine: slots that serve requests, and spare sequences that hold parked states."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.tree import common_prefix
 from leftoff.engine.memory.base import Memory
@@ -15,38 +16,93 @@ _FIRST_CAPACITY = 1024
 _HALF_LIFE_S = 60.0
 
 
-@dataclass(eq=False)
-class EngineSequence:
-    """One sequence and the tokens it holds."""
+class State(Enum):
+    """Whether a request uses a sequence, and if not, whether its content was offered to RAM and disk."""
 
-    seq: int
-    is_slot: bool
-    namespace: str = ""
-    is_busy: bool = False
-    is_saved: bool = True  # as much of it as there is room for
-    is_doubled: bool = False  # pages of it may be in RAM as well
-    last_used: float = 0.0
-    length: int = 0
-    _point: weakref.ref[ResumePoint] | None = field(default=None, repr=False)
-    _tokens: Tokens = field(default_factory=lambda: np.empty(_FIRST_CAPACITY, np.int32), repr=False)
+    EMPTY = "empty"  # idle, no tokens
+    RUNNING = "running"  # a request decodes into it
+    UNSAVED = "unsaved"  # idle; what it computed last was not offered to the tiers yet
+    SAVED = "saved"  # idle; the tiers have copied as much of it as they had room for
+
+
+class EngineSequence:
+    """One sequence of the engine, its tokens, and what it shares with its copy in RAM.
+
+    `has_ram_pages`: RAM may hold pages of it as well; they are the first to go when RAM is short of room.
+    `point`: the last resume point in RAM that it was restored from or left behind. Eviction does not take it for the
+    end of a conversation at rest while a sequence goes on from it.
+
+    Both, and the state, change by these transitions and in no other place:
+
+    transition       | called when                               | from    | to               | has_ram_pages  | point
+    ---------------- | ----------------------------------------- | ------- | ---------------- | -------------- | -----
+    `start`          | a request was given the sequence          | idle    | RUNNING          | yes            | given
+    `append`         | tokens were decoded                       | RUNNING | RUNNING          | same           | same
+    `leave_point`    | a resume point was saved, or could not be | RUNNING | RUNNING          | yes with pages | given
+    `finish`         | the request has ended                     | RUNNING | UNSAVED or EMPTY | same           | same
+    `written_behind` | copied while idle; it stays in the engine | idle    | SAVED            | yes            | same
+    `saved`          | saved as far as possible, before it goes  | idle    | SAVED            | no             | none
+    `drop_pages`     | RAM has given up its pages of it          | any     | same             | no             | same
+    `park`           | another's saved state was parked in it    | idle    | SAVED            | no             | none
+    `truncate`       | the engine keeps only its beginning       | idle    | UNSAVED or EMPTY | same           | same
+    `clear`          | the engine has dropped it                 | idle    | EMPTY            | no             | none
+
+    EMPTY has neither pages in RAM nor a point, however it is reached.
+    """
+
+    def __init__(self, seq: int, ram: ByteBudget, *, is_slot: bool = True) -> None:
+        self.seq = seq
+        self.is_slot = is_slot
+        self.state = State.EMPTY
+        self.namespace = ""
+        self.length = 0
+        self.last_used = 0.0
+        self.has_ram_pages = False
+        self.num_changes = 0  # of its state and tokens: a plan made before the last one is stale
+        self._ram = ram
+        self._point: weakref.ref[ResumePoint] | None = None  # a plain reference would keep evicted bytes
+        self._tokens: Tokens = np.empty(_FIRST_CAPACITY, np.int32)
+
+    def __repr__(self) -> str:
+        return f"sequence {self.seq}, {self.state.value}, {self.length} tokens"
 
     @property
-    def point(self) -> ResumePoint | None:
-        """The last resume point in RAM that it came from or left behind, while it is there."""
-        return self._point() if self._point is not None else None
+    def is_busy(self) -> bool:
+        return self.state is State.RUNNING
 
-    @point.setter
-    def point(self, point: ResumePoint | None) -> None:
-        # a plain reference would keep its bytes when it is evicted
-        self._point = weakref.ref(point) if point is not None else None
+    @property
+    def is_saved(self) -> bool:
+        """The tiers have as much of it as they had room for."""
+        return self.state in (State.SAVED, State.EMPTY)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.length == 0
 
     @property
     def tokens(self) -> Tokens:
         return self._tokens[: self.length]
 
     @property
-    def is_empty(self) -> bool:
-        return self.length == 0
+    def point(self) -> ResumePoint | None:
+        return self._point() if self._point is not None else None
+
+    def shared_with(self, tokens: Tokens) -> int:
+        """The length of the common prefix."""
+        size = min(self.length, tokens.size)
+        if size == 0 or self._tokens[0] != tokens[0]:
+            return 0
+        return common_prefix(self._tokens[:size].tobytes(), tokens[:size].tobytes())
+
+    # --- transitions
+
+    def start(self, tokens: Tokens, namespace: str, point: ResumePoint | None = None) -> None:
+        """It holds `tokens` now, restored from `point` unless they were in the engine already."""
+        self._hold(tokens, namespace)
+        self._become(State.RUNNING)
+        self.has_ram_pages = True
+        if point is not None:
+            self._go_on_from(point)
 
     def append(self, tokens: Tokens) -> None:
         end = self.length + tokens.size
@@ -54,29 +110,82 @@ class EngineSequence:
             self._tokens = np.resize(self._tokens, 2 * end)
         self._tokens[self.length : end] = tokens
         self.length = int(end)
+        self.num_changes += 1
 
-    def replace(self, tokens: Tokens, namespace: str) -> None:
+    def leave_point(self, point: ResumePoint | None, *, with_pages: bool) -> None:
+        """With `point` None, RAM had no room for it: what it left behind before is no longer its last one either."""
+        self._go_on_from(point)
+        self.has_ram_pages |= with_pages
+
+    def finish(self, length: int, now: float) -> None:
+        """The engine holds `length` tokens of it."""
+        assert self.is_busy, f"{self}: no request runs in it"
+        self.state = State.UNSAVED
+        self.last_used = now
+        self.truncate(length)
+
+    def written_behind(self) -> None:
+        self._become(State.SAVED)
+        self.has_ram_pages = True
+
+    def saved(self) -> None:
+        self._become(State.SAVED)
+        self.has_ram_pages = False
+        self._go_on_from(None)
+
+    def drop_pages(self) -> None:
+        self.has_ram_pages = False
+
+    def park(self, other: "EngineSequence") -> None:
+        self._hold(other.tokens, other.namespace)
+        self.saved()
+        self.last_used = other.last_used
+
+    def truncate(self, length: int) -> None:
+        if not length:
+            self.clear()
+            return
+        self.length = length
+        self._become(State.UNSAVED)
+
+    def clear(self) -> None:
+        self.length = 0
+        self._become(State.EMPTY)
+        self.has_ram_pages = False
+        self._go_on_from(None)
+
+    def _become(self, state: State) -> None:
+        assert not self.is_busy, f"{self}: a request runs in it"
+        self.state = state
+        self.num_changes += 1
+
+    def _hold(self, tokens: Tokens, namespace: str) -> None:
         self.length = 0
         self.append(tokens)
         self.namespace = namespace
 
-    def shared_with(self, tokens: Tokens) -> int:
-        """How many tokens it shares with another sequence."""
-        size = min(self.length, tokens.size)
-        if size == 0 or self._tokens[0] != tokens[0]:
-            return 0
-        return common_prefix(self._tokens[:size].tobytes(), tokens[:size].tobytes())
+    def _go_on_from(self, point: ResumePoint | None) -> None:
+        """A point on disk, or one made up for a plan, is not RAM's to keep."""
+        before = self.point
+        if before is not None:
+            before.num_sequences -= 1
+            self._ram.reprice(before)
+        self._point = None
+        if point is not None and self._ram.holds(point):
+            self._point = weakref.ref(point)
+            point.num_sequences += 1
+            self._ram.reprice(point)
 
 
-Shared = dict[EngineSequence, int]
+Shared = dict[EngineSequence, int]  # the common prefix of each with a prompt
 
 
 class SequenceTable:
-    """Slots first, then spares. Their order in the engine is their number."""
+    """All sequences of the engine, by their number: the slots, then the spare ones."""
 
-    def __init__(self, memory: Memory, num_slots: int, clock: Callable[[], float]) -> None:
+    def __init__(self, memory: Memory, num_slots: int, clock: Callable[[], float], ram: ByteBudget) -> None:
         num_slots = min(num_slots, memory.num_sequences)
-        self._all = [EngineSequence(seq, is_slot=seq < num_slots) for seq in range(memory.num_sequences)]
+        self._all = [EngineSequence(seq, ram, is_slot=seq < num_slots) for seq in range(memory.num_sequences)]
         self._clock = clock
 
     def __iter__(self) -> Iterator[EngineSequence]:
@@ -86,47 +195,47 @@ class SequenceTable:
         return self._all[seq]
 
     @property
+    def num_changes(self) -> int:
+        return sum(sequence.num_changes for sequence in self._all)
+
+    @property
     def slots(self) -> list[EngineSequence]:
         return [sequence for sequence in self._all if sequence.is_slot]
+
+    @property
+    def idle_slots(self) -> list[EngineSequence]:
+        return [sequence for sequence in self._all if sequence.is_slot and not sequence.is_busy]
 
     @property
     def spares(self) -> list[EngineSequence]:
         return [sequence for sequence in self._all if not sequence.is_slot]
 
     def shared_with(self, tokens: Tokens, namespace: str) -> Shared:
-        """How many tokens each sequence of a namespace shares with a prompt: those that share any."""
+        """The sequences of a namespace that have a prefix in common with a prompt, and how long it is."""
         shared = {sequence: sequence.shared_with(tokens) for sequence in self._all if sequence.namespace == namespace}
         return {sequence: common for sequence, common in shared.items() if common}
 
-    @property
-    def idle_slots(self) -> list[EngineSequence]:
-        return [sequence for sequence in self.slots if not sequence.is_busy]
+    def slot_to_use(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
+        """The idle slot to overwrite: an empty one, else the cheapest to save, else the least recently used.
 
-    def least_missed(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
-        """The idle slot to use next: an empty one, the cheapest to set aside, or the one used longest ago.
-
-        A price counts less, the longer nobody has come back for it. There must be an idle slot.
+        A price is discounted by the time since the slot was used. There must be an idle slot.
         """
         idle, now = self.idle_slots, self._clock()
 
         def loss(sequence: EngineSequence) -> tuple[bool, float, float]:
+            if sequence.is_empty:
+                return False, 0.0, sequence.last_used
             rested = 1 + (now - sequence.last_used) / _HALF_LIFE_S
-            return not sequence.is_empty, 0.0 if sequence.is_empty else price(sequence) / rested, sequence.last_used
+            return True, price(sequence) / rested, sequence.last_used
 
         return min(idle, key=loss) if len(idle) > 1 else idle[0]
 
     def spare_to_use(self, besides: EngineSequence | None) -> EngineSequence | None:
+        """The spare sequence to park a state in: an empty one, else the least recently used."""
         spares = [sequence for sequence in self.spares if sequence is not besides]
-        return min(spares, key=lambda sequence: (not sequence.is_empty, sequence.last_used), default=None)
+        return min(spares, key=lambda spare: (not spare.is_empty, spare.last_used), default=None)
 
-    def droppable(self, kept: Sequence[EngineSequence | None] = ()) -> EngineSequence | None:
-        """What goes first when cells run out: parked states, then idle slots."""
-        idle = [
-            sequence
-            for sequence in self._all
-            if not sequence.is_busy and not sequence.is_empty and sequence not in kept
-        ]
-        return min(idle, key=lambda sequence: (sequence.is_slot, sequence.last_used), default=None)
-
-    def use(self, sequence: EngineSequence) -> None:
-        sequence.last_used = self._clock()
+    def next_to_drop(self, kept: Sequence[EngineSequence | None] = ()) -> EngineSequence | None:
+        """The sequence to drop when cells run out: parked states first, then idle slots, least recently used first."""
+        idle = [each for each in self._all if not each.is_busy and not each.is_empty and each not in kept]
+        return min(idle, key=lambda each: (each.is_slot, each.last_used), default=None)

@@ -1,4 +1,4 @@
-"""A place for pages and snapshots: a tree for each namespace, under one byte budget."""
+"""A tier: a tree of pages and snapshots for each namespace, all under one byte budget."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,11 @@ from leftoff.cache.policy import Policy
 from leftoff.cache.tree import Match, Tree
 from leftoff.types import Tokens
 
-_MOST_BARE_TREES = 512
+_MAX_BARE_TREES = 512
 
 
 class Tier:
-    """Finds what it has of a prompt. What to put into it, and when, is decided elsewhere."""
+    """Matches prompts against the trees of their namespaces. `save.py` decides what is added, and when."""
 
     def __init__(
         self, name: str, budget_bytes: int, policy: Policy, clock: Clock, released: Released = ignore_released
@@ -19,8 +19,15 @@ class Tier:
         self.budget = ByteBudget(name, budget_bytes, policy, clock, released)
         self.trees: dict[str, Tree] = {}
         self._clock = clock
+        self._num_inserts = 0
+
+    @property
+    def num_changes(self) -> int:
+        """Grows with every change to trees, points and pages."""
+        return self.budget.num_changes + self._num_inserts
 
     def tree(self, namespace: str) -> Tree:
+        """The tree of a namespace, made when it is asked for first."""
         if namespace not in self.trees:
             self.trees[namespace] = Tree()
         return self.trees[namespace]
@@ -29,6 +36,7 @@ class Tier:
         return self.trees.get(namespace, Tree()).match(tokens)
 
     def insert(self, namespace: str, tokens: Tokens) -> Match:
+        self._num_inserts += 1
         return self.tree(namespace).insert(tokens, self._clock())
 
     @property
@@ -36,13 +44,15 @@ class Tier:
         return sum(tree.num_tokens for tree in self.trees.values())
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+        """Drops the trees of all namespaces that are meant."""
         for namespace in filter(is_meant, list(self.trees)):
             tree = self.trees.pop(namespace)
             for point in [point for node in tree.nodes() for point in node.points]:
                 self.budget.drop(point)
 
     def forget_oldest(self, limit: int) -> None:
-        """Bounds the tokens that are remembered only to explain: half of those without data go, the oldest."""
+        """Bounds the tokens that are kept without data, only to explain misses: the older half of them goes."""
+        self._num_inserts += 1
         self._forget_bare_trees()
         if self.num_tokens <= limit:
             return
@@ -53,9 +63,9 @@ class Tier:
                     tree.forget(node)
 
     def _forget_bare_trees(self) -> None:
-        """Clients name namespaces as they like, each time another one: of those without data, half go, the oldest."""
+        """Bounds the trees without data: clients may name a new namespace with every request."""
         bare = [namespace for namespace, tree in self.trees.items() if not tree.root.is_live]
-        if len(bare) > _MOST_BARE_TREES:
+        if len(bare) > _MAX_BARE_TREES:
             for namespace in bare[: len(bare) // 2]:
                 del self.trees[namespace]
 

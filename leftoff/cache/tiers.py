@@ -1,37 +1,23 @@
-"""All that is kept: in RAM, and perhaps on a disk behind it. What a turn reads goes into both."""
+"""RAM and, if configured, the disk behind it: what is saved of the engine's sequences goes into both."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from leftoff.cache.blob_store import BlobStore
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskTier
-from leftoff.cache.lookup import Lookup
-from leftoff.cache.policy import Policy, ValuePerByte
+from leftoff.cache.disk_tier import DiskSettings, DiskTier
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence, SequenceTable
-from leftoff.cache.source import EngineSource
 from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Logits, Tokens
 
 PAGE_TOKENS = 256
-SEEN_TOKENS = 16 << 20  # remembered for the report once their data is gone: 64 MiB
-
-
-@dataclass(frozen=True)
-class DiskSettings:
-    """A second tier: where it is kept, and how many bytes it may have."""
-
-    blobs: BlobStore
-    budget_bytes: int
-    policy: Policy = field(default_factory=ValuePerByte)
+SEEN_TOKENS = 16 << 20  # kept for reuse reports after their data was evicted: 64 MiB
 
 
 class Tiers:
-    """Iterates over the tiers, the fastest first."""
+    """Iterates over the tiers, the faster first."""
 
     def __init__(
         self,
@@ -45,138 +31,88 @@ class Tiers:
         page_tokens: int,
         seen_tokens: int,
     ) -> None:
-        source = EngineSource(memory, costs)
         self.ram = ram
-        self.disk: DiskTier | None = None
-        if disk is not None:
-            self.disk = DiskTier(disk.blobs, disk.budget_bytes, disk.policy, clock, memory, source, page_tokens)
-        self._saver = Saver(memory, ram.budget, source, page_tokens)
+        self.disk = DiskTier(disk, clock, memory, costs, page_tokens) if disk is not None else None
+        self._saver = Saver(memory, costs, ram, page_tokens)
         self._sequences = sequences
         self._seen_tokens = seen_tokens
-        ram.budget.shed = self._shed
+        ram.budget.shed = self._drop_pages_in_engine
 
     def __iter__(self) -> Iterator[Tier]:
         yield self.ram
         if self.disk is not None:
             yield self.disk
 
-    def find(self, tokens: Tokens, namespace: str) -> Lookup:
-        ram = self.ram.match(namespace, tokens)
-        return Lookup(ram, self.disk.match(namespace, tokens)) if self.disk is not None else Lookup(ram)
+    @property
+    def num_changes(self) -> int:
+        """Grows with every change: a plan made before the last one is stale."""
+        return sum(tier.num_changes for tier in self)
 
-    def use(self, point: ResumePoint) -> None:
-        """It was resumed from."""
+    def hit(self, point: ResumePoint) -> None:
+        """Records that a prompt was resumed from a point."""
         for tier in self:
             if tier.budget.holds(point):
                 tier.budget.hit(point)
 
-    # --- while a turn goes on
+    # --- saving
 
-    def keep_point(
+    def save_point(
         self, sequence: EngineSequence, logits: Logits | None, *, is_durable: bool, with_pages: bool
     ) -> None:
-        """A resume point where the sequence stands, and the pages behind it: so little is left to do at the end."""
-        tree, match = self.ram.tree(sequence.namespace), self.ram.insert(sequence.namespace, sequence.tokens)
-        point = self._saver.keep_point(tree, match, sequence, sequence.length, logits, is_durable=is_durable)
-        self.leave_behind(sequence, point)
+        """Saves a resume point at the end of a running sequence, and the pages that lead to it if they are cheap."""
+        path = self._saver.path(sequence)
+        point = self._saver.save_point(path, sequence.length, logits, is_durable=is_durable)
+        sequence.leave_point(point, with_pages=with_pages)
         if is_durable and self.disk is not None:
-            self.disk.keep_durable(sequence, match)
+            self.disk.save_point(sequence, path.match)
         if with_pages:
-            self._saver.keep_behind(tree, match, sequence)
-            sequence.is_doubled = True
+            self._saver.save_pages_so_far(path)
 
-    def leave_behind(self, sequence: EngineSequence, point: ResumePoint | None) -> None:
-        """The sequence in the engine goes on from a point, which is not the end of the conversation any more."""
-        if sequence.point is not None:
-            self.ram.budget.hold(sequence.point, held=False)
-        sequence.point = point if point is not None and self.ram.budget.holds(point) else None
-        if sequence.point is not None:
-            self.ram.budget.hold(sequence.point)
-
-    def hold_back(self, *, is_busy: bool) -> None:
-        """Whether the engine works: then the disk's threads leave it the cores."""
-        if self.disk is not None:
-            self.disk.blobs.hold_back(is_busy=is_busy)
-
-    # --- when it rests
-
-    def learn(self, sequence: EngineSequence) -> None:
-        """Remembers its tokens, if only to explain."""
+    def remember(self, sequence: EngineSequence) -> None:
+        """Keeps its tokens, if only to explain a later miss."""
         self.ram.insert(sequence.namespace, sequence.tokens)
         self.ram.forget_oldest(self._seen_tokens)
 
-    def save_ahead(self, sequence: EngineSequence) -> None:
-        """Puts what the tiers lack of a sequence in the engine into them, if nothing of use has to make way in RAM."""
-        if sequence.is_saved:
-            return
-        sequence.is_saved = sequence.is_doubled = True
-        match = self.ram.insert(sequence.namespace, sequence.tokens)
-        self._saver.keep_ahead(self.ram.tree(sequence.namespace), match, sequence)
+    def write_behind(self, sequence: EngineSequence) -> None:
+        """Copies an idle sequence that stays in the engine: to RAM if nothing recent is evicted for it, and to disk."""
+        sequence.written_behind()
+        path = self._saver.path(sequence)
+        self._saver.save_if_cheap(path)
         if self.disk is not None:
-            self.disk.keep(sequence, match)
+            self.disk.save(sequence, path.match)
             self.disk.forget_oldest(self._seen_tokens)
 
     def save(self, sequence: EngineSequence) -> None:
-        """The same for one that leaves the engine: as far as the budgets allow."""
-        if not sequence.is_empty:
-            self.save_ahead(sequence)
-            self.leave_behind(sequence, None)
-            sequence.is_doubled = False
-            match = self.ram.insert(sequence.namespace, sequence.tokens)
-            if self._saver.lacking_bytes(match, sequence):
-                self._saver.keep_all(self.ram.tree(sequence.namespace), match, sequence)
+        """Saves an idle sequence that is about to leave the engine, as far as the budgets allow."""
+        if sequence.is_empty:
+            return
+        if not sequence.is_saved:
+            self.write_behind(sequence)
+        sequence.saved()
+        path = self._saver.path(sequence)
+        if self._saver.lacking_bytes(path.match, sequence):  # part of it did not fit, or was evicted since
+            self._saver.save_all(path)
 
     def swap(self, leaving: EngineSequence, arriving: Tokens, namespace: str) -> None:
-        """Saves what leaves the engine. If room is short, the pages of what arrives make way: they are loaded now."""
+        """Saves a sequence that is about to be overwritten.
+
+        If RAM is short, it drops pages of the prefix that arrives instead: the engine will hold them.
+        """
         if (lacking := self.lacking_bytes(leaving)) > self.ram.budget.free_bytes:
             tree = self.ram.tree(namespace)
             self.ram.budget.drop_pages(tree, tree.match(arriving), lacking)
         self.save(leaving)
 
-    def keeps(self, sequence: EngineSequence) -> bool:
-        """Nothing is lost if it leaves the engine."""
-        return not self.lacking_bytes(sequence)
-
     def lacking_bytes(self, sequence: EngineSequence) -> int:
-        """What RAM does not have of it."""
+        """About how many bytes of a sequence RAM does not have. With 0, nothing is lost if it leaves the engine."""
         return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence)
 
-    def _shed(self, nbytes: int) -> None:
-        """Gives up pages in RAM that sequences in the engine hold as well, of those that will stay longest first."""
-        doubled = [sequence for sequence in self._sequences if sequence.is_doubled and not sequence.is_empty]
-        for sequence in sorted(doubled, key=lambda sequence: (sequence.is_busy, sequence.last_used), reverse=True):
-            store, tree = self.ram.budget, self.ram.tree(sequence.namespace)
-            store.drop_pages(tree, tree.match(sequence.tokens), nbytes)
-            if store.free_bytes >= nbytes:
+    def _drop_pages_in_engine(self, nbytes: int) -> None:
+        """Makes room in RAM by dropping pages that sequences in the engine hold too: running and recent ones first."""
+        doubled = [sequence for sequence in self._sequences if sequence.has_ram_pages and not sequence.is_empty]
+        for sequence in sorted(doubled, key=lambda each: (each.is_busy, each.last_used), reverse=True):
+            budget, tree = self.ram.budget, self.ram.tree(sequence.namespace)
+            budget.drop_pages(tree, tree.match(sequence.tokens), nbytes)
+            if budget.free_bytes >= nbytes:
                 return
-            sequence.is_doubled = False
-
-    def settle(self) -> None:
-        if self.disk is not None:
-            self.disk.settle()
-
-    def close(self, timeout_s: float) -> None:
-        """Gives the disk so long to write what it was given."""
-        if self.disk is not None:
-            self.disk.blobs.close(timeout_s)
-
-    # --- for people
-
-    def pin(self, tokens: Tokens, namespace: str) -> int:
-        """The bytes that lead to the end of `tokens` and are never evicted now, 0 if it is no resume point."""
-        found, nbytes = self.find(tokens, namespace), 0
-        for tier in self:
-            point = tier.match(namespace, tokens).point_at(int(tokens.size))
-            if point is not None:
-                tier.budget.pin(point)
-                nbytes = nbytes or point.nbytes + sum(part.page.nbytes for part in found.parts)
-        return nbytes
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        for tier in self:
-            tier.clear(is_meant)
-
-    def check_integrity(self) -> None:
-        """Raises AssertionError if anything contradicts itself. For tests."""
-        for tier in self:
-            tier.check_integrity()
+            sequence.drop_pages()

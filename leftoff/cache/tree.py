@@ -259,6 +259,48 @@ class Tree:
         node.parent = None
 
 
+def index_of(point: ResumePoint) -> int:
+    """The place of a resume point among those of its node."""
+    return bisect_left(point.node.points, point.position, key=by_position)
+
+
+def point_before(point: ResumePoint) -> ResumePoint | None:
+    """The resume point before this one on its path."""
+    index = index_of(point)
+    if index:
+        return point.node.points[index - 1]
+    at = point.node.parent
+    while at is not None and not at.points:
+        at = at.parent
+    return at.points[-1] if at is not None else None
+
+
+def points_after(node: Node, index: int) -> Iterator[ResumePoint]:
+    """The next resume points after the one at `index` of a node, one on each branch."""
+    if index + 1 < len(node.points):
+        yield node.points[index + 1]
+        return
+    waiting = list(node.children.values())
+    while waiting:
+        child = waiting.pop()
+        if child.points:
+            yield child.points[0]
+        elif child.is_live:
+            waiting.extend(child.children.values())
+
+
+def pages_up_to(point: ResumePoint) -> Iterator[Stretch]:
+    """The stretches that nothing but this point needs, if it is the last of its branch."""
+    node = point.node
+    last = node.points[-2].position if len(node.points) > 1 else node.start
+    while node.parent is not None:
+        yield from node.stretches[bisect_left(node.stretches, last, key=by_start) :]
+        if last > node.start or node.parent.num_live_children > 1:
+            return
+        node = node.parent
+        last = node.points[-1].position if node.points else node.start
+
+
 def common_prefix(left: bytes, right: bytes) -> int:
     """How many tokens two runs share."""
     size = min(len(left), len(right)) // _WIDTH

@@ -1,4 +1,4 @@
-"""One request's stay in a slot."""
+"""One request's stay in a slot, from `Cache.begin` to `Cache.finish`."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from leftoff.types import Logits, Prompt
 
 @dataclass(eq=False)
 class Turn:
-    """What the driver of the engine must know. `logits` are there when the prompt needs no compute at all."""
+    """Tells the scheduler how far the prompt is read, and where its prefill pauses for snapshots."""
 
     prompt: Prompt
     sequence: EngineSequence = field(repr=False)
     report: ReuseReport
-    stops: tuple[int, ...]
-    marks: frozenset[int] = frozenset()  # those of the stops that others are known to resume from
-    reply_gap: int | None = None
-    logits: Logits | None = None
+    snapshot_positions: tuple[int, ...]  # of the prompt
+    durable_positions: frozenset[int] = frozenset()  # those whose resume points are written to disk
+    reply_gap: int | None = None  # tokens between snapshots of the reply
+    logits: Logits | None = None  # of the prompt's last token, if they were cached: then there is nothing to prefill
     grid: int | None = None  # pieces of the prompt end at its multiples
 
     @property
@@ -31,26 +31,26 @@ class Turn:
 
     @property
     def is_reading(self) -> bool:
-        """Part of the prompt is still to be computed."""
+        """Part of the prompt is still to be prefilled."""
         return self.position < self.prompt.length
 
     @property
     def wants_snapshot(self) -> bool:
-        """A snapshot is wanted here: at a stop of the prompt, or every so many tokens of the reply."""
+        """A snapshot is due: at a chosen position of the prompt, or every `reply_gap` tokens of the reply."""
         replied = self.position - self.prompt.length
         if replied <= 0:
-            return self.position in self.stops
+            return self.position in self.snapshot_positions
         return self.reply_gap is not None and replied % self.reply_gap == 0
-
-    def add_snapshot_position(self, position: int) -> None:
-        """Somebody else will want to resume here."""
-        if self.position < position < self.prompt.length and position not in self.stops:
-            self.stops = tuple(sorted({*self.stops, position}))
-            self.marks |= {position}
 
     @property
     def next_piece_end(self) -> int:
         """Where the next piece of the prompt must end at the latest."""
-        index = bisect_right(self.stops, self.position)
-        stop = self.stops[index] if index < len(self.stops) else self.prompt.length
-        return min(stop, (self.position // self.grid + 1) * self.grid) if self.grid else stop
+        index = bisect_right(self.snapshot_positions, self.position)
+        position = self.snapshot_positions[index] if index < len(self.snapshot_positions) else self.prompt.length
+        return min(position, (self.position // self.grid + 1) * self.grid) if self.grid else position
+
+    def add_snapshot_position(self, position: int) -> None:
+        """Another request will resume there."""
+        if self.position < position < self.prompt.length and position not in self.snapshot_positions:
+            self.snapshot_positions = tuple(sorted({*self.snapshot_positions, position}))
+            self.durable_positions |= {position}

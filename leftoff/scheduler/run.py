@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from leftoff.cache.fetch import Fetch
+from leftoff.cache.disk_tier import Fetch
 from leftoff.cache.turn import Turn
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError

@@ -185,7 +185,7 @@ class Scheduler:
             run.fetch.when_done(self.wake)
 
     def _plan(self, run: Run) -> Plan:
-        return self.cache.preview(run.prompt, run.job.namespace)
+        return self.cache.plan(run.prompt, run.job.namespace)
 
     def _start_ahead(self, run: Run) -> None:
         plan = self._plan(run)

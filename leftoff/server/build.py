@@ -4,8 +4,8 @@ import logging
 from pathlib import Path
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
-from leftoff.cache.tiers import DiskSettings
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import FolderError
 from leftoff.disk.secret import folder_secret, new_secret

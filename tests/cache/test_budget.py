@@ -244,7 +244,7 @@ def test_what_was_not_used_for_two_hours_goes_first_and_copies_before_the_rest()
     old, recent = grove.keep("an old one"), grove.keep("a recent one")
     asked: list[int] = []
     grove.budget.shed = asked.append
-    assert not grove.budget.clear_out(300), "nothing is old yet"
+    assert not grove.budget.evict_stale(300), "nothing is old yet"
     grove.budget.set_age(old, 8000)
     assert grove.budget.make_room(300)
     assert not asked, "the old one was enough"

@@ -1,12 +1,17 @@
 """The cache as a scheduler sees it: slots, tenants, cancels, budgets, and what the report says of them."""
 
 import weakref
+from collections.abc import Callable, Container
 
 import numpy as np
 import pytest
 
+from leftoff.cache.cache import Cache
+from leftoff.cache.lookup import Lookup
+from leftoff.cache.plan import Plan
 from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.report import Reason
+from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt
@@ -309,7 +314,7 @@ def test_ever_new_namespaces_are_forgotten() -> None:
 
 def test_to_look_for_something_leaves_nothing_behind() -> None:
     table = Table(MemoryKind.HYBRID)
-    table.cache.preview(Prompt(run((1, 20))), "never seen")
+    table.cache.plan(Prompt(run((1, 20))), "never seen")
     assert "never seen" not in table.cache.ram.trees
 
 
@@ -324,3 +329,67 @@ def test_to_clear_what_is_mine_costs_others_nothing() -> None:
     assert store.num_evictions == before
     assert table.ask(run((1, 300), (3, 5)), namespace="other").startswith("reused 300 of 305")
     assert table.ask(run((2, 380)), namespace="mine").startswith("reused 0")
+
+
+# --- one plan for each admission
+
+
+def counted(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that are made."""
+    planner, made = cache._planner, list[Plan]()
+    best = planner.best
+
+    def counting(lookup: Lookup, besides: Container[EngineSequence] = ()) -> Plan:
+        made.append(best(lookup, besides))
+        return made[-1]
+
+    monkeypatch.setattr(planner, "best", counting)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_admission_plans_once(kind: MemoryKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(kind, num_slots=2)
+    table.ask(run((1, 100)))
+    table.cache.save_idle()
+    made = counted(table.cache, monkeypatch)
+    prompt = Prompt(run((1, 100), (2, 20)))
+    plan = table.cache.plan(prompt)
+    table.cache.fetch(prompt)
+    turn = table.begin(prompt)
+    assert turn is not None
+    assert turn.report.reused == plan.resume == 100
+    assert made == [plan]
+
+
+def test_a_plan_is_made_anew_for_another_prompt_or_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(MemoryKind.HYBRID)
+    table.ask(run((1, 100)))
+    made = counted(table.cache, monkeypatch)
+    prompt = Prompt(run((1, 100), (2, 20)))
+    for asked, namespace in ((prompt, ""), (prompt, ""), (prompt, "other"), (Prompt(run((1, 60))), "other")):
+        table.cache.plan(asked, namespace)
+    assert [plan.resume for plan in made] == [100, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.ask(run((9, 5))),  # a sequence and the trees
+        lambda table: table.cache.clear(),
+        lambda table: table.cache.drop_one_idle(),  # the sequence alone
+        lambda table: table.cache.ram.budget.drop(next(table.cache.ram.match("", run((1, 100))).points())),
+        lambda table: table.cache.ram.insert("", run((1, 50), (3, 9))),
+    ],
+)
+def test_a_plan_is_made_anew_after_a_change(change: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(MemoryKind.HYBRID, num_slots=2)
+    table.ask(run((1, 100)))
+    table.cache.save_idle()
+    prompt = Prompt(run((1, 100), (2, 20)))
+    before = table.cache.plan(prompt)
+    change(table)
+    made = counted(table.cache, monkeypatch)
+    assert table.cache.plan(prompt) is not before
+    assert len(made) == 1
+    assert table.request(prompt).report.reused in (0, 100), "and it is carried out as it is now"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
-from leftoff.cache.tiers import DiskSettings
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.cache.board import Board

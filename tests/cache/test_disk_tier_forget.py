@@ -9,9 +9,8 @@ import pytest
 
 from leftoff.cache.blob_store import Record, StoredPath
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskTier
+from leftoff.cache.disk_tier import DiskSettings, DiskTier
 from leftoff.cache.policy import ValuePerByte
-from leftoff.cache.source import EngineSource
 from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.engine.memory.base import MemoryKind, Page, Snapshot
 from tests.cache.board import Board
@@ -46,8 +45,7 @@ class Library(Board):
 
 def tier_of(shelf: Board) -> DiskTier:
     memory = ChainMemory(MemoryKind.HYBRID)
-    source = EngineSource(memory, Costs())
-    return DiskTier(shelf, UNLIMITED, ValuePerByte(), time.monotonic, memory, source, PAGE_TOKENS)
+    return DiskTier(DiskSettings(shelf, UNLIMITED, ValuePerByte()), time.monotonic, memory, Costs(), PAGE_TOKENS)
 
 
 def records_in(tier: DiskTier) -> list[Record]:
@@ -63,7 +61,7 @@ def seconds_to_forget(num_chats: int) -> float:
     tier = tier_of(shelf)
     shelf.lose_all(records_in(tier))
     began = time.thread_time()
-    tier.settle()
+    tier.forget_lost()
     return time.thread_time() - began
 
 
@@ -79,7 +77,7 @@ def test_thousands_are_lost_at_once(share: int) -> None:
     lost = records_in(tier)[::share]
     assert len(lost) > NUM_CHATS * 7 // share
     shelf.lose_all(lost)
-    tier.settle()
+    tier.forget_lost()
     tier.check_integrity()
     left = records_in(tier)
     assert {*left}.isdisjoint(lost)

@@ -23,37 +23,37 @@ def prompt(*ends: int, length: int | None = None, roles: str = "suauauaua") -> P
     return Prompt(run((1, length or (ends[-1] if ends else 0) + 4)), tuple(messages))
 
 
-def stops(of: Prompt, resume: int = 0, shared: tuple[int, ...] = (), gap: int = WIDE) -> list[int]:
-    return list(PLACEMENT.stops(of, resume, shared, gap))
+def positions(of: Prompt, resume: int = 0, shared: tuple[int, ...] = (), gap: int = WIDE) -> list[int]:
+    return list(PLACEMENT.snapshot_positions(of, resume, shared, gap))
 
 
 # --- named positions
 
 
 def test_the_end_of_the_header() -> None:
-    assert 500 in stops(prompt(500, 600))
-    assert 500 in stops(prompt(200, 500, 600, roles="sdu")), "all of its messages"
+    assert 500 in positions(prompt(500, 600))
+    assert 500 in positions(prompt(200, 500, 600, roles="sdu")), "all of its messages"
 
 
 def test_the_start_of_the_last_user_message() -> None:
-    assert 800 in stops(prompt(500, 600, 800, 900))
-    assert stops(prompt(500, 600, 800, 850, 900, roles="suuat")) == [500, 600, 900, 904], "not of a tool's"
+    assert 800 in positions(prompt(500, 600, 800, 900))
+    assert positions(prompt(500, 600, 800, 850, 900, roles="suuat")) == [500, 600, 900, 904], "not of a tool's"
 
 
 def test_the_end_of_the_last_message_and_of_the_prompt() -> None:
-    assert stops(prompt(500, 600))[-2:] == [600, 604]
+    assert positions(prompt(500, 600))[-2:] == [600, 604]
 
 
 def test_a_prompt_without_messages_has_its_end() -> None:
-    assert stops(prompt(length=300)) == [300]
+    assert positions(prompt(length=300)) == [300]
 
 
 def test_the_place_where_a_prompt_leaves_a_known_path() -> None:
-    assert stops(prompt(length=300), shared=(123,)) == [123, 300]
+    assert positions(prompt(length=300), shared=(123,)) == [123, 300]
 
 
 def test_what_lies_before_the_resume_point_is_past() -> None:
-    assert stops(prompt(500, 600, 800, 900), resume=700) == [800, 900, 904]
+    assert positions(prompt(500, 600, 800, 900), resume=700) == [800, 900, 904]
 
 
 # --- slack
@@ -61,33 +61,33 @@ def test_what_lies_before_the_resume_point_is_past() -> None:
 
 @pytest.mark.parametrize(("mark", "expected"), [(116, [100, 300]), (117, [117, 300]), (100, [100, 300])])
 def test_a_position_close_behind_the_resume_point_is_moved_there(mark: int, expected: list[int]) -> None:
-    assert stops(prompt(length=300), resume=100, shared=(mark,)) == expected
+    assert positions(prompt(length=300), resume=100, shared=(mark,)) == expected
 
 
 def test_nothing_is_kept_after_no_tokens() -> None:
-    assert stops(prompt(length=300), resume=0, shared=(10,)) == [300]
+    assert positions(prompt(length=300), resume=0, shared=(10,)) == [300]
 
 
 def test_a_chat_that_begins_with_the_user_has_no_header() -> None:
-    assert stops(prompt(27, roles="u")) == [27, 31]
+    assert positions(prompt(27, roles="u")) == [27, 31]
 
 
 def test_the_end_of_the_messages_is_never_moved() -> None:
-    assert stops(prompt(500, 510), resume=500)[-2:] == [510, 514]
+    assert positions(prompt(500, 510), resume=500)[-2:] == [510, 514]
 
 
 # --- gaps
 
 
 def test_a_long_stretch_is_cut_at_gaps_but_not_close_to_its_end() -> None:
-    assert stops(prompt(length=1000), gap=300) == [300, 600, 1000]
-    assert stops(prompt(length=1050), gap=300) == [300, 600, 900, 1050]
-    assert stops(prompt(length=449), gap=300) == [449]
-    assert stops(prompt(length=450), gap=300) == [300, 450]
+    assert positions(prompt(length=1000), gap=300) == [300, 600, 1000]
+    assert positions(prompt(length=1050), gap=300) == [300, 600, 900, 1050]
+    assert positions(prompt(length=449), gap=300) == [449]
+    assert positions(prompt(length=450), gap=300) == [300, 450]
 
 
 def test_a_stretch_is_cut_at_a_message_where_one_is_near() -> None:
-    assert stops(prompt(100, 340, 1000), gap=300)[:3] == [100, 340, 640]
+    assert positions(prompt(100, 340, 1000), gap=300)[:3] == [100, 340, 640]
 
 
 @given(st.data())
@@ -98,16 +98,16 @@ def test_positions_rise_strictly_and_no_stretch_is_longer_than_a_gap_and_a_half(
     resume = data.draw(st.integers(0, length - 1))
     shared = tuple(data.draw(st.sets(st.integers(resume + 1, length), max_size=1)))
     gap = data.draw(st.integers(16, 800))
-    found = stops(given_prompt, resume, shared, gap)
+    found = positions(given_prompt, resume, shared, gap)
     assert found == sorted(set(found))
     assert found[-1] == length
     assert found[0] >= max(resume, 1)
     between = [b - a for a, b in zip((resume, *found[:-1]), found, strict=True)]
     assert max(between) < 1.5 * gap
-    marks = {given_prompt.header_end, given_prompt.last_user_start, given_prompt.messages_end, *shared}
-    for mark in marks - {None}:
-        assert mark is not None
-        assert mark < resume or mark in found or 0 < mark - resume <= PLACEMENT.slack
+    wanted = {given_prompt.header_end, given_prompt.last_user_start, given_prompt.messages_end, *shared}
+    for each in wanted - {None}:
+        assert each is not None
+        assert each < resume or each in found or 0 < each - resume <= PLACEMENT.slack
 
 
 # --- density follows costs
@@ -148,22 +148,22 @@ def test_a_replay_is_bounded_in_time() -> None:
 
 
 def test_a_prompt_of_thirty_tokens_has_its_positions_too() -> None:
-    assert stops(prompt(27, roles="u")) == [27, 31]
-    assert stops(prompt(27, 36, 44, roles="uau"), resume=27) == [27, 44, 48]
+    assert positions(prompt(27, roles="u")) == [27, 31]
+    assert positions(prompt(27, 36, 44, roles="uau"), resume=27) == [27, 44, 48]
 
 
 # --- when bytes are short
 
 
 def test_where_room_is_short_snapshots_stand_farther_apart_with_each_step_back_from_the_end() -> None:
-    assert PLACEMENT.stops(prompt(length=1000), 0, (), 100, is_scarce=True) == (300, 700, 900, 1000)
-    assert PLACEMENT.stops(prompt(length=149), 0, (), 100, is_scarce=True) == (149,)
+    assert PLACEMENT.snapshot_positions(prompt(length=1000), 0, (), 100, is_scarce=True) == (300, 700, 900, 1000)
+    assert PLACEMENT.snapshot_positions(prompt(length=149), 0, (), 100, is_scarce=True) == (149,)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 4096))
 def test_going_back_by_some_tokens_never_reads_more_than_twice_as_many_again(length: int, gap: int) -> None:
-    stops = (0, *PLACEMENT.stops(prompt(length=length), 0, (), gap, is_scarce=True))
-    for before, after in pairwise(stops):
+    positions = (0, *PLACEMENT.snapshot_positions(prompt(length=length), 0, (), gap, is_scarce=True))
+    for before, after in pairwise(positions):
         assert before < after
         assert after - before <= max(3 * gap, 2 * (length - before))
-    assert len(stops) <= 3 + max(0, length // gap).bit_length()
+    assert len(positions) <= 3 + max(0, length // gap).bit_length()

@@ -36,8 +36,10 @@ class Scene:
         self.planner = Planner(self.memory, self.costs)
 
     def sequence(self, letters: str, *, is_slot: bool = True, is_busy: bool = False) -> EngineSequence:
-        sequence = EngineSequence(len(self.sequences), is_slot, is_busy=is_busy)
-        sequence.append(text(letters))
+        sequence = EngineSequence(len(self.sequences), self.grove.budget, is_slot=is_slot)
+        sequence.start(text(letters), "")
+        if not is_busy:
+            sequence.finish(sequence.length, now=0.0)
         self.memory.decode(sequence.seq, text(letters))
         self.sequences.append(sequence)
         return sequence
@@ -51,22 +53,18 @@ class Scene:
             self.grove.keep(letters[:position], nbytes=400 if self.kind.has_snapshots else 0, logits=logits)
 
     def best(self, letters: str) -> Plan:
-        found = Lookup(self.grove.tree.match(text(letters)))
         shared = {sequence: common for sequence in self.sequences if (common := sequence.shared_with(text(letters)))}
-        plan = self.planner.best(text(letters), found, shared)
-        plans = [Plan(0), *self.planner.candidates(text(letters), found, shared)]
-        assert self._weight(plan, found, letters) == min(self._weight(each, found, letters) for each in plans), (
-            "none is overlooked"
-        )
-        covered = [plan.shared] + [
-            end for part in self.planner.cargo(plan, found).pages for end in (part.start, part.end)
-        ]
+        lookup = Lookup(text(letters), "", self.grove.tree.match(text(letters)), shared=shared)
+        plan = self.planner.best(lookup)
+        plans = [Plan(lookup), *self.planner.candidates(lookup)]
+        assert self._weight(plan) == min(self._weight(each) for each in plans), "none is overlooked"
+        covered = [plan.shared] + [end for part in plan.pages for end in (part.start, part.end)]
         if self.kind.has_pages:
             assert covered[::2] == [*covered[1::2], plan.resume], "shared part and pages follow on each other"
         return plan
 
-    def _weight(self, plan: Plan, found: Lookup, letters: str) -> tuple[float, int]:
-        return self.planner.cost_ms(plan, found, len(letters)), -plan.resume
+    def _weight(self, plan: Plan) -> tuple[float, int]:
+        return self.planner.cost_ms(plan), -plan.resume
 
 
 # --- each source wins when it should
@@ -76,8 +74,9 @@ class Scene:
 def test_cold_when_nothing_is_known(kind: MemoryKind) -> None:
     scene = Scene(kind)
     scene.sequence("something else")
-    assert scene.best("a new prompt") == Plan(0)
-    assert scene.best("a new prompt").source == "nothing"
+    plan = scene.best("a new prompt")
+    assert plan == Plan(plan.lookup)
+    assert plan.source == "nothing"
 
 
 @pytest.mark.parametrize("kind", list(MemoryKind))
@@ -123,10 +122,7 @@ def test_shared_attention_then_pages_then_a_snapshot() -> None:
     scene.keep("header, first question", 22)
     plan = scene.best("header, first question, again")
     assert (plan.sequence, plan.shared, plan.resume) == (sequence, 8, 22)
-    assert [
-        (part.start, part.end)
-        for part in scene.planner.cargo(plan, Lookup(scene.grove.match("header, first question"))).pages
-    ] == [(8, 22)]
+    assert [(part.start, part.end) for part in plan.pages] == [(8, 22)]
 
 
 @pytest.mark.parametrize("kind", PAGED)

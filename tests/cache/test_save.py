@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.cache.budget import ByteBudget
 from leftoff.cache.costs import Costs
 from leftoff.cache.policy import LeastRecentlyUsed
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence
-from leftoff.cache.source import EngineSource
-from leftoff.cache.tree import Tree
+from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import Tokens
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
@@ -42,26 +40,26 @@ class Bench:
     def __post_init__(self) -> None:
         self.memory = WatchedMemory(self.kind)
         self.clock = Clock()
-        self.budget = ByteBudget("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
-        self.saver = Saver(self.memory, self.budget, EngineSource(self.memory, Costs()), PAGE_TOKENS)
-        self.tree = Tree()
+        self.tier = Tier("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
+        self.budget = self.tier.budget
+        self.saver = Saver(self.memory, Costs(), self.tier, PAGE_TOKENS)
+        self.tree = self.tier.tree("")
 
     def read(self, tokens: Tokens, seq: int = 0, snapshots: tuple[int, ...] = ()) -> EngineSequence:
         """A sequence in the engine that has read `tokens`, with snapshots kept on the way."""
         self.memory.drop(seq)
-        sequence = EngineSequence(seq, is_slot=True)
+        sequence = EngineSequence(seq, self.budget)
         ends = (*snapshots, int(tokens.size))
         for start, end in zip((0, *snapshots), ends, strict=True):
             self.memory.decode(seq, tokens[start:end])
             sequence.append(tokens[start:end])
             if end in snapshots:
-                self.saver.keep_point(self.tree, self.tree.insert(sequence.tokens, self.clock()), sequence, end)
+                self.saver.save_point(self.saver.path(sequence), end)
         return sequence
 
     def keep(self, sequence: EngineSequence) -> None:
-        self.saver.keep_all(self.tree, self.tree.insert(sequence.tokens, self.clock()), sequence)
-        self.tree.check_integrity()
-        self.budget.check_integrity([self.tree])
+        self.saver.save_all(self.saver.path(sequence))
+        self.tier.check_integrity()
 
     def covered(self, tokens: Tokens) -> int:
         """How far the path is covered without a gap."""
@@ -156,14 +154,14 @@ def test_what_is_evicted_to_make_room_may_have_covered_the_path_and_is_saved_aga
 def test_a_snapshot_that_is_there_is_not_taken_again_but_gains_logits() -> None:
     bench = Bench(MemoryKind.HYBRID)
     sequence = bench.read(run((1, 40)), snapshots=())
-    match = bench.tree.insert(sequence.tokens, 1.0)
-    point = bench.saver.keep_point(bench.tree, match, sequence, sequence.length)
+    path = bench.saver.path(sequence)
+    point = bench.saver.save_point(path, sequence.length)
     assert point is not None
     taken = point.snapshot
-    assert bench.saver.keep_point(bench.tree, match, sequence, sequence.length, np.ones(5, np.float32)) is point
+    assert bench.saver.save_point(path, sequence.length, np.ones(5, np.float32)) is point
     assert point.snapshot is taken
     assert bench.budget.used_bytes == SNAPSHOT_BYTES + 20
-    assert bench.saver.keep_point(bench.tree, match, sequence, sequence.length) is point
+    assert bench.saver.save_point(path, sequence.length) is point
 
 
 @pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
@@ -174,7 +172,7 @@ def test_a_resume_point_does_not_make_room_for_its_own_logits(kind: MemoryKind) 
     bench.read(run((2, 41)), seq=1, snapshots=(40,))
     bench.budget.budget_bytes = bench.budget.used_bytes
     logits = np.zeros(4, np.float32)
-    point = bench.saver.keep_point(bench.tree, bench.tree.match(tokens), sequence, 40, logits)
+    point = bench.saver.save_point(bench.saver.path(sequence), 40, logits)
     assert point is not None
     assert point.logits is logits
     assert point.snapshot is not None

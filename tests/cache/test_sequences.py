@@ -1,27 +1,35 @@
-"""The sequences in the engine: what they share with a prompt, and which of them is missed least."""
+"""The sequences in the engine: what they share with a prompt, their transitions, and which is used or dropped next."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from leftoff.cache.sequences import EngineSequence, SequenceTable
+from leftoff.cache.budget import ByteBudget
+from leftoff.cache.policy import LeastRecentlyUsed
+from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.sequences import EngineSequence, SequenceTable, State
 from leftoff.engine.memory.base import MemoryKind
 from tests.cache.chain import ChainMemory
-from tests.cache.trees import Clock, run
+from tests.cache.trees import UNLIMITED, Clock, Grove, run
+
+CLOCK = Clock()
+RAM = ByteBudget("RAM", UNLIMITED, LeastRecentlyUsed(), CLOCK)
 
 
 def table(num_slots: int, num_sequences: int) -> SequenceTable:
-    return SequenceTable(ChainMemory(MemoryKind.HYBRID, num_sequences), num_slots, Clock())
+    return SequenceTable(ChainMemory(MemoryKind.HYBRID, num_sequences), num_slots, CLOCK, RAM)
 
 
 def fill(sequences: SequenceTable, *seqs: int, namespace: str = "") -> None:
     """In this order."""
     for seq in seqs:
-        sequences[seq].replace(run((seq, 10)), namespace)
-        sequences.use(sequences[seq])
+        sequences[seq].start(run((seq, 10)), namespace)
+        sequences[seq].finish(10, CLOCK())
 
 
 def test_tokens_grow_past_the_first_capacity() -> None:
-    sequence = EngineSequence(0, is_slot=True)
+    sequence = EngineSequence(0, RAM)
     tokens = np.arange(5000, dtype=np.int32)
     for start in range(0, 5000, 700):
         sequence.append(tokens[start : start + 700])
@@ -29,9 +37,9 @@ def test_tokens_grow_past_the_first_capacity() -> None:
 
 
 def test_replacing_forgets_what_was_there() -> None:
-    sequence = EngineSequence(0, is_slot=True)
+    sequence = EngineSequence(0, RAM)
     sequence.append(run((1, 50)))
-    sequence.replace(run((2, 10)), "tenant")
+    sequence.start(run((2, 10)), "tenant")
     assert (sequence.length, sequence.namespace) == (10, "tenant")
     assert sequence.shared_with(run((1, 50))) == 0
 
@@ -41,7 +49,7 @@ def test_replacing_forgets_what_was_there() -> None:
     [(run((1, 30), (3, 5)), 30), (run((1, 30)), 30), (run((1, 30), (2, 20), (4, 9)), 50), (run((9, 3)), 0)],
 )
 def test_what_is_shared_is_counted_in_tokens(other: np.ndarray, expected: int) -> None:
-    sequence = EngineSequence(0, is_slot=True)
+    sequence = EngineSequence(0, RAM)
     sequence.append(run((1, 30), (2, 20)))
     assert sequence.shared_with(other) == expected
 
@@ -59,23 +67,24 @@ def test_there_are_no_more_slots_than_sequences() -> None:
 def test_an_empty_slot_is_used_first_then_the_one_used_longest_ago() -> None:
     sequences = table(3, 3)
     fill(sequences, 1, 0)
-    assert sequences.least_missed() is sequences[2]
+    assert sequences.slot_to_use() is sequences[2]
     fill(sequences, 2)
-    assert sequences.least_missed() is sequences[1]
+    assert sequences.slot_to_use() is sequences[1]
 
 
 def test_the_cheapest_to_set_aside_is_used_first_unless_it_rests_for_long() -> None:
     sequences = table(2, 2)
     fill(sequences, 0, 1)
     price = {sequences[0]: 30, sequences[1]: 20}.__getitem__
-    assert sequences.least_missed(price) is sequences[1]
+    assert sequences.slot_to_use(price) is sequences[1]
     sequences[0].last_used -= 60
-    assert sequences.least_missed(price) is sequences[0], "after a minute it counts half"
+    assert sequences.slot_to_use(price) is sequences[0], "after a minute it counts half"
 
 
 def test_a_busy_slot_is_not_idle() -> None:
     sequences = table(2, 2)
-    sequences[0].is_busy = sequences[1].is_busy = True
+    sequences[0].start(run((1, 10)), "")
+    sequences[1].start(run((2, 10)), "")
     assert not sequences.idle_slots
 
 
@@ -90,19 +99,19 @@ def test_a_spare_that_is_needed_is_not_overwritten() -> None:
 def test_parked_states_are_dropped_before_idle_slots_and_busy_ones_never() -> None:
     sequences = table(2, 4)
     fill(sequences, 0, 1, 3, 2)
-    sequences[0].is_busy = True
+    sequences[0].start(run((0, 10)), "")
     dropped = []
-    while (victim := sequences.droppable()) is not None:
+    while (victim := sequences.next_to_drop()) is not None:
         dropped.append(victim.seq)
-        victim.length = 0
+        victim.clear()
     assert dropped == [3, 2, 1]
 
 
 def test_what_is_kept_is_not_dropped() -> None:
     sequences = table(2, 2)
     fill(sequences, 0, 1)
-    assert sequences.droppable([sequences[0], None]) is sequences[1]
-    assert sequences.droppable([sequences[0], sequences[1]]) is None
+    assert sequences.next_to_drop([sequences[0], None]) is sequences[1]
+    assert sequences.next_to_drop([sequences[0], sequences[1]]) is None
 
 
 def test_a_namespace_sees_only_its_own() -> None:
@@ -112,3 +121,124 @@ def test_a_namespace_sees_only_its_own() -> None:
     assert sequences.shared_with(run((0, 20)), "one") == {sequences[0]: 10}
     assert sequences.shared_with(run((0, 20)), "two") == {}
     assert sequences.shared_with(run((0, 20)), "") == {}, "an empty sequence shares nothing"
+
+
+# --- transitions
+
+
+def started(grove: Grove, point: ResumePoint | None = None) -> EngineSequence:
+    sequence = EngineSequence(0, grove.budget)
+    sequence.start(run((1, 10)), "", point)
+    return sequence
+
+
+def finished(grove: Grove, point: ResumePoint | None = None) -> EngineSequence:
+    sequence = started(grove, point)
+    sequence.finish(10, now=1.0)
+    return sequence
+
+
+def test_a_turn_runs_rests_is_saved_and_leaves() -> None:
+    sequence = EngineSequence(0, Grove().budget)
+    seen = [(sequence.state, sequence.is_saved, sequence.has_ram_pages)]
+    transitions: list[Callable[[], None]] = [
+        lambda: sequence.start(run((1, 10)), ""),
+        lambda: sequence.append(run((1, 5))),
+        lambda: sequence.finish(15, now=7.0),
+        sequence.written_behind,
+        sequence.drop_pages,
+        sequence.saved,
+        sequence.clear,
+    ]
+    for transition in transitions:
+        transition()
+        seen.append((sequence.state, sequence.is_saved, sequence.has_ram_pages))
+    assert seen == [
+        (State.EMPTY, True, False),
+        (State.RUNNING, False, True),
+        (State.RUNNING, False, True),
+        (State.UNSAVED, False, True),
+        (State.SAVED, True, True),
+        (State.SAVED, True, False),
+        (State.SAVED, True, False),
+        (State.EMPTY, True, False),
+    ]
+    assert (sequence.length, sequence.last_used) == (0, 7.0)
+
+
+def test_a_point_counts_the_sequences_that_go_on_from_it() -> None:
+    grove = Grove()
+    first, second = grove.keep("one"), grove.keep("two")
+    sequence = started(grove, first)
+    assert (sequence.point, first.num_sequences) == (first, 1)
+    sequence.leave_point(second, with_pages=False)
+    assert (sequence.point, first.num_sequences, second.num_sequences) == (second, 0, 1)
+    sequence.leave_point(None, with_pages=False)
+    assert (sequence.point, second.num_sequences) == (None, 0)
+
+
+@pytest.mark.parametrize("leave", ["saved", "clear"])
+def test_a_sequence_that_leaves_lets_go_of_its_point(leave: str) -> None:
+    grove = Grove()
+    point = grove.keep("one")
+    sequence = finished(grove, point)
+    assert point.num_sequences == 1
+    getattr(sequence, leave)()
+    assert (sequence.point, point.num_sequences, sequence.has_ram_pages) == (None, 0, False)
+
+
+def test_a_point_that_ram_does_not_hold_is_not_followed() -> None:
+    elsewhere = Grove().keep("one")
+    assert started(Grove(), elsewhere).point is None
+    assert elsewhere.num_sequences == 0
+
+
+def test_going_on_in_place_keeps_the_point() -> None:
+    grove = Grove()
+    sequence = finished(grove, grove.keep("one"))
+    before = sequence.point
+    sequence.start(run((1, 10)), "")
+    assert sequence.point is before is not None
+
+
+def test_pages_saved_during_prefill_are_shared_with_ram() -> None:
+    sequence = started(Grove())
+    sequence.drop_pages()
+    sequence.leave_point(None, with_pages=False)
+    assert not sequence.has_ram_pages
+    sequence.leave_point(None, with_pages=True)
+    assert sequence.has_ram_pages
+
+
+def test_what_ends_without_tokens_is_empty() -> None:
+    grove = Grove()
+    point = grove.keep("one")
+    sequence = started(grove, point)
+    sequence.finish(0, now=1.0)
+    assert (sequence.state, sequence.point, point.num_sequences) == (State.EMPTY, None, 0)
+
+
+def test_what_is_cut_is_offered_to_the_tiers_again() -> None:
+    sequence = finished(Grove())
+    sequence.written_behind()
+    sequence.truncate(4)
+    assert (sequence.state, sequence.length) == (State.UNSAVED, 4)
+
+
+def test_a_parked_state_is_saved_and_as_old_as_its_slot() -> None:
+    grove = Grove()
+    sequence, spare = finished(grove), EngineSequence(1, grove.budget, is_slot=False)
+    spare.park(sequence)
+    assert (spare.state, spare.has_ram_pages, spare.last_used) == (State.SAVED, False, 1.0)
+    np.testing.assert_array_equal(spare.tokens, sequence.tokens)
+
+
+@pytest.mark.parametrize("transition", ["written_behind", "saved", "clear"])
+def test_a_running_sequence_is_neither_saved_nor_dropped(transition: str) -> None:
+    with pytest.raises(AssertionError, match="a request runs in it"):
+        getattr(started(Grove()), transition)()
+
+
+def test_only_a_running_sequence_is_finished() -> None:
+    with pytest.raises(AssertionError, match="no request runs in it"):
+        EngineSequence(0, Grove().budget).finish(0, now=1.0)

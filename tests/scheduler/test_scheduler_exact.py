@@ -103,7 +103,7 @@ def test_idle_sequences_make_way_where_cells_that_they_share_have_to_move() -> N
         for tail in tails:
             ask(scheduler, np.concatenate([header, tail]))
         scheduler.engine.memory.drop(scheduler.cache.sequences[0].seq)
-        scheduler.cache.sequences[0].replace(header[:0], "")
+        scheduler.cache.sequences[0].clear()
         grown = ask(scheduler, np.concatenate([header, tails[0], prompt(scheduler, 180, seed=9)]))
         assert (len(grown.tokens), grown.error) == (NUM_REPLY, None)
         scheduler.cache.check_integrity()

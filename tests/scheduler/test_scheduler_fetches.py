@@ -1,6 +1,6 @@
 """Waiting requests whose state is on disk: brought early, once, in turn, and never more than there is use for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +11,10 @@ import pytest
 
 from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
-from leftoff.cache.fetch import Fetch
-from leftoff.cache.tiers import DiskSettings
+from leftoff.cache.disk_tier import DiskSettings, Fetch
+from leftoff.cache.lookup import Lookup
+from leftoff.cache.plan import Plan
+from leftoff.cache.sequences import EngineSequence
 from leftoff.disk.store import FileBlobStore
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
@@ -146,3 +148,23 @@ def test_what_the_engine_does_not_take_is_forgotten(tmp_path: Path, monkeypatch:
         assert reply.report is not None
         assert reply.report.reused == 0
         scheduler.cache.check_integrity()
+
+
+def test_an_admission_plans_once_with_and_without_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tokens,) = keep(tmp_path, 1, 600)
+    with served(tmp_path, slots=1) as scheduler:
+        planner, num_plans = scheduler.cache._planner, 0
+        best = planner.best
+
+        def counting(lookup: Lookup, besides: Container[EngineSequence] = ()) -> Plan:
+            nonlocal num_plans
+            num_plans += 1
+            return best(lookup, besides)
+
+        monkeypatch.setattr(planner, "best", counting)
+        for number, source in ((1, "disk"), (2, "a live slot")):
+            _, recorder = ask(scheduler, np.concatenate([tokens, tokens[: 8 * number]]), max_tokens=1)
+            run(scheduler)
+            assert recorder.report is not None
+            assert recorder.report.source == source
+            assert num_plans == number

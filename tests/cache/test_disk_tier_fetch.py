@@ -8,8 +8,7 @@ import pytest
 
 from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
-from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
-from leftoff.cache.tiers import DiskSettings
+from leftoff.cache.disk_tier import GRACE_S, PATIENCE_S, DiskSettings, Fetch, Watch
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt
 from tests.cache.board import Board
@@ -54,7 +53,7 @@ def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
     disk = driver.cache.disk
     assert disk is not None
     disk.watch = Watch(patience_s=0.05)
-    assert driver.cache.preview(prompt).resume > 0
+    assert driver.cache.plan(prompt).resume > 0
     turn = driver.request(prompt)
     assert turn.report.reused == 0
     driver.cache.check_integrity()
