@@ -13,8 +13,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from leftoff.cache.report import Reason
+from leftoff.chat.formats.parser import Output
+from leftoff.chat.formats.parts import Call
+from leftoff.chat.formats.tagged import TaggedFormat
+from leftoff.server import app
+from leftoff.server.server import serving as serving_service
+from leftoff.server.service import Service
+from tests.chat.formats.forms import TOOL, read
 from tests.cli.running import Server, serving
 from tests.patience import PATIENCE_S
+from tests.server.fixtures import settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -121,3 +129,35 @@ def test_the_flags_it_names_are_there(page: Path) -> None:
     settings = (ROOT / "docs" / "settings.md").read_text()
     flags = {flag.replace("--no-", "--") for flag in re.findall(r"`(--[a-z-]+)`", page.read_text())}
     assert {flag for flag in flags if f"`{flag}`" not in settings} <= OTHER_FLAGS
+
+
+def sketch(page: str) -> dict[str, Any]:
+    """What the Python in a page defines."""
+    (source,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
+    found: dict[str, Any] = {"__name__": "sketch"}
+    exec(compile(source, page, "exec"), found)
+    return found
+
+
+def test_the_output_format_that_is_sketched_parses_its_own_syntax() -> None:
+    output_format = TaggedFormat("bracket", sketch("add-an-output-format.md")["BracketCalls"]())
+    syntax = output_format.syntax
+    arguments = '{"place": "harbour"}'
+    written = f"{syntax.before_name}look_up{syntax.after_name}{arguments}{syntax.after_arguments}"
+    said = read(Output(output_format, [TOOL]), f"Let me see.\n{written}{syntax.between}{written}")
+    assert said.content.strip() == "Let me see."
+    assert said.calls == (Call("look_up", arguments),) * 2
+    assert read(Output(output_format, [TOOL]), "[[no call").content == "[[no call"
+
+
+def test_the_dialect_that_is_sketched_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_DIALECTS", (*app._DIALECTS, sketch("add-a-dialect.md")["Say"]))
+    with Service(settings()) as service, serving_service(service) as url:
+        body = {"text": "where does the road end", "max_tokens": 4, "temperature": 0}
+        first = httpx.post(f"{url}/say", json=body, timeout=PATIENCE_S).json()
+        second = httpx.post(f"{url}/say", json=body, timeout=PATIENCE_S).json()
+        lines = httpx.post(f"{url}/say", json=body | {"stream": True}, timeout=PATIENCE_S).text.splitlines()
+        refused = httpx.post(f"{url}/say", json={"max_tokens": 4}, timeout=PATIENCE_S).json()
+    assert first["reused"] == 0 < second["reused"]
+    assert first["said"] == second["said"] == "".join(json.loads(line)["said"] for line in lines)
+    assert "text" in refused["error"]["message"]
