@@ -18,7 +18,7 @@ class PaperBlobStore:
         self._items: dict[Record, Item] = {}
         self._names = count()
 
-    def recall(self) -> Iterable[StoredPath]:
+    def stored_paths(self) -> Iterable[StoredPath]:
         return ()
 
     def put(self, item: Item, namespace: str, tokens: Tokens) -> Record:  # noqa: ARG002
@@ -33,11 +33,11 @@ class PaperBlobStore:
     def remove(self, record: Record) -> None:
         del self._items[record]
 
-    def used(self, records: Iterable[Record]) -> None: ...
+    def record_hits(self, records: Iterable[Record]) -> None: ...
 
     def hold_back(self, *, is_busy: bool) -> None: ...
 
-    def settle(self) -> list[Record]:
+    def take_lost(self) -> list[Record]:
         return []
 
     def flush(self, timeout_s: float) -> bool:  # noqa: ARG002

@@ -14,9 +14,10 @@ from lab.simulate.baselines.sglang import Sglang
 from lab.simulate.baselines.vllm import Vllm
 from lab.simulate.leftoff_scheme import OwnCache
 from lab.simulate.llm import Llm
+from lab.simulate.policies import POLICIES
 from lab.simulate.scheme import Budget, Scheme
 from lab.simulate.trace import Trace
-from leftoff.cache.policy import POLICIES, Policy, ValuePerByte
+from leftoff.cache.policy import Policy, ValuePerByte
 
 Maker = Callable[[Llm, Trace, Budget], Scheme]
 

@@ -15,12 +15,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from lab.simulate.policies import POLICIES
 from lab.speed.paper import PaperMemory
 from leftoff.cache.budget import ByteBudget
 from leftoff.cache.cache import Cache
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Planner
-from leftoff.cache.policy import POLICIES
 from leftoff.cache.tree import Tree
 from leftoff.engine.memory.base import Snapshot
 from leftoff.types import Prompt, Tokens

@@ -10,7 +10,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from leftoff.cache.policy import POLICIES
+from lab.simulate.policies import POLICIES
 from tests.cache.test_cache_sharing import Office
 from tests.cache.trees import UNLIMITED
 

@@ -38,14 +38,14 @@ class StoredPath:
 
 
 class BlobStore(Protocol):
-    """All methods return quickly. `put`, `remove`, `settle` and `recall` belong to one thread."""
+    """All methods return quickly. `put`, `remove`, `take_lost` and `stored_paths` belong to one thread."""
 
     @property
     def overhead_bytes(self) -> int:
         """Bytes of a record beyond those of its item."""
         ...
 
-    def recall(self) -> Iterable[StoredPath]:
+    def stored_paths(self) -> Iterable[StoredPath]:
         """Everything that earlier processes left, each item once. To be called once, before anything is put."""
         ...
 
@@ -61,7 +61,7 @@ class BlobStore(Protocol):
         ...
 
     def remove(self, record: Record) -> None: ...
-    def used(self, records: Iterable[Record]) -> None:
+    def record_hits(self, records: Iterable[Record]) -> None:
         """Records a hit; persisted lazily, for eviction after a restart."""
         ...
 
@@ -69,7 +69,7 @@ class BlobStore(Protocol):
         """While the engine is busy, writing waits as long as it can: it would take cores from the engine."""
         ...
 
-    def settle(self) -> list[Record]:
+    def take_lost(self) -> list[Record]:
         """Records lost since the last call: they could not be written after all, or were found damaged."""
         ...
 

@@ -59,12 +59,12 @@ class DiskTier(Tier):
 
     def fetch(self, records: Sequence[Record]) -> "Fetch":
         """Starts reading into RAM."""
-        self.blobs.used(records)
+        self.blobs.record_hits(records)
         return Fetch(self.blobs, records, self.watch)
 
     def forget_lost(self) -> None:
         """Forgets records that could not be written after all, or were found damaged."""
-        self.forget(*self.blobs.settle())
+        self.forget(*self.blobs.take_lost())
 
     def forget(self, *records: Record) -> None:
         """Removes lost records from the trees, all in one walk: there may be thousands, and the engine waits."""
@@ -83,7 +83,7 @@ class DiskTier(Tier):
 
     def _insert_stored(self) -> None:
         """Builds the trees from what earlier processes left. All paths first: a later one may split a node in two."""
-        paths = list(self.blobs.recall())
+        paths = list(self.blobs.stored_paths())
         for path in paths:
             self.insert(path.namespace, path.tokens)
         for path in paths:

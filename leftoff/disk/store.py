@@ -85,7 +85,7 @@ class FileBlobStore:
     def overhead_bytes(self) -> int:
         return SEAL_BYTES
 
-    def recall(self) -> Iterator[StoredPath]:
+    def stored_paths(self) -> Iterator[StoredPath]:
         recalled: set[str] = set()
         content, self._content = self._content, Content([], [])
         for branch in rebuild_branches(content):
@@ -114,10 +114,10 @@ class FileBlobStore:
         if entry is not None:
             self._writer.remove([entry])
 
-    def used(self, records: Iterable[Record]) -> None:
+    def record_hits(self, records: Iterable[Record]) -> None:
         self._writer.count_hits(record.name for record in records)
 
-    def settle(self) -> list[Record]:
+    def take_lost(self) -> list[Record]:
         return self._table.take_lost()
 
     def flush(self, timeout_s: float) -> bool:

@@ -35,7 +35,7 @@ class Board:
     def used_bytes(self) -> int:
         return sum(plank.record.nbytes for plank in self.planks.values())
 
-    def recall(self) -> Iterable[StoredPath]:
+    def stored_paths(self) -> Iterable[StoredPath]:
         for plank in sorted(self.planks.values(), key=lambda plank: _end(plank.item)):
             yield StoredPath(plank.namespace, plank.tokens[: _end(plank.item)], [_on_shelf(plank)], [0.0])
 
@@ -56,11 +56,11 @@ class Board:
     def remove(self, record: Record) -> None:
         self.planks.pop(record.name, None)
 
-    def used(self, records: Iterable[Record]) -> None: ...
+    def record_hits(self, records: Iterable[Record]) -> None: ...
 
     def hold_back(self, *, is_busy: bool) -> None: ...
 
-    def settle(self) -> list[Record]:
+    def take_lost(self) -> list[Record]:
         broken, self._broken = self._broken, []
         return broken
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.cache import Cache
-from leftoff.cache.policy import LeastRecentlyUsed, Policy
+from leftoff.cache.policy import Policy
 from leftoff.cache.turn import Turn
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Logits, Prompt, Tokens

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.cache.policy import POLICIES, LeastRecentlyUsed
+from lab.simulate.policies import POLICIES, LeastRecentlyUsed
 from tests.cache.trees import Grove, text
 
 TEXTS = st.text("ab", min_size=1, max_size=14)

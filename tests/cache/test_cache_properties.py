@@ -17,11 +17,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from lab.simulate.policies import POLICIES
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
-from leftoff.cache.policy import POLICIES
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind

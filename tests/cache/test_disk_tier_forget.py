@@ -29,7 +29,7 @@ class Library(Board):
 
     num_chats: int = NUM_CHATS
 
-    def recall(self) -> Iterable[StoredPath]:
+    def stored_paths(self) -> Iterable[StoredPath]:
         rng = np.random.default_rng(0)
         header = rng.integers(0, 1000, HEADER_TOKENS).astype(np.int32)
         for chat in range(self.num_chats):

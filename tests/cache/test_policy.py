@@ -3,16 +3,8 @@
 import numpy as np
 import pytest
 
-from leftoff.cache.policy import (
-    POLICIES,
-    Candidates,
-    Column,
-    FlopUtility,
-    GreedyDual,
-    LeastRecentlyUsed,
-    Policy,
-    ValuePerByte,
-)
+from lab.simulate.policies import POLICIES, FlopUtility, GreedyDual, LeastRecentlyUsed
+from leftoff.cache.policy import Candidates, Column, Policy, ValuePerByte
 
 
 def candidates(now: float = 100.0, **columns: list[float]) -> Candidates:

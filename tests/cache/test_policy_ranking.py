@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftoff.cache.policy import GreedyDual, LeastRecentlyUsed, Ranking
+from lab.simulate.policies import GreedyDual, LeastRecentlyUsed
+from leftoff.cache.policy import Ranking
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.tree import Node
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.costs import Costs
-from leftoff.cache.policy import LeastRecentlyUsed
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier

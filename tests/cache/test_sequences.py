@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.budget import ByteBudget
-from leftoff.cache.policy import LeastRecentlyUsed
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.sequences import EngineSequence, SequenceTable, State
 from leftoff.engine.memory.base import MemoryKind

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.budget import ByteBudget
-from leftoff.cache.policy import LeastRecentlyUsed, Policy
+from leftoff.cache.policy import Policy
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.tree import Match, Node, Tree
 from leftoff.engine.memory.base import Page, Snapshot

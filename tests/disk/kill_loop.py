@@ -95,7 +95,7 @@ def _work(root: Path, seed: int, out: int) -> None:
             records |= fresh
             if rng.random() < 0.7:
                 assert store.flush(WAIT_S)
-                assert store.settle() == []
+                assert store.take_lost() == []
                 for name in fresh:
                     say(_ACKNOWLEDGED, name)
 

@@ -44,13 +44,13 @@ def full(disk: Path) -> None:
                 print("the disk is full")
         late = put(store, page(1000, 3000, nbytes=500_000), TOKENS)
         assert store.flush(WAIT_S)
-        assert store.settle() == [late]
+        assert store.take_lost() == [late]
         assert content(read(store, before)) == content(page(0, 1000))
         assert [file.name for file in blob_files(disk / "cache")] == [before.name], "nothing half-written stays"
         filler.unlink()
         assert until(lambda: store.put(page(1000, 3000, nbytes=500_000), "", TOKENS) is not None)
         assert store.flush(WAIT_S)
-        assert store.settle() == []
+        assert store.take_lost() == []
     with store_in(disk / "cache") as store:
         assert len(recalled(store)) == 2
 
@@ -62,12 +62,12 @@ def read_only(disk: Path) -> None:
         _freeze(root)
         late = put(store, page(1000, 3000), TOKENS)
         assert store.flush(WAIT_S)
-        assert store.settle() == [late]
+        assert store.take_lost() == [late]
         assert content(read(store, before)) == content(page(0, 1000))
         _thaw(root)
         assert until(lambda: store.put(page(1000, 3000), "", TOKENS) is not None)
         assert store.flush(WAIT_S)
-        assert store.settle() == []
+        assert store.take_lost() == []
     _freeze(root)
     with store_in(root) as store:
         found = [record_of(item) for _, item, _ in recalled(store).values()]
@@ -76,7 +76,7 @@ def read_only(disk: Path) -> None:
         _thaw(root)
         assert until(lambda: store.put(snapshot(3000), "", TOKENS) is not None)
         assert store.flush(WAIT_S)
-        assert store.settle() == [], "what was there when it could not be written is still there"
+        assert store.take_lost() == [], "what was there when it could not be written is still there"
     with store_in(root) as store:
         assert len(recalled(store)) == 3
 

@@ -55,7 +55,7 @@ def put(store: FileBlobStore, item: Item, tokens: Tokens, namespace: str = "") -
 def written(store: FileBlobStore, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
     records = [put(store, item, tokens, namespace) for item in items]
     assert store.flush(WAIT_S)
-    assert store.settle() == []
+    assert store.take_lost() == []
     return records
 
 
@@ -77,7 +77,7 @@ def record_of(item: Item) -> Record:
 def recalled(store: FileBlobStore) -> dict[str, tuple[StoredPath, Item, float]]:
     """Each item that was left, by its name, with the path it came with and its age."""
     found: dict[str, tuple[StoredPath, Item, float]] = {}
-    for kept in store.recall():
+    for kept in store.stored_paths():
         for item, age_s in zip(kept.items, kept.ages_s, strict=True):
             name = record_of(item).name
             assert name not in found, "each item comes once"

@@ -25,12 +25,12 @@ def test_a_jump_while_serving_does_not_change_the_order(
     real = time.time
     with store_in(tmp_path) as store:
         before, after = written(store, [page(0, 100), page(100, 200)], TOKENS)
-        store.used([before])
+        store.record_hits([before])
         monkeypatch.setattr(time, "time", lambda: real() + jump)
         (late,) = written(store, [page(200, 300)], TOKENS)
-        store.used([after])
+        store.record_hits([after])
         monkeypatch.setattr(time, "time", real)
-        store.used([late])
+        store.record_hits([late])
     found = ages(tmp_path)
     assert found[before.name] > found[after.name] > found[late.name]
     assert max(found.values()) < YEARS / 2
@@ -46,7 +46,7 @@ def test_what_was_used_in_the_future_is_no_younger_than_today(tmp_path: Path, mo
     monkeypatch.setattr(clock, "now", lambda: real() + 5000)
     with store_in(tmp_path) as store:
         records = {name: item for name, (_, item, _) in recalled(store).items()}
-        store.used([records[other.name].data])  # type: ignore[list-item]
+        store.record_hits([records[other.name].data])  # type: ignore[list-item]
     found = ages(tmp_path)
     assert found[future.name] > found[other.name], "it has grown old since the clock is right"
     assert found[future.name] == pytest.approx(5000, abs=60)

@@ -95,7 +95,7 @@ def test_what_is_on_one_path_comes_together_rising_by_position(tmp_path: Path) -
     with store_in(tmp_path) as store:
         written(store, items, tokens)
     with store_in(tmp_path) as store:
-        (kept,) = store.recall()
+        (kept,) = store.stored_paths()
         assert [*map(_end, kept.items)] == [100, 1024, 1024, 1500, 3000, 3000]
         assert np.array_equal(kept.tokens, tokens[:3000])
 
@@ -122,7 +122,7 @@ def test_an_item_that_is_there_is_not_written_again(tmp_path: Path) -> None:
         (file,) = blob_files(tmp_path)
         assert file.stat().st_ino == before.st_ino
     with store_in(tmp_path) as store:
-        (kept,) = store.recall()
+        (kept,) = store.stored_paths()
         assert put(store, page(0, 500), tokens) is record_of(kept.items[0])
 
 
@@ -141,7 +141,7 @@ def test_what_was_removed_is_gone_and_may_come_again(tmp_path: Path) -> None:
         assert blob_files(tmp_path) == []
         with pytest.raises(BlobError, match="not stored any more"):
             read(store, second)
-        assert store.settle() == []
+        assert store.take_lost() == []
     with store_in(tmp_path) as store:
         assert recalled(store) == {}
 
@@ -154,7 +154,7 @@ def test_ages_are_told_by_the_clock_on_the_wall_and_never_negative(
         monkeypatch.setattr(clock, "now", lambda: real() - 1000)
         old, used = written(store, [page(0, 100), page(100, 200)], path_of(200))
         monkeypatch.setattr(clock, "now", lambda: real() - 500)
-        store.used([used])
+        store.record_hits([used])
     monkeypatch.setattr(clock, "now", real)
     with store_in(tmp_path) as store:
         found = recalled(store)
@@ -201,7 +201,7 @@ def test_models_do_not_see_each_other(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         written(store, [page(0, 100)], path_of(100))
         other = FileBlobStore.open(tmp_path, "cd" * 32, ARENA)
-        assert [*other.recall()] == []
+        assert [*other.stored_paths()] == []
         other.close(WAIT_S)
         assert FINGERPRINT[:16] in str(store.path)
 
@@ -224,7 +224,7 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
     before = num_open()
     for _ in range(3):
         with store_in(tmp_path) as store:
-            for kept in store.recall():
+            for kept in store.stored_paths():
                 for item in kept.items:
                     read(store, record_of(item))
             written(store, [page(0, 100), snapshot(100)], path_of(100))

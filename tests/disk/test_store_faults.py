@@ -50,7 +50,7 @@ def works_again(store: FileBlobStore, namespace: str = "later") -> bool:
     def try_again() -> bool:
         record = store.put(page(0, 3000), namespace, TOKENS)
         taken[:] = [record] if record else []
-        return record is not None and store.flush(WAIT_S) and record not in store.settle()
+        return record is not None and store.flush(WAIT_S) and record not in store.take_lost()
 
     return until(try_again) and content(read(store, taken[0])) == content(page(0, 3000))
 
@@ -91,8 +91,8 @@ def test_a_damaged_blob_is_refused_reported_once_and_removed(tmp_path: Path, cap
         for answer in store.get(records):
             with pytest.raises(BlobError):
                 answer.result(WAIT_S)
-        assert {record.name for record in store.settle()} == {record.name for record in records}
-        assert store.settle() == []
+        assert {record.name for record in store.take_lost()} == {record.name for record in records}
+        assert store.take_lost() == []
         assert store.flush(WAIT_S)
         assert blob_files(tmp_path) == []
         assert len(caplog.messages) == 1
@@ -113,7 +113,7 @@ def test_what_is_put_anew_while_its_damage_is_met_stays(
 
         def lose_and_put(table: EntryTable, entries: Sequence[Entry]) -> list[Entry]:
             lost = lose(table, entries)
-            assert store.settle() == [record]
+            assert store.take_lost() == [record]
             anew.append(put(store, page(0, 1000), TOKENS))
             assert not is_written or store.flush(WAIT_S)
             return lost
@@ -126,7 +126,7 @@ def test_what_is_put_anew_while_its_damage_is_met_stays(
             with pytest.raises(BlobError):
                 read(store, record)
         assert store.flush(WAIT_S)
-        assert store.settle() == []
+        assert store.take_lost() == []
         found = read(store, anew[0])
         assert content(found) == content(page(0, 1000))
         assert found.data is not read(store, anew[0]).data, "read from the file, not kept in memory"
@@ -222,7 +222,7 @@ def test_a_damaged_index_never_gives_wrong_bytes_and_the_store_goes_on(
             try:
                 assert content(read(store, record_of(place))) == content(items[name])
             except BlobError:
-                assert record_of(place) in store.settle()
+                assert record_of(place) in store.take_lost()
         assert works_again(store)
         names = {file.name for file in blob_files(tmp_path)}
     with store_in(tmp_path) as store:
@@ -347,7 +347,7 @@ def test_a_full_disk_pauses_writing_until_there_is_room(
             patch.setattr(os, "statvfs", lambda _: full)
             late = put(store, page(1000, 3000), TOKENS)
             assert store.flush(WAIT_S)
-            assert store.settle() == [late]
+            assert store.take_lost() == [late]
             assert all(store.put(page(0, n), "", TOKENS) is None for n in range(10, 20))
             assert content(read(store, before)) == content(page(0, 1000)), "reading goes on"
             store.remove(before)
@@ -363,7 +363,7 @@ def test_some_of_the_disk_is_left_to_its_user(tmp_path: Path) -> None:
     store = FileBlobStore.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
     late = put(store, page(0, 1000), TOKENS)
     assert store.flush(WAIT_S)
-    assert store.settle() == [late]
+    assert store.take_lost() == [late]
     assert blob_files(tmp_path) == []
     store.close(WAIT_S)
 

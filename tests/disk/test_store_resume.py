@@ -30,7 +30,7 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         store.close(WAIT_S)
     with LlamaEngine.open(model_path(architecture), SETTINGS) as engine:
         store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
-        (kept,) = store.recall()
+        (kept,) = store.stored_paths()
         assert np.array_equal(kept.tokens, tokens)
         found = [answer.result(WAIT_S) for answer in store.get([record_of(item) for item in kept.items])]
         pages = tuple(item for item in found if isinstance(item, Page))
@@ -53,5 +53,5 @@ def test_another_kv_type_finds_nothing(tmp_path: Path) -> None:
         store.close(WAIT_S)
     with LlamaEngine.open(model_path("llama"), other) as engine:
         store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
-        assert [*store.recall()] == []
+        assert [*store.stored_paths()] == []
         store.close(WAIT_S)

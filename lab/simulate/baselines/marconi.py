@@ -10,9 +10,9 @@ from functools import partial
 
 from lab.simulate.leftoff_scheme import OwnCache
 from lab.simulate.llm import Llm
+from lab.simulate.policies import FlopUtility
 from lab.simulate.scheme import Budget
 from leftoff.cache.placement import Placement
-from leftoff.cache.policy import FlopUtility
 from leftoff.types import Prompt
 
 

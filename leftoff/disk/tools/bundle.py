@@ -187,7 +187,7 @@ def _put_all(root: Path, folder: Path, bundle: _OpenBundle, arena: Arena, label:
                 record = store.put(write.item, manifest.namespace, write.tokens)
                 if record is not None:
                     records.append(record)
-                if record is None or not store.flush(_WAIT_S) or record in store.settle():
+                if record is None or not store.flush(_WAIT_S) or record in store.take_lost():
                     raise BundleError(f"not all of it could be written to {store.path}")
     finally:
         store.close(_WAIT_S)
@@ -196,7 +196,7 @@ def _put_all(root: Path, folder: Path, bundle: _OpenBundle, arena: Arena, label:
 @contextmanager
 def _all_or_none(store: FileBlobStore) -> Iterator[list[Record]]:
     """After an error, removes the records that the caller has listed, but for those that were stored before."""
-    before = {item.data for path in store.recall() for item in path.items}
+    before = {item.data for path in store.stored_paths() for item in path.items}
     records: list[Record] = []
     try:
         yield records
