@@ -13,6 +13,7 @@ moves counts.
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 import threading
@@ -113,8 +114,13 @@ async def _second_turn(app: ASGIApp, service: Service, tracer: _Tracer, number: 
     reply = await _chat(app, messages, lambda: None)
     messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": _QUESTIONS[1]}]
     await _until_idle(service)
-    walk = tracer.begin()
-    await _chat(app, messages, tracer.end)
+    gc.collect()
+    gc.disable()  # what is collected meanwhile is no part of the turn
+    try:
+        walk = tracer.begin()
+        await _chat(app, messages, tracer.end)
+    finally:
+        gc.enable()
     await _until_idle(service)
     return walk
 

@@ -26,7 +26,8 @@ class Sampler:
         self._needs_masked_dropped = sampling.typical_p < 1.0 or sampling.mirostat > 0 or sampling.is_adaptive
         self.seed = secrets.randbits(32) if sampling.seed is None else sampling.seed & 0xFFFFFFFF
         self._chain: int | None = self._dll.llama_sampler_chain_init(self._dll.llama_sampler_chain_default_params())
-        for link in SamplerChain(model, sampling, self.seed).links():
+        links = () if self._is_argmax else SamplerChain(model, sampling, self.seed).links()
+        for link in links:
             self._dll.llama_sampler_chain_add(self._chain, link)
 
     def close(self) -> None:

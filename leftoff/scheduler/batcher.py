@@ -32,12 +32,18 @@ class Batcher:
 
     def next(self, runs: Sequence[Run], step: int) -> list[tuple[Run, Work]]:
         """All replies, a piece of the prompt that was served longest ago, and with it others that are read quickly."""
-        going_on = [run for run in runs if run.finish is None]
-        batch = [(run, run.work(1)) for run in going_on if not run.is_reading]
-        most = min(self._limits.piece_tokens, self._engine.batch_tokens - len(going_on))
+        reading: list[Run] = []
+        writing: list[Run] = []
+        for run in runs:
+            if run.finish is None:
+                (reading if run.turn.is_reading else writing).append(run)
+        batch = [(run, run.work(1)) for run in writing]
+        if not reading:
+            return batch
+        most = min(self._limits.piece_tokens, self._engine.batch_tokens - len(reading) - len(writing))
         quick = min(most, self._quick_tokens())
         room = limit = quick if batch else most
-        for run in sorted((run for run in going_on if run.is_reading), key=lambda run: run.last_served):
+        for run in sorted(reading, key=lambda run: run.last_served):
             work = run.work(limit)
             if work.tokens.size <= room:
                 batch.append((run, work))

@@ -44,11 +44,6 @@ class Run:
     def waits_for_disk(self) -> bool:
         return self.is_put_off or (self.fetch is not None and not self.fetch.is_done)
 
-    @property
-    def is_reading(self) -> bool:
-        """Part of the prompt is still to be computed."""
-        return self.turn.is_reading
-
     def prepare(self, engine: LlamaEngine) -> None:
         """Makes the sampler, once: after a pause it goes on with the tokens it has seen."""
         if self._sampler is None:
@@ -64,7 +59,7 @@ class Run:
 
     def work(self, limit: int) -> Work:
         """What to decode next: the prompt up to the next snapshot, or the token just chosen."""
-        if not self.is_reading:
+        if not self.turn.is_reading:
             return Work(self.turn.seq, self._next)
         start, prompt = self.turn.position, self.turn.prompt
         end = min(self.turn.next_piece_end, start + limit)
@@ -73,7 +68,7 @@ class Run:
     def pause(self) -> None:
         """Gives its slot up. To resume, it reads the token chosen last, after all that is kept of it."""
         self.is_paused = True
-        if not self.is_reading:
+        if not self.turn.is_reading:
             so_far = np.concatenate([self.turn.sequence.tokens, self._next])
             self.prompt = replace(self.prompt, tokens=so_far)
 

@@ -154,7 +154,7 @@ class Scheduler:
     def _shares_prefix_being_read(self, run: Run) -> bool:
         """Another run is reading a prefix of this prompt: wait, and resume from it."""
         for other in self.runs:
-            if not other.is_reading or other.job.namespace != run.job.namespace:
+            if not other.turn.is_reading or other.job.namespace != run.job.namespace:
                 continue
             common = common_prefix(other.turn.prompt.tokens.tobytes(), run.prompt.tokens.tobytes())
             enough = 1 if run.is_held else self.limits.worth_waiting_tokens
@@ -271,7 +271,7 @@ class Scheduler:
 
     def _report_progress(self, run: Run, work: Work, row: int) -> Logits | None:
         """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
-        if not run.is_reading:
+        if not run.turn.is_reading:
             return None
         if run.timings.num_generated == 0:
             run.sink.progress(run.turn.position + work.tokens.size)
@@ -285,7 +285,7 @@ class Scheduler:
         if len(self.runs) > 1:
             self._pause(last)
             self._is_full = True
-        elif last.is_reading:
+        elif last.turn.is_reading:
             self._close(last, Finish.FAILED, error)
         else:
             last.finish = Finish.LENGTH

@@ -54,6 +54,9 @@ class Service:
         self.worker = Worker(partial(make_scheduler, model, settings))
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
+        self.model = model
+        self.model_name = settings.alias or model.path.stem
+        self.context_tokens = self.engine.memory.num_cells
         self.secret = namespace_secret(settings, self.cache)
         self.prompts = PromptMaker(model, _template(settings), context_tokens=self.context_tokens)
         self.remembered = RememberedReplies() if settings.remember_replies else None
@@ -83,18 +86,6 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def model(self) -> Model:
-        return self.engine.model
-
-    @property
-    def model_name(self) -> str:
-        return self.settings.alias or self.model.path.stem
-
-    @property
-    def context_tokens(self) -> int:
-        return self.engine.memory.num_cells
 
     def chat(self, conversation: Conversation) -> ChatPrompt:
         """The prompt of a conversation, after the rules of the settings, and what they did to it."""

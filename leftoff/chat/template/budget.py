@@ -10,7 +10,9 @@ from contextvars import ContextVar
 from itertools import chain
 from typing import TypeVar
 
+from jinja2 import pass_context
 from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
 from jinja2.utils import Namespace
 
 from leftoff.chat.work import checkpoint
@@ -136,3 +138,38 @@ def _parts(value: object) -> Iterator[object] | None:
     if isinstance(value, Namespace):
         return iter((object.__getattribute__(value, "_Namespace__attrs"),))
     return None
+
+
+# --- called for every statement of a template
+
+
+def tick(_: None) -> None:
+    current().tick()
+
+
+@pass_context
+def charge_printed(_: Context, value: object) -> object:
+    """Called for all values that are printed."""
+    return value if type(value) is str else charge_walk(value)
+
+
+def concat(pieces: Iterable[str]) -> str:
+    return "".join(_charged(pieces))
+
+
+class Pieces(list[str]):
+    """The text of a macro or block while it is made."""
+
+    def append(self, piece: str) -> None:
+        current().charge(REFERENCE + len(piece))
+        super().append(piece)
+
+    def extend(self, pieces: Iterable[str]) -> None:
+        super().extend(_charged(pieces))
+
+
+def _charged(pieces: Iterable[str]) -> Iterator[str]:
+    budget = current()
+    for piece in pieces:
+        budget.charge(REFERENCE + len(piece))
+        yield piece

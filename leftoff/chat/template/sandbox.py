@@ -6,11 +6,11 @@ to a budget. So a template that would never end, or fill the memory, is stopped.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from types import BuiltinMethodType
 from typing import Any
 
-from jinja2 import nodes, pass_context
+from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import TemplateAssertionError
 from jinja2.runtime import BlockReference, Context, LoopContext, Macro, TemplateReference, Undefined
@@ -18,7 +18,19 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Cycler, Namespace
 from jinja2.visitor import NodeTransformer
 
-from leftoff.chat.template.budget import REFERENCE, Budget, LimitError, charge_size, charge_walk, current, size_of
+from leftoff.chat.template.budget import (
+    REFERENCE,
+    Budget,
+    LimitError,
+    Pieces,
+    charge_printed,
+    charge_size,
+    charge_walk,
+    concat,
+    current,
+    size_of,
+    tick,
+)
 from leftoff.chat.template.filters import budgeted, charge_method, charge_result, filters, tests
 
 _HIDDEN_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
@@ -54,24 +66,6 @@ _ALLOWED: dict[type, frozenset[str]] = {
 _SELF_GUARDED = (Undefined, TemplateReference)  # the one has no attributes, the other only the template's blocks
 
 
-class _Pieces(list[str]):
-    """The text of a macro or block while it is made."""
-
-    def append(self, piece: str) -> None:
-        current().charge(REFERENCE + len(piece))
-        super().append(piece)
-
-    def extend(self, pieces: Iterable[str]) -> None:
-        super().extend(_charged(pieces))
-
-
-def _charged(pieces: Iterable[str]) -> Iterator[str]:
-    budget = current()
-    for piece in pieces:
-        budget.charge(REFERENCE + len(piece))
-        yield piece
-
-
 class _Code(CodeGenerator):
     def buffer(self, frame: Frame) -> None:
         frame.buffer = self.temporary_identifier()
@@ -86,18 +80,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
     code_generator_class = _Code
-    pieces = _Pieces
+    pieces = Pieces
 
     def __init__(self, *, changes_lists: bool, **options: Any) -> None:  # noqa: ANN401
         # Not optimised: constants would be computed when the template is parsed, outside of any budget.
-        super().__init__(optimized=False, finalize=_finalize, **options)
+        super().__init__(optimized=False, finalize=charge_printed, **options)
         self._changes_lists = changes_lists
         del self.globals["lipsum"]
         self.filters.clear()
-        self.filters.update({**filters(), _TICK: lambda _: current().tick(), _SIZE: charge_size, _WALK: charge_walk})
+        self.filters.update({**filters(), _TICK: tick, _SIZE: charge_size, _WALK: charge_walk})
         self.tests.update(tests())
         # Not a plain method: the compiled template calls it as the environment's attribute.
-        self.concat = lambda pieces: "".join(_charged(pieces))  # type: ignore[method-assign]
+        self.concat = concat  # type: ignore[method-assign]
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         self.filters[name] = budgeted(function)
@@ -227,12 +221,6 @@ class _Formatter(SandboxedFormatter):
     def convert_field(self, value: Any, conversion: Any) -> Any:  # noqa: ANN401
         current().charge_deep(value)
         return super().convert_field(value, conversion)
-
-
-@pass_context
-def _finalize(_: Context, value: object) -> object:
-    """Called for all values that are printed."""
-    return value if type(value) is str else charge_walk(value)
 
 
 def _charge_operator(budget: Budget, operator: str, left: object, right: object) -> None:

@@ -25,13 +25,9 @@ class MemoryKind(Enum):
     WINDOW = "window"  # attention cells, and a sliding window that forgets
     OPAQUE = "opaque"  # anything else: saved and loaded as a whole
 
-    @property
-    def has_pages(self) -> bool:
-        return self in (MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW)
-
-    @property
-    def has_snapshots(self) -> bool:
-        return self is not MemoryKind.ATTENTION
+    def __init__(self, name: str) -> None:
+        self.has_pages = name in ("attention", "hybrid", "window")
+        self.has_snapshots = name != "attention"
 
 
 class Bytes(Protocol):

@@ -66,6 +66,7 @@ class MessageWriter:
     kept: int
     framing = NAMED_EVENTS
     last = b""
+    shows_progress = True
     failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
     _pulse: Pulse = field(default_factory=Pulse)

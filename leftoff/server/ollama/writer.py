@@ -43,6 +43,7 @@ class OllamaWriter:
     shape: Shape
     framing = LINES
     last = b""
+    shows_progress = False
     failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
 

@@ -57,6 +57,10 @@ class _CompletionWriter(ABC):
     chunk_object: ClassVar[str]
     _ends: dict[int, End] = field(default_factory=dict, init=False)
 
+    @property
+    def shows_progress(self) -> bool:
+        return self.head.shows_progress
+
     def whole(self, replies: Sequence[Whole]) -> Completion:
         choices = [self._choice(index, reply) for index, reply in enumerate(replies)]
         return self._with_cost(self._envelope(self.whole_object, choices), [reply.end for reply in replies])

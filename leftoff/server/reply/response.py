@@ -46,6 +46,11 @@ class Writer(Protocol):
     framing: Framing
     last: bytes  # what ends a stream
 
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a stream says anything while the prompt is read."""
+        ...
+
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
         """What a stream says of an event."""
         ...
@@ -62,14 +67,16 @@ class Writer(Protocol):
 class Replies:
     """One or more replies as one stream of events. Leaving the block cancels what is left of them."""
 
-    def __init__(self, service: Service, jobs: Sequence[ReplyJob], request_id: str) -> None:
+    def __init__(
+        self, service: Service, jobs: Sequence[ReplyJob], request_id: str, *, shows_progress: bool = False
+    ) -> None:
         self._service = service
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self.streams: list[ReplyStream] = []
         try:
             for index, job in enumerate(jobs):
                 name = request_id if len(jobs) == 1 else f"{request_id}-{index}"
-                self.streams.append(start_reply(service, job, name, partial(self._deliver, index)))
+                self.streams.append(start_reply(service, job, name, partial(self._deliver, index), shows_progress))
         except BaseException:
             self.close()
             raise
@@ -130,7 +137,7 @@ async def answer(
     request: Request, service: Service, jobs: Sequence[ReplyJob], request_id: str, writer: Writer, *, stream: bool
 ) -> Response:
     """Starts the replies and answers with them, at once or as a stream."""
-    replies = Replies(service, jobs, request_id)
+    replies = Replies(service, jobs, request_id, shows_progress=stream and writer.shows_progress)
     if stream:
         return EventStream(replies, writer)
     with replies:
@@ -176,8 +183,7 @@ class EventStream(Response):
 
     def _events(self, batch: list[tuple[int, Event]]) -> Iterator[bytes]:
         for index, event in batch:
-            for chunk in self._chunks(index, event):
-                yield self._writer.framing.frame(chunk)
+            yield from map(self._writer.framing.frame, [*self._chunks(index, event)])
 
     def _chunks(self, index: int, event: Event) -> Iterator[msgspec.Struct]:
         if isinstance(event, End):

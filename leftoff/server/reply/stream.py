@@ -86,8 +86,10 @@ class ReplyStream:
 
     run: Run
 
-    def __init__(self, service: Service, job: ReplyJob, request_id: str, deliver: Deliver | None = None) -> None:
-        """`deliver` gets the events on the event loop, instead of who iterates."""
+    def __init__(
+        self, service: Service, job: ReplyJob, request_id: str, deliver: Deliver | None, shows_progress: bool
+    ) -> None:
+        """Events go to `deliver`, on the event loop, or else to the iterator. Progress is sent only if it is shown."""
         self.id = request_id
         self.job = job
         self.report: ReuseReport | None = None
@@ -106,6 +108,7 @@ class ReplyStream:
         self._deliver = deliver or self._events.put_nowait
         self.is_complete = False  # the slot is free; events may still be on their way
         self._has_begun = False
+        self._shows_progress = shows_progress
 
     # --- scheduler.Sink, on the engine's thread
 
@@ -182,6 +185,8 @@ class ReplyStream:
         return self._service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
 
     def _send_progress(self, report: ReuseReport, num_read: int) -> None:
+        if not self._shows_progress:
+            return  # every event wakes the loop
         elapsed = 1000 * (time.perf_counter() - self.run.timings.started)
         self._send(Progress(report.reused, num_read, self.job.prompt.length, elapsed))
 
@@ -191,12 +196,18 @@ class ReplyStream:
         self._mailbox.put(partial(self._deliver, event), is_urgent=is_urgent)
 
 
-def start_reply(service: Service, job: ReplyJob, request_id: str = "", deliver: Deliver | None = None) -> ReplyStream:
+def start_reply(
+    service: Service,
+    job: ReplyJob,
+    request_id: str = "",
+    deliver: Deliver | None = None,
+    shows_progress: bool = False,
+) -> ReplyStream:
     """Submits a job. The reply comes through the stream; closing the stream cancels what is left of it."""
     service.refuse_if_stopped()
     if job.prompt.length >= service.context_tokens:
         raise PromptTooLongError(job.prompt.length, service.context_tokens)
-    stream = ReplyStream(service, job, request_id or uuid.uuid4().hex, deliver)
+    stream = ReplyStream(service, job, request_id or uuid.uuid4().hex, deliver, shows_progress)
     stream.run = Run(replace(job, max_tokens=_max_tokens(service, job)), stream)
     service.scheduler.submit(stream.run)
     return stream

@@ -59,6 +59,7 @@ class ResponseWriter:
     keep: Keep
     framing = NAMED_EVENTS
     last = b""
+    shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
     _numbers: Iterator[int] = field(default_factory=count)
     _pulse: Pulse | None = None
