@@ -1,4 +1,4 @@
-"""`leftoff cache` looks at what is kept on disk, checks it, makes it smaller, and hands beginnings of prompts on."""
+"""`leftoff cache` lists, checks and prunes the disk cache, and exports and imports prefixes of prompts."""
 
 import argparse
 import json
@@ -27,32 +27,32 @@ from leftoff.engine.model import Model
 
 _DAY_S = 86_400
 _SOUND, _FAULTY = 0, 1
-_ENTRY = "name of an entry, as `leftoff cache list` shows it, or the beginning of one"
+_ENTRY = "name of an entry, as `leftoff cache list` shows it, or the first characters of it"
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "cache",
-        description="What the server keeps on disk, model by model. To look is possible while a server runs; "
-        "to change something, stop it first.",
+        description="Manages the disk cache, which has a folder for each model. Entries can be listed while a server "
+        "runs; to change something, stop it first.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
-    listing = _add(actions, "list", _list, "show models and conversations, with their bytes and ages")
-    listing.add_argument("--all", action="store_true", help="all conversations, not only the latest")
+    listing = _add(actions, "list", _list, "list models and conversations, with their sizes and ages")
+    listing.add_argument("--all", action="store_true", help="list all conversations, not only the latest")
     listing.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
-    showing = _add(actions, "show", _show, "show everything on the way to one entry")
+    showing = _add(actions, "show", _show, "show the pages and snapshots that lead to one entry")
     showing.add_argument("name", metavar="NAME", help=_ENTRY)
-    showing.add_argument("--text", metavar="MODEL", type=Path, help="GGUF file whose vocabulary turns tokens to text")
-    verifying = _add(actions, "verify", _verify, "check every file; the exit code is 1 if one is damaged")
-    verifying.add_argument("--fix", action="store_true", help="remove what is damaged")
+    showing.add_argument("--text", metavar="MODEL", type=Path, help="GGUF file whose vocabulary decodes the tokens")
+    verifying = _add(actions, "verify", _verify, "check every file; exit code 1 means that one is damaged")
+    verifying.add_argument("--fix", action="store_true", help="remove damaged files")
     verifying.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
-    pruning = _add(actions, "prune", _prune, "remove what was not used for longest")
-    pruning.add_argument("--to", metavar="MIB", type=_amount, help="until this much is left")
-    pruning.add_argument("--older", metavar="DAYS", type=_amount, help="whatever was not used for so long")
-    exporting = _add(actions, "export", _export, "write all that is needed to resume at an entry into one file")
+    pruning = _add(actions, "prune", _prune, "remove the least recently used entries")
+    pruning.add_argument("--to", metavar="MIB", type=_amount, help="until this many MiB are left")
+    pruning.add_argument("--older", metavar="DAYS", type=_amount, help="everything that was not used for so many days")
+    exporting = _add(actions, "export", _export, "write everything that is needed to resume at an entry into one file")
     exporting.add_argument("name", metavar="NAME", help=_ENTRY)
     exporting.add_argument("file", metavar="FILE", type=Path, help="file to write")
-    importing = _add(actions, "import", _import, "take in a file that `export` wrote, from somebody you trust")
+    importing = _add(actions, "import", _import, "add a file that `export` wrote; only from somebody you trust")
     importing.add_argument("file", metavar="FILE", type=Path, help="file to read")
     _add(actions, "clear", _clear, "remove everything")
 
@@ -66,7 +66,10 @@ def _add(
     parser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     add_settings(parser, ("cache_dir",))
     parser.add_argument(
-        "--model", dest="only", metavar="NAME", help="only this model: its name, or the beginning of its folder's"
+        "--model",
+        dest="only",
+        metavar="NAME",
+        help="only this model: its name, or the beginning of its folder's name",
     )
     parser.set_defaults(run=lambda args: _run(action, args))
     return parser
@@ -90,7 +93,7 @@ def _amount(text: str) -> float:
 
 
 class _Request:
-    """The arguments of an action, and what they name."""
+    """The arguments of an action, and the models and entries that they name."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -111,7 +114,7 @@ class _Request:
         self.console.print(f"nothing is kept in {printable(str(self.root))}", soft_wrap=True)
 
     def entry(self) -> tuple[ModelUsage, Catalog, Blob]:
-        """The one that a name, or the beginning of one, stands for."""
+        """The one entry whose name begins with the given text."""
         name = self.args.name
         found = []
         for usage in self.models():

@@ -1,4 +1,4 @@
-"""What is kept on disk, as people and programs read it."""
+"""Prints the disk cache, as tables or as JSON."""
 
 import json
 import time
@@ -25,7 +25,7 @@ Results = list[tuple[ModelUsage, Findings]]
 
 @dataclass(frozen=True)
 class Listing:
-    """One model and its conversations, the latest first."""
+    """One model and its conversations, most recently used first."""
 
     usage: ModelUsage
     branches: list[Branch]
@@ -57,7 +57,7 @@ def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, t
     what = f"page [{blob.start}, {blob.end})" if blob.is_page else f"snapshot after {blob.end} tokens"
     console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold", soft_wrap=True)
     console.print(
-        f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was kept"
+        f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was written"
     )
     table = Table("name", "positions", "", "bytes", "used", box=None, header_style="cyan")
     blobs = sorted([*path.blobs, *path.borrowed], key=lambda other: (other.end, other.start))
@@ -68,7 +68,7 @@ def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, t
     console.print(table)
     console.print(f"{path.tokens.size:,} tokens, {show_bytes(sum(other.file_bytes for other in blobs))} on this path")
     if not path.is_whole:
-        console.print("nothing can be resumed here: not all that lies before it is on disk any more")
+        console.print("no prompt can resume here: pages or snapshots before it are no longer on disk")
     if text:
         console.print(f"\n{printable(_preview(text))}")
 
@@ -134,7 +134,7 @@ def _short(blob: Blob) -> str:
 
 
 def _preview(text: str) -> str:
-    """Both ends of a long text."""
+    """The first and the last characters of a long text."""
     if len(text) <= 2 * _PREVIEW:
         return text
     return f"{text[:_PREVIEW]}\n[… {len(text) - 2 * _PREVIEW:,} characters …]\n{text[-_PREVIEW:]}"

@@ -1,4 +1,4 @@
-"""`leftoff doctor` shows whether the library is usable, and what this machine and a model can do."""
+"""`leftoff doctor` checks the llama.cpp library, describes this machine and a model, and measures the model."""
 
 import argparse
 import dataclasses
@@ -33,7 +33,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         nargs="?",
         type=Path,
         default=default_model(),
-        help="a GGUF file (default: the one that comes with leftoff)",
+        help="GGUF file (default: the model that comes with leftoff)",
     )
     parser.add_argument(
         "--ctx", metavar="TOKENS", type=_positive, help="context to open the model with (default: 8192)"
@@ -68,7 +68,7 @@ def _positive(text: str) -> int:
 
 
 def _settings(args: argparse.Namespace) -> ContextSettings:
-    """What was not asked for stays as the engine has it."""
+    """The engine's defaults, where no flag was given."""
     asked = {"num_cells": args.ctx, "threads": args.threads}
     return ContextSettings(**{name: value for name, value in asked.items() if value is not None})
 
@@ -77,7 +77,7 @@ def _examine(path: Path, settings: ContextSettings, gpu_layers: int, stages: Sta
     loading = stages.begin(f"loading {path.name}")
     with closing(Model(path, gpu_layers=gpu_layers, progress=loading)) as model:
         stages.begin("hashing the file")
-        _ = model.fingerprint  # asked for here, so that the bar says what takes so long the first time
-        stages.begin("trying its memory")
+        _ = model.fingerprint  # computed here, so that the progress bar names it: the first time it is slow
+        stages.begin("probing its memory")
         with LlamaEngine(model, settings) as engine:
             return describe_model(engine, stages.begin("measuring"))

@@ -1,4 +1,4 @@
-"""From a setting to a running service: finds the model, loads it with a progress bar, and sets up the log."""
+"""Starts a service for a command: finds the model, loads it with a progress bar, and sets up logging."""
 
 import asyncio
 import dataclasses
@@ -24,7 +24,7 @@ Leave = Callable[[int], None]
 
 
 def load_service(console: Console, settings: Settings, leave: Leave = os._exit) -> Service:
-    """A signal that comes meanwhile ends the process at once, with `leave`."""
+    """Loads the model. A signal during that ends the process at once, by `leave`."""
     _check_template(settings.chat_template_file)
     path = find_model(settings.model) if settings.model else default_model()
     with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console, leave):
@@ -36,7 +36,7 @@ def load_service(console: Console, settings: Settings, leave: Leave = os._exit) 
 
 
 def _check_template(name: str) -> None:
-    """Loading may take minutes: what would fail after it should fail before."""
+    """Fails before the model is loaded, which may take minutes, rather than after."""
     try:
         if name:
             ChatTemplate(Path(name).read_text(encoding="utf-8"))
@@ -47,9 +47,9 @@ def _check_template(name: str) -> None:
 
 @contextmanager
 def logging_to_stderr(level: str) -> Iterator[None]:
-    """The server's lines, one per request, with their time; and what the HTTP library has to complain about.
+    """Logs the server's lines, one per request, and warnings of the HTTP library.
 
-    Until the command ends: a program that runs it and goes on may close this stderr, and would log to a closed file.
+    The handlers are removed at the end: a program that runs the command may close this stderr and log on.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -74,7 +74,7 @@ def _logged_by(handler: logging.Handler, name: str, level: str) -> Iterator[None
 
 
 class _OneLine(logging.Formatter):
-    """What a client or a model's file says cannot write a second line into the log, or move a terminal's cursor."""
+    """Keeps each message on one line and without control characters: it may hold text of clients or model files."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = one_line(record.message)
@@ -82,18 +82,18 @@ class _OneLine(logging.Formatter):
 
 
 def _is_no_cancelled_reply(record: logging.LogRecord) -> bool:
-    """Replies that are still running when the server stops are cancelled: no reason for a traceback each."""
+    """Filters out the tracebacks of replies that are cancelled when the server stops."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def quiet_logs() -> None:
-    """llama.cpp complains of much that is as it should be; what does go wrong comes as an error of ours."""
+    """Hides llama.cpp's warnings, most of which are harmless. Its errors are raised as exceptions anyway."""
     logging.getLogger("leftoff.llama").setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def _ends_at_once(console: Console, leave: Leave) -> Iterator[None]:
-    """While llama.cpp loads, an exception would be lost in its callbacks, and there is nothing to be saved."""
+    """Ends the process on a signal: while llama.cpp loads, its callbacks would swallow an exception."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         console.show_cursor()  # the progress bar hides it

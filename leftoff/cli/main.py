@@ -1,4 +1,4 @@
-"""The `leftoff` command. Each subcommand is a file that has `add_parser` and `run`."""
+"""The `leftoff` command. Each subcommand is a module here with `add_parser` and `run`."""
 
 import io
 import json
@@ -17,22 +17,22 @@ from leftoff.errors import LeftoffError
 _COMMANDS = {
     "serve": "run the server",
     "chat": "talk to a model in the terminal",
-    "demo": "see what the cache does, off against on",
-    "cache": "look at, check and tidy what is kept on disk",
-    "doctor": "look at the library, this machine and a model, and measure them",
+    "demo": "compare replies with the cache off and on",
+    "cache": "list, check and prune the disk cache",
+    "doctor": "describe the library, this machine and a model, and measure its speed",
 }
 _FAILED = 1
 _UNREAD = 128 + 13  # SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
+    """Runs one command and returns its exit code."""
     words = sys.argv[1:] if argv is None else argv
     return run_command(lambda: _parser(words[0] if words else ""), words)
 
 
 def run_command(make_parser: Callable[[], CommandLine], words: Sequence[str]) -> int:
-    """Parses the words, runs what the parser set as `run`, and turns every expected error into one line and a code."""
+    """Parses the words and calls the parser's `run`. Expected errors become one line on stderr and an exit code."""
     try:
         _forgive_characters()
         try:
@@ -62,27 +62,27 @@ def _run(parser: CommandLine, words: Sequence[str]) -> int:
     except (LeftoffError, OSError) as error:
         return _fail(error, as_json=getattr(args, "json", False))
     except SystemExit as exit_:
-        # What draws the tables says so in its own way that nobody reads on.
+        # rich turns a broken pipe into SystemExit
         if isinstance(exit_.__context__, BrokenPipeError):
             return _UNREAD
         raise
 
 
 def _forgive_characters() -> None:
-    """A letter that a terminal or a pipe cannot show, or sends wrongly, is no reason to fail."""
+    """Replaces characters that a terminal or a pipe cannot encode or decode, instead of failing."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _write_nowhere() -> None:
-    """What is still in the buffer would fail once more when Python ends."""
+    """Redirects stdout to /dev/null: Python flushes it at exit, which would fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(asked: str) -> CommandLine:
-    """Knows all commands by name. Only the one that is asked for is loaded: each takes its time."""
+    """A parser that lists all commands, but imports only the one that is asked for: imports are slow."""
     parser = CommandLine(prog="leftoff", description="An LLM server that picks up every prompt where it left off.")
     parser.add_argument("--version", action="version", version=f"leftoff {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

@@ -1,4 +1,4 @@
-"""A progress bar over named stages, for people at a terminal; silent for everybody else."""
+"""A progress bar for work in several stages. It is drawn at a terminal only."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from leftoff.engine.model import Progress as Report
 
 
 class Stages:
-    """One line on the screen, which says what is being done and how far it is."""
+    """One line with the name of the stage and its progress."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
 
     def begin(self, title: str) -> Report:
-        """Names what happens now. What is returned takes the part that is done, from 0 to 1."""
+        """Starts a stage. The returned function takes the fraction that is done, from 0 to 1."""
         self._progress.reset(self._task, description=title)
         self._progress.refresh()
         return self._advance
@@ -29,7 +29,7 @@ class Stages:
 
 @contextmanager
 def show_stages(console: Console, *, visible: bool) -> Iterator[Stages]:
-    # Drawn only when something was reported: a thread that redraws would take time from what is measured.
+    # drawn only when progress is reported: a thread that redraws would disturb what is measured
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not visible) as progress:
         yield Stages(progress, progress.add_task("", total=1.0))

@@ -1,23 +1,42 @@
-"""`leftoff serve` runs the server, with its own flags and with those of llama-server."""
+"""`leftoff serve` runs the server. It takes its own flags and llama-server's.
+
+Once the server listens, it prints the model, the cache and the address, and lines to paste for clients.
+"""
 
 import argparse
 import dataclasses
+import ipaddress
+import json
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
+from rich.table import Table
 
+from leftoff import __version__
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
 from leftoff.cli.loading import load_service, logging_to_stderr
-from leftoff.cli.screen import show_screen
+from leftoff.cli.report import MEANINGS
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
-from leftoff.config import SettingError, Settings
+from leftoff.cli.units import printable, show_bytes, show_count
+from leftoff.config import BILLING_LINE, NO_LIMIT, SettingError, Settings
+from leftoff.disk.files import problem_of
+from leftoff.disk.folder import model_folder
+from leftoff.engine.fingerprint import cache_folder
+from leftoff.hub import default_model
 from leftoff.server import server
 from leftoff.server.admin.prewarm import prewarm_files
+from leftoff.server.service import Service
+
+_DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
+_LAST_LINE = "Ctrl-C stops the server. One line per request follows."
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
@@ -25,13 +44,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "serve",
         usage="leftoff serve [MODEL] [options]",
         description="Runs the server. Each option can also be set in the environment: --ram as LEFTOFF_RAM.",
-        epilog="A command line of llama-server works too: flags without a meaning here are accepted and named.",
+        epilog="llama-server's flags work too: those that have no effect here are accepted, and listed at start.",
     )
     parser.add_argument(
         "positional",
         metavar="MODEL",
         nargs="?",
-        help="GGUF file, or org/repo[:quant] of the hub (default: the one that comes with leftoff)",
+        help="GGUF file, or org/repo[:quant] of the Hugging Face hub (default: the model that comes with leftoff)",
     )
     add_settings(parser)
     add_sampling(parser)
@@ -54,7 +73,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     listener = inherited_socket()
     if listener is None:
         _refuse_a_taken_port(settings.host, settings.port)
-    # To be asked to stop is how a server ends, and no failure.
+    # SIGTERM is the normal way to stop a server: exit code 0
     with ended_by_signals(code=0), load_service(console, settings, _leave) as service:
         service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
         for file, read in zip(settings.prewarm, prewarm_files(service), strict=True):
@@ -85,7 +104,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def _refuse_a_taken_port(host: str, port: int) -> None:
-    """Loading may take minutes: what would fail after it should fail before."""
+    """Fails before the model is loaded, which may take minutes, rather than after."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -93,3 +112,104 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
         raise OSError(
             f"cannot listen on {host}, port {port} ({reason}): choose another --host or --port; 0 takes a free one"
         ) from error
+
+
+def show_screen(console: Console, service: Service, url: str) -> None:
+    console.print(f"\nleftoff {__version__} · {url}\n", style="bold")
+    console.print(_grid(facts(service)))
+    console.print("\ntry it, or connect", style="bold")
+    key = "YOUR_KEY" if service.settings.api_key else "none"
+    # not wrapped: a line that is broken to fit the window cannot be pasted
+    for label, line in client_lines(url, service.model_name, key):
+        console.print(f"  {label:<12}", style="cyan", end="")
+        console.print(printable(line), soft_wrap=True)
+    console.print()
+    if service.model.path == default_model():
+        console.print(_DEMONSTRATION, style="dim", soft_wrap=True)
+    console.print(_LAST_LINE, style="dim")
+
+
+def facts(service: Service) -> list[tuple[str, str]]:
+    model, settings, kind = service.model, service.settings, service.engine.memory.kind
+    return [
+        (
+            "model",
+            f"{service.model_name}, {show_count(model.num_parameters)} parameters, {show_bytes(model.size_bytes)}",
+        ),
+        ("architecture", model.architecture),
+        ("memory", f"{kind.value}. {MEANINGS[kind]}"),
+        ("context", f"{service.context_tokens:,} tokens, shared by {settings.slots} slots"),
+        ("cache", _budgets(service)),
+        ("drop-header", _rules(settings.drop_header)),
+        ("API key", _access(settings)),
+    ]
+
+
+def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:
+    """For each client its name and the line to paste."""
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
+    auth = "" if key == "none" else f" -H 'Authorization: Bearer {key}'"
+    return [
+        ("curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
+        ("openai SDK", f'OpenAI(base_url="{url}/v1", api_key="{key}")'),
+        (
+            "Claude Code",
+            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)} claude",
+        ),
+        ("OpenCode", f"echo {quote(_opencode(url, model, key))} > opencode.json"),
+        ("Open WebUI", f"OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY={key} open-webui serve"),
+        ("terminal", f"leftoff chat {url}" + ("" if key == "none" else f" --api-key {key}")),
+    ]
+
+
+def _opencode(url: str, model: str, key: str) -> str:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{url}/v1", "apiKey": key},
+        "models": {model: {}},
+    }
+    return json.dumps({"provider": {"leftoff": provider}, "model": f"leftoff/{model}"})
+
+
+def _budgets(service: Service) -> str:
+    settings = service.settings
+    ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {settings.ram:,} MiB of RAM"
+    if not settings.disk:
+        return f"{ram}, nothing on disk: a restart forgets"
+    if service.cache.disk is None:
+        return f"{ram}, nothing on disk, for the reason above: a restart forgets"
+    root = Path(settings.cache_dir or cache_folder()).expanduser()
+    problem = problem_of(model_folder(root, service.engine.memory.fingerprint))
+    if problem:
+        return f"{ram}, nothing on disk ({problem})"
+    return f"{ram}, {settings.disk:,} MiB on disk in {root}"
+
+
+def _rules(rules: Sequence[str]) -> str:
+    others = [rule for rule in rules if rule != BILLING_LINE]
+    shown = ["the billing line that Claude Code changes on every request"] if BILLING_LINE in rules else []
+    return ", ".join([*shown, *others]) or "nothing"
+
+
+def _access(settings: Settings) -> str:
+    if settings.api_key:
+        return f"on, {len(settings.api_key)} accepted" if len(settings.api_key) > 1 else "on"
+    if _is_local(settings.host):
+        return "off: whoever is on this machine may use it"
+    return f"off, and it listens on {settings.host}: whoever reaches that may use it. --api-key KEY closes it"
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _grid(rows: Sequence[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows:
+        grid.add_row(f"  {label}", printable(value))
+    return grid

@@ -1,4 +1,4 @@
-"""How a command ends when somebody ends it: everything is closed, and the exit code says which signal it was."""
+"""Signal handlers of the commands: a signal closes everything, and the exit code tells which one it was."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 @contextmanager
 def ended_by_signals(code: int = TERMINATED) -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: by an exception."""
+    """Makes SIGTERM end the command as Ctrl-C does: by an exception, so that everything is closed."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(code)
@@ -23,6 +23,7 @@ def ended_by_signals(code: int = TERMINATED) -> Iterator[None]:
 
 @contextmanager
 def handled_by(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Installs a handler, and restores the earlier ones at the end."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -1,8 +1,8 @@
-"""Keeps a server running: one that crashes is started again, and its conversations go on from disk.
+"""Restarts a server that crashed; its conversations go on from the disk cache.
 
-llama.cpp ends the whole process when it meets what it did not foresee, and no Python can prevent that. The supervisor
-loads no model, so nothing of this can happen to it. It holds the socket: while the server comes back, clients wait in
-line instead of being refused.
+llama.cpp aborts the whole process on errors that it does not expect, and Python cannot prevent that. The supervisor is
+another process, which loads no model. It holds the listening socket: while the server restarts, clients wait in its
+backlog instead of being refused.
 """
 
 import os
@@ -16,7 +16,7 @@ from types import FrameType
 
 from rich.console import Console
 
-SOCKET_VARIABLE = "LEFTOFF_SOCKET"  # tells the server which of its open files listens
+SOCKET_VARIABLE = "LEFTOFF_SOCKET"  # the number of the listening socket that the server inherits
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _MOST_CRASHES, _WITHIN_S = 5, 60.0
@@ -24,7 +24,7 @@ _STEP_S = 0.05
 
 
 class Supervisor:
-    """Runs `leftoff` with the arguments it was given itself."""
+    """Runs `leftoff` in a child process, with the arguments of this one."""
 
     def __init__(self, console: Console, listener: socket.socket, arguments: Sequence[str]) -> None:
         self._console = console
@@ -33,10 +33,10 @@ class Supervisor:
         self._crashes: list[float] = []
         self._server: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
-        self._exit_code = 0  # if it is stopped while no server runs
+        self._exit_code = 0  # used if it is stopped while no server runs
 
     def run(self) -> int:
-        """Returns the exit code of the server that ended by itself, or of the one that crashed too often."""
+        """Returns the exit code of the server once it ends without a crash, or crashed too often."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
         while True:
@@ -54,7 +54,7 @@ class Supervisor:
                 return self._exit_code
 
     def _rest(self, seconds: float) -> bool:
-        """False if it is to stop. In steps: Python sleeps to the end, whatever signal comes."""
+        """Sleeps in steps, since a signal does not end Python's sleep. Returns False if it was stopped meanwhile."""
         end = time.monotonic() + seconds
         while not self._is_stopping and time.monotonic() < end:
             time.sleep(_STEP_S)
@@ -69,7 +69,7 @@ class Supervisor:
         return self._server.wait()
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        """The second time, the server ends at once."""
+        """Sends a signal to the server; a second one kills it."""
         if self._server is not None:
             self._server.send_signal(signal.SIGKILL if self._is_stopping else number)
         self._is_stopping = True
@@ -80,6 +80,6 @@ class Supervisor:
 
 
 def inherited_socket() -> socket.socket | None:
-    """The one that the supervisor listens on, in a server that it has started."""
+    """In a server that a supervisor has started: the supervisor's listening socket."""
     number = os.environ.pop(SOCKET_VARIABLE, None)
     return socket.socket(fileno=int(number)) if number else None

@@ -1,4 +1,4 @@
-"""Numbers and text as people read them."""
+"""Formats numbers and names for people."""
 
 import unicodedata
 
@@ -19,7 +19,7 @@ def show_rate(tokens_per_s: float) -> str:
 
 
 def show_count(count: float) -> str:
-    """`7.6 B`, as models are sized."""
+    """`7.6 B`, as the parameters of models are counted."""
     return _scaled(count).replace("G", "B").rstrip()
 
 
@@ -32,12 +32,12 @@ def show_ms(ms: float) -> str:
 
 
 def printable(text: str) -> str:
-    """What models and their files say must not move the cursor or change colours."""
+    """Removes control characters, so that text from a model cannot move the cursor or change colours."""
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) != "Cc")
 
 
 def one_line(text: str) -> str:
-    """The same for names, which must not look like lines of ours either."""
+    """`printable` for names: without line breaks, so that a name cannot look like a line of ours."""
     return " ".join(printable(text).split())
 
 

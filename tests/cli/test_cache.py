@@ -271,7 +271,7 @@ def test_a_conversation_that_uses_a_page_of_another_is_exported_with_it(
     cache("show", tmp_path, name)
     output = capsys.readouterr().out
     assert "page, shared" in output
-    assert "nothing can be resumed here" not in output
+    assert "no prompt can resume here" not in output
 
 
 @pytest.mark.parametrize("position", [3, 16, 30, 400, -1, -100])
