@@ -1,1 +1,1 @@
-"""What a reply may say: schemas, grammars and patterns as masks over the tokens. Knows no chats and no HTTP."""
+"""Compiles JSON schemas, grammars and regular expressions to token masks. Knows no chats and no HTTP."""

@@ -4,11 +4,12 @@ With a grammar for the whole reply:   [ reasoning: free ][ follows the grammar ]
 With triggers:                        [ reasoning: free ][ free ··· trigger ][ follows its grammar ][ free ···
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from llguidance import LLMatcher
 
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.grammar.compile import Grammars
@@ -43,15 +44,25 @@ class GrammarConstraint:
         """Compiles every grammar that the outline can reach: decoding never waits for the compiler."""
         self._grammars = grammars
         self._outline = outline
-        self._rest_of_tag = b""  # of the opening tag, while all text of the reply so far is its beginning
-        self._part: Matcher | _TextWatch
         self._end_tokens = np.fromiter(grammars.vocabulary.end_tokens, np.int32)
+        self._part: Matcher | _TextWatch
+        self._rest_of_tag = b""  # of the opening tag, while all text of the reply so far is its beginning
         self.is_done = False
-        self._compiled = {grammar: grammars.compile(grammar) for grammar in self._all_grammars()}
+        self._after_trigger = {trigger.text: grammars.compile(trigger.grammar) for trigger in outline.triggers}
+        self._at_start: LLMatcher | None = None
+        self._after_reasoning: LLMatcher | None = None
+        tags, grammar = outline.reasoning, outline.grammar
+        if grammar is not None and tags is None:
+            self._at_start = grammars.compile(grammar)
+        elif grammar is not None and tags is not None:
+            self._after_reasoning = grammars.compile(SPACES + grammar)  # most models write blank lines there
+            if not outline.is_reasoning:
+                self._at_start = grammars.compile(literal(tags.begin, grammars.vocabulary) | grammar)
         if outline.is_reasoning:
             self._begin_reasoning()
         else:
-            self._begin_reply()
+            self._begin(self._at_start)
+            self._rest_of_tag = tags.begin.encode() if tags and self._at_start else b""
 
     def mask(self, logits: Logits) -> bool:
         """Sets the logits of forbidden tokens to minus infinity; returns False if no token is forbidden."""
@@ -73,73 +84,37 @@ class GrammarConstraint:
         self._part.accept(token)
         if self._completes_opening_tag(token):
             self._begin_reasoning()
-        elif self._part.is_done:
-            self._leave_grammar()
-
-    def _begin_reply(self) -> None:
-        tags, grammar = self._outline.reasoning, self._outline.grammar
-        if grammar is None:
-            self._part = self._watch_triggers()
-        elif tags is None:
-            self._part = self._match(grammar)
+        elif self._part.is_done and self._outline.repeats:
+            self._begin(None)
         else:
-            self._part = self._match(self._tag_or(tags, grammar))
-            self._rest_of_tag = tags.begin.encode()
-
-    def _begin_reasoning(self) -> None:
-        assert self._outline.reasoning is not None
-        self._part = _TextWatch(self._grammars.vocabulary, [self._outline.reasoning.end])
+            self.is_done = self._part.is_done
 
     def _leave_free_part(self, found: str) -> None:
         tags = self._outline.reasoning
         if tags is not None and found == tags.begin:
             self._begin_reasoning()
         elif tags is not None and found == tags.end:
-            self._leave_reasoning()
+            self._begin(self._after_reasoning)
         else:
-            (grammar,) = (trigger.grammar for trigger in self._outline.triggers if trigger.text == found)
-            self._part = self._match(grammar)
+            self._begin(self._after_trigger[found])
 
-    def _leave_reasoning(self) -> None:
-        if self._outline.grammar is None:
-            self._part = self._watch_triggers()
-        else:
-            self._part = self._match(SPACES + self._outline.grammar)  # most models write blank lines here
+    def _begin_reasoning(self) -> None:
+        assert self._outline.reasoning is not None
+        self._part = _TextWatch(self._grammars.vocabulary, [self._outline.reasoning.end])
 
-    def _leave_grammar(self) -> None:
-        if self._outline.repeats:
-            self._part = self._watch_triggers()
-        else:
-            self.is_done = True
-
-    def _match(self, grammar: Grammar) -> Matcher:
-        return self._grammars.match(self._compiled[grammar])
-
-    def _watch_triggers(self) -> "_TextWatch":
+    def _begin(self, start: LLMatcher | None) -> None:
+        """Begins a part that follows a grammar, or a free part up to a trigger or the reasoning."""
+        if start is not None:
+            self._part = self._grammars.match(start)
+            return
         tag = [self._outline.reasoning.begin] if self._outline.reasoning else []
-        texts = [trigger.text for trigger in self._outline.triggers]
-        return _TextWatch(self._grammars.vocabulary, [*texts, *tag])
+        self._part = _TextWatch(self._grammars.vocabulary, [*self._after_trigger, *tag])
 
     def _completes_opening_tag(self, token: int) -> bool:
         piece = self._grammars.vocabulary.piece(token)
         is_part = bool(self._rest_of_tag) and self._rest_of_tag.startswith(piece)
         self._rest_of_tag = self._rest_of_tag[len(piece) :] if is_part else b""
         return is_part and not self._rest_of_tag
-
-    def _tag_or(self, tags: ReasoningTags, grammar: Grammar) -> Grammar:
-        return literal(tags.begin, self._grammars.vocabulary) | grammar
-
-    def _all_grammars(self) -> Iterator[Grammar]:
-        yield from (trigger.grammar for trigger in self._outline.triggers)
-        tags, grammar = self._outline.reasoning, self._outline.grammar
-        if grammar is None:
-            return
-        if tags is None:
-            yield grammar
-            return
-        yield SPACES + grammar
-        if not self._outline.is_reasoning:
-            yield self._tag_or(tags, grammar)
 
 
 class _TextWatch:

@@ -1,4 +1,4 @@
-"""What can be wrong with a grammar, in words that name the part and the way out."""
+"""The error for grammars that cannot be compiled, with a message that says what to change."""
 
 import json
 import re
@@ -9,16 +9,16 @@ _MAX_REASON = 300
 _KEYWORDS = re.compile(r"Unimplemented keys: (\[.*\])")
 _FORMAT = re.compile(r"Unknown format: (.*)")
 _PATTERN = re.compile(r"regex parse error:\n(?P<pattern>.*?)\n\s*\^.*error: (?P<reason>.*?)(?:\n|$)", re.DOTALL)
-_CONTEXT = re.compile(r"\n\s*(?:\d+ \| |<non-verbose).*", re.DOTALL)  # lines that the client did not write
-_OUTGROWN = re.compile(r"panic|too (?:large|complex|many)|TooComplex|limit|fuel", re.IGNORECASE)
+_CONTEXT = re.compile(r"\n\s*(?:\d+ \| |<non-verbose).*", re.DOTALL)  # lines of generated Lark
+_LIMIT = re.compile(r"panic|too (?:large|complex|many)|TooComplex|limit|fuel", re.IGNORECASE)
 
 
 class GrammarError(InputError):
-    """A schema, grammar or pattern that cannot be followed."""
+    """A schema, grammar or pattern that cannot be compiled."""
 
 
 def explain(error: str) -> GrammarError:
-    """llguidance's words, in ours where they are meant for others."""
+    """Translates an error of llguidance for the client who wrote the schema or grammar."""
     if found := _KEYWORDS.search(error):
         keywords = ", ".join(map(repr, json.loads(found[1])))
         return GrammarError(f"the keyword {keywords} is not supported in a schema: leave it out")
@@ -34,6 +34,6 @@ def explain(error: str) -> GrammarError:
         )
     if "NoExtensionBias" in error:
         return GrammarError("there is no text that follows it")
-    if _OUTGROWN.search(error):
+    if _LIMIT.search(error):
         return GrammarError("it is too complex: use fewer alternatives, smaller repetitions and less nesting")
     return GrammarError(_CONTEXT.sub("", error).strip()[:_MAX_REASON])

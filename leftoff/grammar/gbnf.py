@@ -193,7 +193,7 @@ class _Reader:
         self._at += 1
         if not ranges and not is_negated:
             raise self._error("the class [] has no characters")
-        return Class(complement(ranges) if is_negated else tuple(ranges))
+        return Class(_complement(ranges) if is_negated else tuple(ranges))
 
     def _character(self) -> str:
         character = self._peek()
@@ -245,7 +245,7 @@ def _is_character(code: int) -> bool:
     return code <= _LAST and not 0xD800 <= code <= 0xDFFF
 
 
-def complement(ranges: list[Range]) -> tuple[Range, ...]:
+def _complement(ranges: list[Range]) -> tuple[Range, ...]:
     found, low = [], 0
     for start, end in sorted(ranges):
         if start > low:

@@ -4,7 +4,7 @@ llguidance's lexer is greedy: a lexeme takes as many characters as it can. A rul
 that may follow it can also continue it. Any other rule is parsed character by character, which is exact but slow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leftoff.grammar.errors import GrammarError
@@ -56,6 +56,7 @@ _MAX_STEPS = 500_000  # one for each part of a rule or range of characters: half
 
 
 def names_in(node: Node) -> set[str]:
+    """The names of the rules that it refers to."""
     match node:
         case Name(name):
             return {name}
@@ -68,17 +69,10 @@ def names_in(node: Node) -> set[str]:
 
 def regular_rules(rules: Rules) -> frozenset[str]:
     """The names of the rules that reach no recursive rule: each could be a regular expression."""
-    order, missing = dependencies_first(rules), {name: len(names_in(node)) for name, node in rules.items()}
-    users: dict[str, list[str]] = {name: [] for name in rules}
-    for name, node in rules.items():
-        for used in names_in(node):
-            users[used].append(name)
-    regular: list[str] = [name for name in order if not missing[name]]
-    for name in regular:  # which grows in the loop
-        for user in users[name]:
-            missing[user] -= 1
-            if not missing[user]:
-                regular.append(user)
+    regular: set[str] = set()
+    for name in dependencies_first(rules):
+        if names_in(rules[name]) <= regular:
+            regular.add(name)
     return frozenset(regular)
 
 
@@ -87,8 +81,8 @@ def safe_lexemes(rules: Rules) -> frozenset[str]:
     regular = regular_rules(rules)
     if "root" in regular:
         return regular
-    facts = _Facts(rules)
-    return frozenset(name for name in regular if not _overlap(facts.continuing(rules[name]), facts.follow[name]))
+    sets = _CharacterSets(rules)
+    return frozenset(name for name in regular if not _overlap(sets.continuing(rules[name]), sets.follow[name]))
 
 
 def dependencies_first(rules: Rules) -> list[str]:
@@ -106,7 +100,7 @@ def dependencies_first(rules: Rules) -> list[str]:
     return [*order]
 
 
-class _Facts:
+class _CharacterSets:
     """The FIRST and FOLLOW sets of all rules, found by iterating to a fixed point.
 
     With dependencies first this takes few rounds. A grammar that is made to take more is refused.
@@ -120,8 +114,10 @@ class _Facts:
         self._empty: set[str] = set()
         self._first: dict[str, Characters] = dict.fromkeys(rules, _NONE)
         self.follow: dict[str, Characters] = dict.fromkeys(rules, _NONE)
-        _settle(self._find_beginnings)
-        _settle(self._find_followers)
+        while self._extend_first():
+            pass
+        while self._extend_follow():
+            pass
 
     def may_be_empty(self, node: Node) -> bool:
         match node:
@@ -184,8 +180,8 @@ class _Facts:
             if _overlap(seen, self.first(item)):
                 return _ALL
             seen |= self.first(item)
-        goes_on = seen if any(map(self.may_be_empty, items)) else _NONE
-        return goes_on.union(*map(self.continuing, items))
+        after_empty = seen if any(map(self.may_be_empty, items)) else _NONE
+        return after_empty.union(*map(self.continuing, items))
 
     def _first_of_concat(self, items: Sequence[Node]) -> Characters:
         found = _NONE
@@ -195,7 +191,8 @@ class _Facts:
                 break
         return found
 
-    def _find_beginnings(self) -> bool:
+    def _extend_first(self) -> bool:
+        """Goes through all rules once; returns whether anything was added."""
         before = len(self._empty), self._first.copy()
         for name in self._order:
             node = self._rules[name]
@@ -205,7 +202,7 @@ class _Facts:
                 self._empty.add(name)
         return before != (len(self._empty), self._first)
 
-    def _find_followers(self) -> bool:
+    def _extend_follow(self) -> bool:
         before = self.follow.copy()
         for name in reversed(self._order):
             self._add_followers(self._rules[name], self.follow[name])
@@ -230,11 +227,6 @@ class _Facts:
                     self._add_followers(item, after)
             case Repeat(item, _, most):
                 self._add_followers(item, after if most == 1 else after | self.first(item))
-
-
-def _settle(find: Callable[[], bool]) -> None:
-    while find():
-        pass
 
 
 def _overlap(left: Characters, right: Characters) -> bool:
