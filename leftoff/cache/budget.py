@@ -46,7 +46,6 @@ class ByteBudget:
         self._clock = clock
         self.shed: Shed | None = None
         self._released = released
-        self._trees: dict[ResumePoint, Tree] = {}
         self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
         self.num_changes = 0  # of points and pages: a plan made before the last one is stale
 
@@ -67,7 +66,6 @@ class ByteBudget:
 
     def add_point(
         self,
-        tree: Tree,
         match: Match,
         position: int,
         snapshot: Snapshot | None,
@@ -83,18 +81,17 @@ class ByteBudget:
             point = ResumePoint(node, position)
             insort(node.points, point, key=by_position)
             self._ranking.add(point, self._clock())
-            self._trees[point] = tree
         before = point.nbytes
         point.snapshot = point.snapshot or snapshot
         point.logits = point.logits if point.logits is not None else logits
         point.is_durable |= is_durable
         self.used_bytes += point.nbytes - before
         self.num_changes += 1
-        tree.update_liveness(node)
+        node.update_liveness()
         self._reprice_around(point)
         return point
 
-    def add_page(self, tree: Tree, match: Match, page: Page) -> None:
+    def add_page(self, match: Match, page: Page) -> None:
         """Covers the positions of `page` that no other page covers."""
         stored = StoredPage(page)
         self.num_changes += 1
@@ -104,7 +101,7 @@ class ByteBudget:
             for start, end in _gaps(node, max(page.start, node.start), min(page.end, node.end)):
                 insort(node.stretches, Stretch(stored, start, end), key=by_start)
                 stored.references += 1
-            tree.update_liveness(node)
+            node.update_liveness()
         if stored.references:
             self.used_bytes += stored.nbytes
         else:
@@ -124,7 +121,7 @@ class ByteBudget:
         return self._ranking.last_used(point)
 
     def holds(self, point: ResumePoint) -> bool:
-        return point in self._trees
+        return point in self._ranking
 
     def reprice(self, point: ResumePoint) -> None:
         """What it is worth has changed."""
@@ -174,7 +171,7 @@ class ByteBudget:
             self.drop(point)
         return True
 
-    def drop_pages(self, tree: Tree, match: Match, nbytes: int) -> None:
+    def drop_pages(self, match: Match, nbytes: int) -> None:
         """Drops pages of a path that the engine holds as well, from its end, until `nbytes` fit.
 
         Pages that other branches or a pinned point need stay. So do the resume points: they are usable again as soon
@@ -195,12 +192,12 @@ class ByteBudget:
                 break
             below = node
         if match.path:
-            self.drop_useless_pages(tree, match.path[-1])
+            self.drop_useless_pages(match.path[-1])
 
     def drop(self, point: ResumePoint) -> None:
         """Removes a point, and the pages that led to it alone."""
         self.num_changes += 1
-        node, tree = point.node, self._trees.pop(point)
+        node = point.node
         self._reprice_around(point)
         self._changed.discard(point)
         del node.points[index_of(point)]
@@ -208,16 +205,16 @@ class ByteBudget:
         self.used_bytes -= point.nbytes
         if point.snapshot is not None:
             self._released(point.snapshot.data)
-        self.drop_useless_pages(tree, node)
+        self.drop_useless_pages(node)
 
-    def drop_useless_pages(self, tree: Tree, node: Node) -> None:
+    def drop_useless_pages(self, node: Node) -> None:
         """Drops pages at the end of a branch, after its last point: nothing can be resumed from them."""
         at: Node | None = node
         while at is not None and at.parent is not None and at.num_live_children == 0:
             last = at.points[-1].position if at.points else at.start
             while at.stretches and at.stretches[-1].start >= last:
                 self._release(at.stretches.pop().stored)
-            tree.update_liveness(at)
+            at.update_liveness()
             if at.is_live:
                 break
             at = at.parent
@@ -226,14 +223,14 @@ class ByteBudget:
         if at is not None and at.num_live_children == 1:
             self._changed.update(points_after(at, len(at.points)))
 
-    def drop_lost_pages(self, tree: Tree, node: Node, lost: Container[Bytes]) -> None:
+    def drop_lost_pages(self, node: Node, lost: Container[Bytes]) -> None:
         """Removes pages whose bytes are lost. Points after them stay, until other pages come or they are evicted."""
         gone = [stretch.stored for stretch in node.stretches if stretch.stored.page.data in lost]
         if gone:
             node.stretches = [stretch for stretch in node.stretches if stretch.stored not in gone]
             for stored in gone:
                 self._release(stored)
-            self.drop_useless_pages(tree, node)
+            self.drop_useless_pages(node)
 
     def _release(self, stored: StoredPage) -> None:
         self.num_changes += 1
@@ -276,7 +273,8 @@ class ByteBudget:
         held = sum(point.nbytes for point in points) + sum(stored.nbytes for stored in pages)
         assert held == self.used_bytes, f"{held} bytes held, {self.used_bytes} counted"
         assert self.used_bytes <= self.budget_bytes
-        assert set(points) == set(self._trees)
+        assert len(points) == self.num_points
+        assert all(map(self.holds, points))
 
 
 def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -75,7 +75,7 @@ class DiskTier(Tier):
             for node in list(tree.nodes()):
                 for point in [p for p in node.points if p.snapshot is not None and p.snapshot.data in lost]:
                     self.budget.drop(point)
-                self.budget.drop_lost_pages(tree, node, lost)
+                self.budget.drop_lost_pages(node, lost)
 
     def _remove_blob(self, data: Bytes) -> None:
         assert isinstance(data, Record)
@@ -87,17 +87,17 @@ class DiskTier(Tier):
         for path in paths:
             self.insert(path.namespace, path.tokens)
         for path in paths:
-            tree, match = self.tree(path.namespace), self.match(path.namespace, path.tokens)
+            match = self.match(path.namespace, path.tokens)
             for item, age_s in zip(path.items, path.ages_s, strict=True):
                 if isinstance(item, Page):
-                    self.budget.add_page(tree, match, item)
+                    self.budget.add_page(match, item)
                 if isinstance(item, Snapshot) or not self._has_snapshots:
                     end, snapshot = (item.end, None) if isinstance(item, Page) else (item.position, item)
-                    point = self.budget.add_point(tree, match, end, snapshot, is_durable=True)
+                    point = self.budget.add_point(match, end, snapshot, is_durable=True)
                     self.budget.set_age(point, age_s)
         for tree in self.trees.values():
             for leaf in [node for node in tree.nodes() if node.is_leaf]:
-                self.budget.drop_useless_pages(tree, leaf)
+                self.budget.drop_useless_pages(leaf)
         self.budget.make_room(0)
 
 

@@ -97,6 +97,9 @@ class Ranking:
     def __len__(self) -> int:
         return len(self._points)
 
+    def __contains__(self, point: ResumePoint) -> bool:
+        return 0 <= point.row < len(self._points) and self._points[point.row] is point
+
     def add(self, point: ResumePoint, now: float) -> None:
         point.row = len(self._points)
         self._points.append(point)

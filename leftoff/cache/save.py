@@ -13,7 +13,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.cache.tree import Match, Tree
+from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import Memory, Page, Snapshot
 from leftoff.types import Logits, Tokens
 
@@ -25,7 +25,6 @@ class SavePath:
     """Where a sequence lies in the tree of the tier it is saved to."""
 
     sequence: EngineSequence
-    tree: Tree
     match: Match
     tokens: Tokens  # a copy: a blob store reads them later
     ram: Match | None  # what RAM holds of it, when it is saved to disk
@@ -49,7 +48,7 @@ class Saver:
         """Inserts the sequence's tokens into the tier's tree."""
         match = self._tier.insert(sequence.namespace, sequence.tokens)
         tokens = sequence.tokens.copy() if self._blobs is not None else sequence.tokens
-        return SavePath(sequence, self._tier.tree(sequence.namespace), match, tokens, ram)
+        return SavePath(sequence, match, tokens, ram)
 
     def save_point(
         self, path: SavePath, position: int, logits: Logits | None = None, *, is_durable: bool = False
@@ -68,7 +67,7 @@ class Saver:
         snapshot = self._save_snapshot(path, position, logits_bytes) if wants_snapshot else None
         if wants_snapshot and snapshot is None:
             return None
-        return self._budget.add_point(path.tree, path.match, position, snapshot, logits, is_durable=is_durable)
+        return self._budget.add_point(path.match, position, snapshot, logits, is_durable=is_durable)
 
     def save_pages_so_far(self, path: SavePath) -> None:
         """Whole pages up to the last resume point, if they fit without evicting anything.
@@ -165,9 +164,9 @@ class Saver:
             if record is None:
                 return False
             page = Page(start, end, record)
-        self._budget.add_page(path.tree, path.match, page)
+        self._budget.add_page(path.match, page)
         if not self._memory.kind.has_snapshots:
-            self._budget.add_point(path.tree, path.match, end, None)
+            self._budget.add_point(path.match, end, None)
         return True
 
     def _page(self, path: SavePath, start: int, end: int) -> Page:

@@ -99,8 +99,7 @@ class Tiers:
         If RAM is short, it drops pages of the prefix that arrives instead: the engine will hold them.
         """
         if (lacking := self.lacking_bytes(leaving)) > self.ram.budget.free_bytes:
-            tree = self.ram.tree(namespace)
-            self.ram.budget.drop_pages(tree, tree.match(arriving), lacking)
+            self.ram.budget.drop_pages(self.ram.match(namespace, arriving), lacking)
         self.save(leaving)
 
     def lacking_bytes(self, sequence: EngineSequence) -> int:
@@ -111,8 +110,7 @@ class Tiers:
         """Makes room in RAM by dropping pages that sequences in the engine hold too: running and recent ones first."""
         doubled = [sequence for sequence in self._sequences if sequence.has_ram_pages and not sequence.is_empty]
         for sequence in sorted(doubled, key=lambda each: (each.is_busy, each.last_used), reverse=True):
-            budget, tree = self.ram.budget, self.ram.tree(sequence.namespace)
-            budget.drop_pages(tree, tree.match(sequence.tokens), nbytes)
-            if budget.free_bytes >= nbytes:
+            self.ram.budget.drop_pages(self.ram.match(sequence.namespace, sequence.tokens), nbytes)
+            if self.ram.budget.free_bytes >= nbytes:
                 return
             sequence.drop_pages()

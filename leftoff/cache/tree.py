@@ -1,14 +1,13 @@
-"""A tree of token sequences. Where sequences part, there is a node; what they share is stored once.
-
-A node is a run of tokens [start, end) below its parent, with the snapshots taken inside it and the stretches of pages
-that cover it. Snapshots sit at positions, not at node ends: taking one or losing one never reshapes the tree; only a
-sequence that parts from another does.
+"""A radix tree of token sequences: a common prefix is stored once, and a node begins where sequences part.
 
         root ──[0 ····· header ····· 40)──┬──[40 ··· first chat ··· 300)
                                           └──[40 ··· second chat ··· 90)
 
-Tokens are compared as bytes, which is memcmp. The tree keeps tokens whose data was evicted: that is how a report can
-say that something was known once. It counts no bytes and evicts nothing; `store.py` does.
+A node is a run of tokens [start, end) with the resume points inside it and the stretches of pages that cover it. Resume
+points sit at positions, not at node ends: adding or evicting one never reshapes the tree.
+
+Tokens are compared as bytes, which is memcmp. They stay in the tree after their data was evicted, so that a report can
+tell evicted from new. The tree counts no bytes and evicts nothing; `budget.py` does.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +25,7 @@ _WIDTH = 4  # bytes per token
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """Tokens [start, end) that follow on the parent's."""
+    """The tokens [start, end) of a path, after those of its parent."""
 
     parent: "Node | None"
     start: int
@@ -35,9 +34,9 @@ class Node:
     points: list[ResumePoint] = field(default_factory=list)  # by position, in (start, end]
     stretches: list[Stretch] = field(default_factory=list)  # by start, within [start, end), not overlapping
     last_used: float = 0.0
-    is_live: bool = False  # holds data, or a node below does
+    is_live: bool = False  # it holds points or pages, or a node below does
     num_live_children: int = 0
-    lost_until: int = 0  # something up to here was evicted
+    lost_until: int = 0  # a point up to here was evicted
 
     @property
     def end(self) -> int:
@@ -63,22 +62,31 @@ class Node:
     def holds_data(self) -> bool:
         return bool(self.points or self.stretches)
 
+    def update_liveness(self) -> None:
+        """To be called after points or stretches were added or removed."""
+        at: Node | None = self
+        while at is not None and at.is_live != (at.holds_data or at.num_live_children > 0):
+            at.is_live = not at.is_live
+            if at.parent is not None:
+                at.parent.num_live_children += 1 if at.is_live else -1
+            at = at.parent
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How far a sequence is known: `path` from below the root, the last node perhaps only in part."""
+    """The longest known prefix of a sequence: `path` without the root; the last node may match only in part."""
 
     path: tuple[Node, ...]
     length: int
 
     @property
     def leaves_midway(self) -> bool:
-        """The known path goes on differently: the position `length` is proven to be shared."""
+        """The tree goes on differently after `length`: the prefix is shared with another sequence."""
         return bool(self.path) and (self.length < self.path[-1].end or bool(self.path[-1].children))
 
     @property
     def continuation(self) -> Tokens:
-        """What the tree knows to follow at `length`, on one of its branches."""
+        """The tokens that follow in the tree, on one of its branches."""
         if not self.path:
             return np.empty(0, np.int32)
         node = self.path[-1]
@@ -87,7 +95,7 @@ class Match:
         return next((child.tokens for child in node.children.values()), np.empty(0, np.int32))
 
     def points(self) -> Iterator[ResumePoint]:
-        """The points within the match, in order."""
+        """The resume points within the match, by position."""
         for node in self.path:
             yield from self._points_of(node)
 
@@ -97,7 +105,7 @@ class Match:
         return node.points[: bisect_right(node.points, self.length, key=by_position)]
 
     def node_at(self, position: int) -> Node | None:
-        """The node of the path in which a point at `position` belongs."""
+        """The node of the path that a resume point at `position` belongs to."""
         return next((node for node in self.path if node.start < position <= node.end), None)
 
     def point_at(self, position: int) -> ResumePoint | None:
@@ -108,28 +116,28 @@ class Match:
         return next((point for node in reversed(self.path) for point in self._points_of(node)[-1:]), None)
 
     def page_at(self, start: int, end: int) -> Page | None:
-        """The page that covers just these positions."""
+        """The page whose stretch covers exactly [start, end)."""
         node = self.node_at(start + 1)
         stretch = node.stretch_at(start) if node is not None else None
         return stretch.stored.page if stretch is not None and stretch.end == end else None
 
     @property
     def num_covered(self) -> int:
-        """How many of its tokens pages cover."""
+        """How many of the matched tokens are covered by pages."""
         covered = 0
         for stretch in self.stretches():
             covered += stretch.end - stretch.start
         return covered - max(0, stretch.end - self.length) if covered else 0
 
     def stretches(self) -> Iterator[Stretch]:
-        """The stretches that begin within the match, in order."""
+        """The stretches that begin within the match, by position."""
         for node in self.path:
             stop = bisect_left(node.stretches, self.length, key=by_start)
             yield from node.stretches[:stop]
 
 
 class Tree:
-    """The tree of one namespace. Not thread-safe."""
+    """The token sequences of one namespace. Not thread-safe."""
 
     def __init__(self) -> None:
         self.root = Node(None, 0, b"")
@@ -150,7 +158,7 @@ class Tree:
             node, at = child, stop
 
     def insert(self, tokens: Tokens, now: float) -> Match:
-        """Makes the whole sequence known."""
+        """Adds a sequence; returns its whole path."""
         match = self.match(tokens)
         path = list(match.path)
         if match.length < tokens.size:
@@ -167,7 +175,7 @@ class Tree:
         return Match(tuple(path), int(tokens.size))
 
     def forget(self, node: Node) -> None:
-        """Removes a leaf that holds no data. A parent left with one child becomes one with it."""
+        """Removes a leaf without data. A parent that is left with one child is merged with it."""
         assert node.is_leaf
         assert not node.holds_data
         assert node.parent is not None
@@ -177,15 +185,6 @@ class Tree:
         node.parent = None
         if len(parent.children) == 1 and parent.parent is not None:
             self._merge(parent)
-
-    def update_liveness(self, node: Node) -> None:
-        """After data came to a node or left it."""
-        at: Node | None = node
-        while at is not None and at.is_live != (at.holds_data or at.num_live_children > 0):
-            at.is_live = not at.is_live
-            if at.parent is not None:
-                at.parent.num_live_children += 1 if at.is_live else -1
-            at = at.parent
 
     def nodes(self) -> Iterator[Node]:
         """All nodes, parents first."""
@@ -215,7 +214,7 @@ class Tree:
         return child
 
     def _split(self, node: Node, position: int) -> Node:
-        """Parts `node` at `position` and returns the new upper half; `node` itself stays the lower one.
+        """Splits `node` at `position` and returns the new upper half; `node` itself becomes the lower one.
 
         [start ············ end)  →  [start ··· position)──[position ··· end)
         """
@@ -239,13 +238,13 @@ class Tree:
         return upper
 
     def _split_stretch(self, stretch: Stretch, lower: Node, position: int) -> None:
-        if lower.points or lower.num_live_children:  # else it led nowhere beyond `position`
+        if lower.points or lower.num_live_children:  # else nothing below could be resumed from
             lower.stretches.insert(0, Stretch(stretch.stored, position, stretch.end))
             stretch.stored.references += 1
         stretch.end = position
 
     def _merge(self, node: Node) -> None:
-        """Joins a node with its only child, which takes its place."""
+        """Merges a node into its only child, which takes its place."""
         (child,) = node.children.values()
         assert node.parent is not None
         for point in node.points:
@@ -302,7 +301,7 @@ def pages_up_to(point: ResumePoint) -> Iterator[Stretch]:
 
 
 def common_prefix(left: bytes, right: bytes) -> int:
-    """How many tokens two runs share."""
+    """The number of tokens that two runs have in common at their beginning."""
     size = min(len(left), len(right)) // _WIDTH
     first, second = np.frombuffer(left, np.int32, size), np.frombuffer(right, np.int32, size)
     different = first != second
@@ -310,7 +309,7 @@ def common_prefix(left: bytes, right: bytes) -> int:
 
 
 def _joined(upper: list[Stretch], lower: list[Stretch]) -> list[Stretch]:
-    """Two stretches of one page that meet become one again."""
+    """Joins two stretches of one page that meet into one."""
     if upper and lower and upper[-1].stored is lower[0].stored and upper[-1].end == lower[0].start:
         upper[-1].end = lower[0].end
         upper[-1].stored.references -= 1

@@ -197,7 +197,7 @@ def test_pages_are_given_up_from_the_end_as_far_as_is_needed_and_their_resume_po
     for start in range(0, 10, 2):
         grove.cover("header one", start, start + 2)
     grove.budget.budget_bytes = grove.budget.used_bytes
-    grove.budget.drop_pages(grove.tree, grove.match("header one"), 30)
+    grove.budget.drop_pages(grove.match("header one"), 30)
     assert [(stretch.start, stretch.end) for stretch in point.node.stretches] == [(0, 2), (2, 4), (4, 6)]
     assert grove.budget.holds(point)
     grove.check()
@@ -210,7 +210,7 @@ def test_what_another_branch_needs_is_not_given_up() -> None:
         grove.cover(letters, 0, 7)
         grove.cover(letters, 7, 10)
     grove.budget.budget_bytes = grove.budget.used_bytes
-    grove.budget.drop_pages(grove.tree, grove.match("header one"), grove.budget.used_bytes)
+    grove.budget.drop_pages(grove.match("header one"), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 7
     assert grove.match("header two").num_covered == 10
     grove.check()
@@ -223,7 +223,7 @@ def test_what_a_pinned_entry_needs_is_not_given_up() -> None:
     for start in range(0, 10, 2):
         grove.cover("header one", start, start + 2)
     grove.budget.budget_bytes = grove.budget.used_bytes
-    grove.budget.drop_pages(grove.tree, grove.match("header one"), grove.budget.used_bytes)
+    grove.budget.drop_pages(grove.match("header one"), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 6
     grove.check()
 
@@ -234,7 +234,7 @@ def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
     grove.cover("header one", 0, 5)
     grove.cover("header one", 5, 10)
     grove.budget.budget_bytes = grove.budget.used_bytes
-    grove.budget.drop_pages(grove.tree, grove.tree.match(text("header")), grove.budget.used_bytes)
+    grove.budget.drop_pages(grove.tree.match(text("header")), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 5
     grove.check()
 

@@ -69,14 +69,14 @@ class Grove:
     def keep(self, letters: str, *, nbytes: int = 100, logits: Logits | None = None) -> ResumePoint:
         """A snapshot after exactly these letters."""
         match = self.match(letters)
-        return self.budget.add_point(self.tree, match, len(letters), snapshot(len(letters), nbytes), logits)
+        return self.budget.add_point(match, len(letters), snapshot(len(letters), nbytes), logits)
 
     def mark(self, letters: str) -> ResumePoint:
         """A point without a snapshot, as attention has."""
-        return self.budget.add_point(self.tree, self.match(letters), len(letters), None)
+        return self.budget.add_point(self.match(letters), len(letters), None)
 
     def cover(self, letters: str, start: int, end: int) -> None:
-        self.budget.add_page(self.tree, self.match(letters), page(start, end))
+        self.budget.add_page(self.match(letters), page(start, end))
 
     def check(self) -> None:
         self.tree.check_integrity()
