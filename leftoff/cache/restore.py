@@ -23,7 +23,7 @@ class Restorer:
 
     def restore(self, prompt: Prompt, plan: Plan, namespace: str) -> EngineSequence:
         """A running sequence that ends where the prompt's prefill goes on. There must be an idle slot."""
-        if not any(sequence.is_busy for sequence in self._sequences):
+        if not self._sequences.is_any_busy:
             self._clear_engine(besides=plan.sequence)
         target = self._target(plan)
         prefix = prompt.tokens[: plan.resume]
@@ -78,7 +78,7 @@ class Restorer:
     def _target(self, plan: Plan) -> EngineSequence:
         source = plan.sequence
         if source is not None and source.is_slot and not source.is_busy:
-            is_alone = all(other is source or other.is_empty for other in self._sequences)
+            is_alone = self._sequences.is_alone(source)
             # a sequence that is alone in the engine is cut back in place, and so stays at the first cell
             if plan.goes_on or (is_alone and self._copy_to_ram(source)):
                 return source

@@ -207,6 +207,14 @@ class SequenceTable:
         return [sequence for sequence in self._all if sequence.is_slot and not sequence.is_busy]
 
     @property
+    def is_any_busy(self) -> bool:
+        return any(sequence.is_busy for sequence in self._all)
+
+    def is_alone(self, sequence: EngineSequence) -> bool:
+        """All other sequences are empty."""
+        return all(other is sequence or other.is_empty for other in self._all)
+
+    @property
     def spares(self) -> list[EngineSequence]:
         return [sequence for sequence in self._all if not sequence.is_slot]
 

@@ -43,13 +43,14 @@ class Batcher:
         most = min(self._limits.piece_tokens, self._engine.batch_tokens - len(reading) - len(writing))
         quick = min(most, self._quick_tokens())
         room = limit = quick if batch else most
+        free_cells = self._engine.memory.free_cells if len(reading) > 1 else 0
         for run in sorted(reading, key=lambda run: run.last_served):
             work = run.work(limit)
             if work.tokens.size <= room:
                 batch.append((run, work))
                 run.last_served = step
-                # whoever is read beside others keeps them waiting, and must leave them their cells
-                room = min(room, quick, self._engine.memory.free_cells) - work.tokens.size
+                # a second prompt keeps the others waiting, and must leave them their cells
+                room = min(room, quick, free_cells) - work.tokens.size
         return batch
 
     def _quick_tokens(self) -> int:

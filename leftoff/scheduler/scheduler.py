@@ -171,6 +171,8 @@ class Scheduler:
 
         No more fetches than slots are begun: what is in RAM before its time fills it.
         """
+        if self.cache.disk is None:
+            return False
         if not run.is_looked_up:
             run.is_put_off = len(self._fetching) > len(self.cache.sequences.idle_slots)
             if not run.is_put_off:

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, MappingView, Set, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from jinja2 import pass_context
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
 from jinja2.utils import Namespace
 
 from leftoff.chat.work import checkpoint
@@ -24,6 +22,7 @@ _CHARACTERS_PER_CHECK = 1 << 20  # making much text takes time without ticks
 _CONTAINER = 56  # an empty container takes the memory of so many characters
 REFERENCE = 8  # and so does a reference in one
 _MAX_DEPTH = 200  # of lists in lists: Python's own recursion ends soon after
+_MAX_INTEGER = 1 << 64
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -108,6 +107,14 @@ def spending(budget: Budget) -> Iterator[None]:
         _budget.reset(token)
 
 
+def charge_result(budget: Budget, result: Any) -> Any:  # noqa: ANN401
+    """Charges for the result of a filter, call or operator."""
+    budget.charge(size_of(result))
+    if isinstance(result, int) and not -_MAX_INTEGER <= result <= _MAX_INTEGER:
+        raise LimitError("it computes with integers of more than 64 bits")
+    return result
+
+
 def charge_size(value: Value) -> Value:
     current().charge(size_of(value))
     return value
@@ -145,12 +152,6 @@ def _parts(value: object) -> Iterator[object] | None:
 
 def tick(_: None) -> None:
     current().tick()
-
-
-@pass_context
-def charge_printed(_: Context, value: object) -> object:
-    """Called for all values that are printed."""
-    return value if type(value) is str else charge_walk(value)
 
 
 def concat(pieces: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from jinja2.runtime import Context
 from jinja2.tests import TESTS
 from markupsafe import escape
 
-from leftoff.chat.template.budget import REFERENCE, Budget, LimitError, charge_walk, current, size_of
+from leftoff.chat.template.budget import REFERENCE, Budget, LimitError, charge_result, charge_walk, current
 
 Function = Callable[..., Any]
 
@@ -37,7 +37,6 @@ _COMPARING_TESTS = (
 _MAX_INDENT = 256
 _MAX_DIGITS = 64
 _MAX_CHAINED = 50
-_MAX_INTEGER = 1 << 64
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _PIECE = 64  # a string cut out of another takes the memory of so many characters, besides its own
 _STEPS_PER_CHARACTER = 16  # of a search: so many take as long as making a character
@@ -103,14 +102,6 @@ class _Lazy:
         self._budget.tick()
         self._budget.charge(REFERENCE)
         return next(self._values)
-
-
-def charge_result(budget: Budget, result: Any) -> Any:  # noqa: ANN401
-    """Charges for the result of a filter, call or operator."""
-    budget.charge(size_of(result))
-    if isinstance(result, int) and not -_MAX_INTEGER <= result <= _MAX_INTEGER:
-        raise LimitError("it computes with integers of more than 64 bits")
-    return result
 
 
 def _escape(value: object) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import BuiltinMethodType
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import nodes, pass_context
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import TemplateAssertionError
 from jinja2.runtime import BlockReference, Context, LoopContext, Macro, TemplateReference, Undefined
@@ -23,7 +23,7 @@ from leftoff.chat.template.budget import (
     Budget,
     LimitError,
     Pieces,
-    charge_printed,
+    charge_result,
     charge_size,
     charge_walk,
     concat,
@@ -31,7 +31,7 @@ from leftoff.chat.template.budget import (
     size_of,
     tick,
 )
-from leftoff.chat.template.filters import budgeted, charge_method, charge_result, filters, tests
+from leftoff.chat.template.filters import budgeted, charge_method, filters, tests
 
 _HIDDEN_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
 _WIDE_FIELD = re.compile(r"\d{4}")
@@ -84,7 +84,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, *, changes_lists: bool, **options: Any) -> None:  # noqa: ANN401
         # Not optimised: constants would be computed when the template is parsed, outside of any budget.
-        super().__init__(optimized=False, finalize=charge_printed, **options)
+        super().__init__(optimized=False, finalize=_finalize, **options)
         self._changes_lists = changes_lists
         del self.globals["lipsum"]
         self.filters.clear()
@@ -221,6 +221,12 @@ class _Formatter(SandboxedFormatter):
     def convert_field(self, value: Any, conversion: Any) -> Any:  # noqa: ANN401
         current().charge_deep(value)
         return super().convert_field(value, conversion)
+
+
+@pass_context
+def _finalize(_: Context, value: object) -> object:
+    """Called for all values that are printed."""
+    return value if type(value) is str else charge_walk(value)
 
 
 def _charge_operator(budget: Budget, operator: str, left: object, right: object) -> None:

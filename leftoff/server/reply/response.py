@@ -4,7 +4,7 @@ A client that vanishes, while it waits or while it is being streamed to, ends it
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -185,14 +185,13 @@ class EventStream(Response):
         for index, event in batch:
             yield from map(self._writer.framing.frame, [*self._chunks(index, event)])
 
-    def _chunks(self, index: int, event: Event) -> Iterator[msgspec.Struct]:
+    def _chunks(self, index: int, event: Event) -> Iterable[msgspec.Struct]:
         if isinstance(event, End):
             try:
                 _raise_failure(event)
             except Exception as error:
-                yield self._writer.failure(error)
-                return
-        yield from self._writer.chunks(self._replies.streams[index], index, event)
+                return [self._writer.failure(error)]
+        return self._writer.chunks(self._replies.streams[index], index, event)
 
 
 def _raise_failure(end: End) -> None:
