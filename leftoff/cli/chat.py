@@ -1,4 +1,7 @@
-"""`leftoff chat` talks to a model, in this process or at a URL, and shows under each reply what was reused."""
+"""`leftoff chat` is a chat in the terminal, with a model in this process or a server at a URL.
+
+Under each reply it shows how many prompt tokens were reused and how many were computed.
+"""
 
 import argparse
 import dataclasses
@@ -24,11 +27,11 @@ _SETTINGS = (
     *("max_tokens", "chat_template_file"),
 )
 _HELP = """\
-/undo         take back the last turn, to write it anew
+/undo         remove the last turn, to edit its question
 /retry        ask the last question again
-/reset        forget the conversation
-/system TEXT  set the system prompt; without TEXT: none
-/quit         leave (Ctrl-D too)"""
+/reset        start a new conversation
+/system TEXT  set the system prompt; without TEXT: remove it
+/quit         leave (or Ctrl-D)"""
 
 
 @dataclass
@@ -64,7 +67,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "chat",
         usage="leftoff chat [MODEL | URL] [options]",
-        description="Talks to a model in this process or to a server at a URL. While chatting:\n\n" + _HELP,
+        description="Chats with a model in this process or with a server at a URL. While chatting:\n\n" + _HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -78,9 +81,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "--temperature",
         metavar="T",
         type=_temperature,
-        help="how freely tokens are chosen; 0 takes the likeliest (default: what the model's file says, or 0.8)",
+        help="sampling temperature; 0 takes the likeliest token (default: what the model recommends, or 0.8)",
     )
-    add_settings(parser, _SETTINGS)
+    add_settings(parser, _SETTINGS, {"api_key": "key to send to the server at the URL"})
     parser.set_defaults(run=run)
 
 
@@ -109,18 +112,18 @@ def _temperature(text: str) -> float:
 
 
 class _Chat:
-    """The loop between a person, or a pipe, and a talker."""
+    """Reads lines from a terminal or a pipe, and asks the model or runs a command for each."""
 
     def __init__(self, console: Console, talker: Talker, history: ChatHistory) -> None:
         self._console = console
         self._talker = talker
         self._history = history
         self._is_terminal = sys.stdin.isatty()
-        self._draft = ""  # what the next line begins with, at a terminal
+        self._draft = ""  # prefills the next line at a terminal
         self._exit_code = 0
 
     def run(self) -> int:
-        """Returns 1 if something could not be answered and nobody was there to see it."""
+        """Returns the exit code: 1 if a question from a pipe failed."""
         self._note(f"{printable(self._talker.name)} · /help for what you can do")
         for line in self._lines():
             if line == "/quit":
@@ -201,7 +204,7 @@ class _Chat:
 
 @contextmanager
 def _prefilled(text: str) -> Iterator[None]:
-    """The next line that is read begins with this text, ready to be edited, where the terminal can do that."""
+    """Puts a text on the next input line, to be edited, where the terminal supports it."""
     try:
         import readline  # noqa: PLC0415  # not on every system, and it changes how input() works
     except ImportError:

@@ -73,11 +73,11 @@ class CommandLine(argparse.ArgumentParser):
         return text if has_value else f"{text}={meaning}"
 
 
-def add_settings(parser: CommandLine, names: Collection[str] = ()) -> None:
-    """Adds a flag for every setting, or for those named. A flag that is not given stays None, for the environment."""
+def add_settings(parser: CommandLine, names: Collection[str] = (), texts: Mapping[str, str] | None = None) -> None:
+    """Adds a flag for every setting, or for those named; `texts` has other help texts. A flag not given is None."""
     for definition in definitions():
         if not names or definition.name in names:
-            _add(parser, definition)
+            _add(parser, definition, (texts or {}).get(definition.name, definition.flag.help))
 
 
 def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -99,10 +99,10 @@ def settings_page() -> str:
     return _PAGE + "".join(map(_row, definitions()))
 
 
-def _add(parser: CommandLine, definition: Definition) -> None:
+def _add(parser: CommandLine, definition: Definition, text: str) -> None:
     flag, options = definition.flag, (definition.option, *definition.flag.names)
     choices = f": one of {', '.join(flag.choices)}" if flag.choices else ""
-    has_default = definition.shown_default and "default:" not in flag.help
+    has_default = definition.shown_default and "default:" not in text
     shown = f" (default: {definition.shown_default})" if has_default else ""
     if definition.is_switch:
         off = f"--no-{definition.option[2:]}"
@@ -113,7 +113,7 @@ def _add(parser: CommandLine, definition: Definition) -> None:
         type=_reader(definition),
         action="append" if definition.is_list else "store",
         metavar="on|off" if definition.is_switch else _metavar(definition),
-        help=f"{flag.help}{choices}{shown}".replace("%", "%%"),
+        help=f"{text}{choices}{shown}".replace("%", "%%"),
     )
     if definition.is_switch:
         parser.may_stand_alone(options, "on", SWITCH)

@@ -16,7 +16,7 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 
 
 class Sampler:
-    """Remembers the tokens it chose, for the penalties. Each sequence has its own."""
+    """The sampler chain of one sequence. It remembers the tokens that it chose, for the penalties."""
 
     def __init__(self, model: Model, sampling: Sampling) -> None:
         self._dll = model.library.dll

@@ -87,7 +87,7 @@ class Wire:
             computed=timings["prompt_n"],
             prompt_ms=timings["prompt_ms"],
             tokens=tuple(place["id"] for place in places),
-            top=_top(places),
+            top=top_logprobs(places),
         )
 
     def stream(self, messages: Sequence[MessageDict], max_tokens: int) -> Streamed:
@@ -107,7 +107,7 @@ class Wire:
             computed=reply["timings"]["prompt_n"],
             prompt_ms=reply["timings"]["prompt_ms"],
             tokens=tuple(reply["tokens"]),
-            top=_top(reply["completion_probabilities"]),
+            top=top_logprobs(reply["completion_probabilities"]),
         )
 
     def prompt(
@@ -151,5 +151,6 @@ def says(role: str, content: str) -> MessageDict:
     return {"role": role, "content": content}
 
 
-def _top(places: Sequence[dict[str, Any]]) -> tuple[dict[int, float], ...]:
+def top_logprobs(places: Sequence[dict[str, Any]]) -> tuple[dict[int, float], ...]:
+    """For each token of a reply, the log-probabilities of the likeliest ones by their ids."""
     return tuple({rival["id"]: rival["logprob"] for rival in place["top_logprobs"]} for place in places)

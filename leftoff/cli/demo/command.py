@@ -33,8 +33,8 @@ _MAX_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SETTINGS = ("ctx", "ram", "disk", "threads", "gpu_layers", "batch", "ubatch", "kv_type")
 _INTRO = """\
-Two servers that differ in one thing: "off" forgets all before each request.
-A bar is the time to the first token of a reply, measured now, on this machine."""
+Two servers with one difference: "off" clears its cache before each request.
+A bar is the time to the first token of a reply, measured now on this machine."""
 
 
 @dataclass
@@ -81,13 +81,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "demo",
         usage="leftoff demo [MODEL] [options]",
-        description="Plays scripted conversations with the cache off and on. Exit code 1 says that it did not help.",
+        description="Plays scripted conversations with the cache off and on. Exit code 1: the cache did not help.",
     )
     parser.add_argument(
         "model",
         metavar="MODEL",
         nargs="?",
-        help="GGUF file, or org/repo[:quant] of the hub (default: the one that comes with leftoff)",
+        help="GGUF file, or org/repo[:quant] of the Hugging Face hub (default: the model that comes with leftoff)",
     )
     add_settings(parser, _SETTINGS)
     parser.set_defaults(run=run)

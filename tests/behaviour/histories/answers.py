@@ -1,12 +1,12 @@
 """What a server says to a step, and how far two of them are apart."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from tests.behaviour.histories.tree import Step
+from tests.server.wire import top_logprobs
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ def _read(reply: dict[str, Any]) -> Answer:
     if "choices" not in reply:
         places = reply.get("completion_probabilities", [])  # none if nothing was written
         return Answer(
-            reply["tokens_evaluated"], reply["tokens_cached"], reply["content"], tuple(reply["tokens"]), _top(places)
+            reply["tokens_evaluated"],
+            reply["tokens_cached"],
+            reply["content"],
+            tuple(reply["tokens"]),
+            top_logprobs(places),
         )
     (choice,), usage = reply["choices"], reply["usage"]
     places = choice["logprobs"]["content"] if choice["logprobs"] else []
     tokens = tuple(place["id"] for place in places)
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    return Answer(usage["prompt_tokens"], cached, choice["message"]["content"] or "", tokens, _top(places))
-
-
-def _top(places: Sequence[dict[str, Any]]) -> tuple[dict[int, float], ...]:
-    return tuple({rival["id"]: rival["logprob"] for rival in place["top_logprobs"]} for place in places)
+    return Answer(usage["prompt_tokens"], cached, choice["message"]["content"] or "", tokens, top_logprobs(places))
