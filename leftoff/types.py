@@ -31,6 +31,10 @@ class ReasoningTags:
     begin: str = "<think>"
     end: str = "</think>"
 
+    def are_opened_by(self, prompt: str) -> bool:
+        """Whether a prompt ends with the opening tag, as those of some templates do."""
+        return prompt.rstrip().endswith(self.begin.rstrip())
+
 
 @dataclass(frozen=True)
 class MessageSpan:

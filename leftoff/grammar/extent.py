@@ -17,14 +17,14 @@ MAX_FIXED_CHARACTERS = 100_000
 
 @dataclass(frozen=True)
 class Extent:
-    """Of a part of a grammar. Branches that are all fixed may be equal, so they count as one fixed text."""
+    """The size of a part of a grammar. If all branches are fixed they may be equal, so they count as one fixed text."""
 
     num_fixed: int = 0  # characters of the longest run of fixed text
     is_fixed: bool = False  # that run is the whole part
     num_levels: int = 1
 
     def repeated(self, least: int) -> "Extent":
-        """Of `least` or more. An optional part is fixed too once it has begun."""
+        """The extent of `least` or more repetitions. An optional part is fixed too once it has begun."""
         num_fixed = max(least, 1) * self.num_fixed if self.is_fixed else self.num_fixed
         return Extent(num_fixed, self.is_fixed, self.num_levels + 1)
 
@@ -49,7 +49,7 @@ def _choice(parts: Sequence[Extent]) -> Extent:
 
 
 def checked_length(extent: Extent) -> int:
-    """Of the longest fixed text. Raises `GrammarError` if it is too long."""
+    """Returns the length of the longest fixed text. Raises `GrammarError` if it is too long."""
     if extent.num_fixed > MAX_FIXED_CHARACTERS:
         raise GrammarError(
             f"it asks for a text of {extent.num_fixed:,} characters, letter by letter:"
@@ -101,7 +101,7 @@ _ONE_MEMBER = re.compile(r"\[\\?.\]", re.DOTALL)
 
 
 def pattern_extent(pattern: str) -> Extent:
-    """Of a regular expression. The compiler refuses those that are wrong, and says why."""
+    """The extent of a regular expression. One with a syntax error is left to the compiler, which says what is wrong."""
     groups = [_Group()]
     for found in _items(pattern):
         match found.lastgroup:

@@ -76,7 +76,7 @@ class Matcher:
 
 
 def is_stopped(state: LLMatcher) -> bool:
-    """Whether the grammar is complete. Raises `GrammarError` if it failed or exceeded a limit: that ends no reply."""
+    """Whether the grammar is complete. Raises `GrammarError` if it stopped for another reason, such as a limit."""
     stopped = state.is_stopped()
     if stopped and state.stop_reason() not in _GOOD_STOP_REASONS:
         raise explain(state.get_error() or state.stop_reason())

@@ -1,4 +1,4 @@
-"""What each output format defines: the syntax that a grammar writes, and the parser that reads it."""
+"""The interface of output formats: the syntax of tool calls, for grammars, and a parser of replies."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ class OfferedTools:
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """What to look for in one reply."""
+    """How to parse one reply."""
 
     tools: OfferedTools
     splits_reasoning: bool = True

@@ -22,7 +22,7 @@ _IGNORED_KEYS = ("id", "type")  # the server makes ids of its own, and there is 
 
 @dataclass
 class _Head:
-    """What is known of a call so far."""
+    """The members of a call that were parsed so far."""
 
     name: str = ""
     arguments: str = ""  # if they came before the name

@@ -22,7 +22,7 @@ class Output:
     def parser(self, prompt_end: str = "") -> "Parser":
         """`prompt_end` is the end of the prompt's text: some templates write the opening tag of the reasoning there."""
         tags = self.format.reasoning
-        begins = tags is not None and prompt_end.rstrip().endswith(tags.begin.rstrip())
+        begins = tags is not None and tags.are_opened_by(prompt_end)
         options = ParseOptions(OfferedTools(self.tools), self.splits_reasoning, begins)
         return Parser(self.format, options, one_call=self.one_call)
 

@@ -99,7 +99,7 @@ current = _budget.get
 
 @contextmanager
 def spending(budget: Budget) -> Iterator[None]:
-    """What this thread renders within the block is charged to `budget`."""
+    """Charges all rendering in this block to `budget`."""
     token = _budget.set(budget)
     try:
         yield

@@ -46,7 +46,7 @@ def filters() -> dict[str, Function]:
     own: dict[str, Function] = {
         "e": _escape,
         "escape": _escape,
-        "safe": str,  # Jinja's own makes a string with methods of its own
+        "safe": _safe,
         "indent": _indent,
         "join": _join,
         "list": lambda values: current().charge_list(values),
@@ -72,6 +72,7 @@ def _walking(test: Function) -> Function:
 def budgeted(function: Function, *, is_deep: bool = True) -> Function:
     """Charges for what a filter makes, and before that for walking through its arguments if it `is_deep`."""
 
+    @wraps(function)  # with the attributes by which Jinja knows that it wants a context or an environment
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         budget = current()
         budget.tick()
@@ -81,8 +82,7 @@ def budgeted(function: Function, *, is_deep: bool = True) -> Function:
         result = function(*args, **kwargs)
         return _Lazy(budget, result, args) if isinstance(result, GeneratorType) else charge_result(budget, result)
 
-    # Jinja marks filters that take a context or an environment by attributes; `str` has none to copy.
-    return wraps(function)(run)
+    return run
 
 
 class _Lazy:
@@ -102,6 +102,10 @@ class _Lazy:
         self._budget.tick()
         self._budget.charge(REFERENCE)
         return next(self._values)
+
+
+def _safe(value: object) -> str:
+    return str(value)  # Jinja's makes a `Markup`, whose methods are not charged
 
 
 def _escape(value: object) -> str:

@@ -91,7 +91,7 @@ def _numbers(messages: Sequence[MessageDict]) -> list[int]:
 
 
 def _starts(marked: str, numbers: list[int]) -> dict[int, int] | None:
-    """Where each message's first mark came out. Equal messages divide their marks among them, in order."""
+    """Positions of each message's first mark. Equal messages divide their marks among them, in order."""
     places: dict[int, list[int]] = defaultdict(list)
     for taken, match in enumerate(_ANY_MARK.finditer(marked)):
         places[ord(match.group()[1]) - _FIRST_NUMBER].append(match.start() - 2 * taken)
@@ -184,7 +184,7 @@ def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) 
 
 
 def _messages_end(text: str, messages: Sequence[MessageDict], render: Render) -> int:
-    """Where the generation prompt begins, even if the template renders the last message differently without one."""
+    """The start of the generation prompt, even if the template renders the last message differently without one."""
     without = _try(render, messages, False)
     if without is not None and text.startswith(without):
         return len(without)

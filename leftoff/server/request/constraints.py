@@ -125,7 +125,7 @@ def _with_thinking(
     last = prompt.tokens[-_PROMPT_END_TOKENS:]
     prompt_end = service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
     marks = marks_of(output.format.reasoning, service.prompts.template, body, prompt_end)
-    return replace(outline, reasoning=marks, is_reasoning=marks is not None and is_open(marks, prompt_end))
+    return replace(outline, reasoning=marks, is_reasoning=marks is not None and marks.are_opened_by(prompt_end))
 
 
 # --- the form of the content
@@ -234,15 +234,10 @@ def marks_of(
 ) -> ReasoningTags | None:
     """What stands around the reasoning of this reply; None if there will be none."""
     marks = ReasoningTags(thinking.begin.strip(), thinking.end.strip())
-    if is_open(marks, prompt_end):
+    if marks.are_opened_by(prompt_end):
         return marks
     is_closed = marks.end in prompt_end
     return marks if not is_closed and isinstance(body, ChatFields) and _may_think(marks, template, body) else None
-
-
-def is_open(marks: ReasoningTags, prompt_end: str) -> bool:
-    """Some templates begin the reasoning themselves."""
-    return prompt_end.rstrip().endswith(marks.begin)
 
 
 def _may_think(marks: ReasoningTags, template: ChatTemplate, body: ChatFields) -> bool:
