@@ -46,7 +46,7 @@ def load_in_a_process(
 
 def installed_package(folder: Path) -> Path:
     """Where a library would lie if llama-cpp-python were installed in `folder`."""
-    place = folder / "llama_cpp" / "lib" / "libllama.so"
+    place = folder / "llama_cpp" / "lib" / f"libllama.{'dylib' if sys.platform == 'darwin' else 'so'}"
     place.parent.mkdir(parents=True)
     (folder / "llama_cpp" / "__init__.py").touch()
     return place
@@ -55,6 +55,8 @@ def installed_package(folder: Path) -> Path:
 @pytest.fixture
 def relabelled(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """The real library, but for the version that it tells."""
+    if sys.platform == "darwin":
+        pytest.skip("macOS ends a process that loads a library which was changed after it was signed")
     library = load_library()
     told, content = library.build.version.encode() + b"\0", library.path.read_bytes()
     assert content.count(b"\0" + told) == 1
