@@ -36,7 +36,7 @@ PromptLike = str | Sequence[int] | Tokens | Sequence[MessageDict]
 
 @dataclass
 class Reply:
-    """What came back, whole."""
+    """A whole reply."""
 
     text: str
     tokens: list[int]
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass
 class _Collector:
-    """A sink that keeps everything."""
+    """A sink that collects a reply."""
 
     stream: TextStream
     tokens: list[int] = field(default_factory=list)
@@ -73,7 +73,7 @@ class _Collector:
 
 
 class Session:
-    """Generates text, reusing everything it has read before. Without a model, by the one that comes with leftoff."""
+    """Generates text, reusing the state of prompts read before. The default model ships with leftoff."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Session:
         stop: Sequence[str] = (),
         namespace: str = "",
     ) -> Reply:
-        """Goes on from text, token ids or chat messages, and returns when the reply has ended."""
+        """Generates a reply to text, token ids or chat messages, and returns it when it has ended."""
         stream = self.stream(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, namespace=namespace)
         for _ in stream:
             pass
@@ -127,7 +127,7 @@ class Session:
         stop: Sequence[str] = (),
         namespace: str = "",
     ) -> "ReplyIterator":
-        """The same, piece by piece. Leaving the loop early cancels the rest."""
+        """Generates a reply piece by piece. Leaving the loop early cancels the rest."""
         collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
         job = Job(self._prompt(prompt), sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
         run = Run(job, collector)
@@ -143,7 +143,7 @@ class Session:
 
 
 class ReplyIterator:
-    """The pieces of a reply, and at the end the whole of it."""
+    """The text of a reply piece by piece, and at the end the whole reply."""
 
     def __init__(self, scheduler: Scheduler, run: Run, collector: _Collector) -> None:
         self._collector = collector
@@ -154,7 +154,7 @@ class ReplyIterator:
 
     @property
     def reply(self) -> Reply:
-        """What has come, once it has all come."""
+        """The whole reply, after the iteration has ended."""
         collector = self._collector
         if collector.report is None or collector.finish is None or collector.timings is None:
             raise RuntimeError("the reply has not ended: iterate to its end first")

@@ -1,1 +1,1 @@
-"""Messages to tokens and message boundaries; tokens to text. Knows templates and words, not slots or HTTP."""
+"""Conversations to prompts with message boundaries, and tokens to text. Knows templates and text, not slots or HTTP."""

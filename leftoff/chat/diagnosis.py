@@ -1,6 +1,6 @@
-"""Says in one word why a prompt left what was known, from the text on both sides, and what would help.
+"""Explains where a prompt diverges from the cached one, from the text on both sides, and names a flag that helps.
 
-Everything here is guessed from words: it explains, and decides nothing.
+All of it is guessed from the text, for the reuse report alone: nothing is decided by it.
 """
 
 import json
@@ -22,7 +22,7 @@ _JSON_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
 
 @dataclass(frozen=True)
 class _Kind:
-    """Something that changes by itself: its name, how it looks, and what to pin where no words stand before it."""
+    """Text that changes on every request: its name, its pattern, and what to pin where no label stands before it."""
 
     name: str
     pattern: re.Pattern[str]
@@ -49,7 +49,7 @@ _KINDS = (
 
 
 def explain_difference(before: str, after: str, in_header: bool, shared: str = "") -> Difference:
-    """`before` stood in the cache where `after` stands now; `shared` is the end of what both have before that."""
+    """Why the cached text `before` became `after`; `shared` is the end of their common prefix."""
     if in_header:
         return "volatile header" if suggest(before, after, shared) else "edited"
     if _lost_reasoning(before, after, shared):
@@ -58,7 +58,7 @@ def explain_difference(before: str, after: str, in_header: bool, shared: str = "
 
 
 def suggest(before_text: str, after_text: str, shared: str = "") -> str | None:
-    """The flag against text in the header that changes by itself, or None if this does not look like such."""
+    """The flag that would drop or pin the changing text of a header, or None if it matches no known kind."""
     for kind in _KINDS:
         old, new = (_touching(kind, shared, text) for text in (before_text, after_text))
         if old is None or new is None or old.group() == new.group():
@@ -74,7 +74,7 @@ def suggest(before_text: str, after_text: str, shared: str = "") -> str | None:
 
 
 def _touching(kind: _Kind, shared: str, text: str) -> re.Match[str] | None:
-    """What looks like this kind, and stands where the two sides part or right behind."""
+    """A match of this kind that spans the point of divergence or begins right behind it."""
     line = shared.rpartition("\n")[2]
     border = len(line)
     found = kind.pattern.finditer(line + text)
@@ -82,7 +82,7 @@ def _touching(kind: _Kind, shared: str, text: str) -> re.Match[str] | None:
 
 
 def _label(shared: str, start: int) -> str:
-    """The words before it on its line, as a pattern that is safe inside single quotes."""
+    """The text before the match on its line, as a pattern that is safe inside single quotes."""
     words = shared.rpartition("\n")[2][:start][-_LABEL_CHARACTERS:]
     if not any(letter.isalpha() for letter in words):
         return ""
@@ -104,7 +104,7 @@ def _is_inside(shared: str) -> bool:
 
 
 def _begins_with_reasoning(text: str, border: int) -> bool:
-    """Whether a block opens where the two sides part: its tag may have begun before, or come after white space."""
+    """Whether a block of reasoning opens at the divergence: its tag may begin before, or come after white space."""
     return any(match.end() > border and not text[border : match.start()].strip() for match in _OPENS.finditer(text))
 
 
@@ -113,13 +113,13 @@ def _closes_at_once(text: str) -> bool:
 
 
 def _closes_first(text: str) -> bool:
-    """The text begins inside a block: it ends one that it did not begin."""
+    """Whether the text begins inside a block of reasoning: it closes one that it did not open."""
     closed, opened = re.search(r"</think>|<channel\|>", text), _OPENS.search(text)
     return closed is not None and (opened is None or closed.start() < opened.start())
 
 
 def _same_words(before: str, after: str, shared: str) -> bool:
-    """The same but for white space, or the same JSON but for the order of its keys."""
+    """Whether both say the same but for white space, or the same JSON but for the order of its keys."""
     old, new = ("".join(text.split()) for text in (before, after))
     shorter = min(len(old), len(new))
     if shorter and (old == new or (shorter >= 8 and old[:shorter] == new[:shorter])):
@@ -128,7 +128,7 @@ def _same_words(before: str, after: str, shared: str) -> bool:
 
 
 def _json_in(shared: str, text: str) -> str:
-    """The object in which the two sides part, as far as it is known."""
+    """The JSON object that contains the divergence, as far as its text is known."""
     line = shared[max(shared.rfind("\n"), shared.rfind("<tool_call>")) + 1 :]
     start = line.find("{")
     return (line[start:] if start >= 0 else "") + text

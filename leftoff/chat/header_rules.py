@@ -1,7 +1,7 @@
-"""Rules against text in the header that is different on every request: a billing line, the time, an id.
+"""Rules that keep the header stable where clients change its text on every request: a billing line, the time, an id.
 
-One changed word at the top of a system prompt makes every token after it new. A rule drops such text, or pins it to
-what it said first. Only system and developer messages are touched: what the user writes is the user's.
+One changed word at the top of a system prompt invalidates every token after it. A rule drops such text, or pins it to
+the text that was seen first. Only system and developer messages are changed, never those of the user.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ _Rewrite = Callable[[str], str]
 
 
 class RuleError(ValueError):
-    """A rule that cannot be used, found when the server starts."""
+    """A pattern that cannot be used; raised when the server starts."""
 
 
 class Applied(NamedTuple):
-    """Messages after the rules, and what the rules did."""
+    """The messages after the rules, and notes on what was changed."""
 
     messages: Sequence[MessageDict]
     notes: tuple[Note, ...]
@@ -42,14 +42,14 @@ class _Rule:
         return f"{self.flag} '{self.pattern.pattern}'"
 
     def matches(self, text: str) -> list[re.Match[str]]:
-        """Those that lie wholly in what is looked at: half of a match must not be dropped."""
+        """The matches within the searched part of the text. One that the cut-off may have shortened is left out."""
         end = min(len(text), _SEEN_CHARACTERS)
         found = self.pattern.finditer(text, 0, end)
         return [match for match in found if match.group() and (match.end() < end or end == len(text))]
 
 
 class Rules:
-    """Remembers what it pinned, the most recent of it. Any thread may call it."""
+    """Applies the rules, and remembers the texts pinned most recently. Thread-safe."""
 
     def __init__(
         self, drop: Iterable[str] = (), pin: Iterable[str] = (), *, remembered: int = _REMEMBERED_PINS
@@ -63,7 +63,7 @@ class Rules:
         return len(self._pinned)
 
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
-        """`memory_key` is the tenant's: nobody gets text that another one sent."""
+        """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
         notes: list[Note] = []
 
         def rewrite(text: str) -> str:
@@ -77,7 +77,7 @@ class Rules:
         return Applied([message for message in ruled if message is not None], tuple(notes))
 
     def _with_pins(self, text: str, rule: _Rule, memory_key: str, notes: list[Note]) -> str:
-        """The first text that matched in this place: place is the tenant, the rule, the text around, and the count."""
+        """Replaces each match by the first one seen for this namespace, rule, surrounding text and index."""
         matches = [match for match in rule.matches(text) if len(match.group()) <= _PINNED_CHARACTERS]
         if not matches:
             return text
@@ -119,7 +119,7 @@ def _replaced(text: str, matches: Sequence[re.Match[str]], by: Sequence[str]) ->
 
 
 def _rewritten(message: MessageDict, rewrite: _Rewrite) -> MessageDict | None:
-    """None if nothing is left of the message."""
+    """The message after `rewrite`; None if its text is all gone."""
     content = message.get("content")
     if message.get("role") not in HEADER_ROLES or not content:
         return message

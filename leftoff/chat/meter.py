@@ -1,7 +1,8 @@
-"""Tells whether a text can fit into the context, at a price that does not grow with the text.
+"""Bounds the size of what clients send before it is tokenised or decoded.
 
-Most texts are short enough to be tokenised right away. Of the others, the number of characters bounds the number of
-tokens from below; where that does not decide it, slices are counted until there are far too many tokens.
+`TokenMeter` rejects texts that cannot fit into the context. Most are short enough to be tokenised right away. For the
+others, the number of characters gives a lower bound on tokens; where that is not enough, slices are tokenised until
+there are clearly too many tokens. JSON values are counted without decoding, which would hold Python's lock.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ _MARGIN = 2
 
 
 class TooManyTokensError(Exception):
-    """The text has at least `num_tokens`, more than the context holds."""
+    """The text has at least `num_tokens` tokens, more than the context holds."""
 
     def __init__(self, num_tokens: int) -> None:
         super().__init__(f"the text has at least {num_tokens:,} tokens")
@@ -28,7 +29,7 @@ class TooManyTokensError(Exception):
 
 
 class TokenMeter:
-    """For one vocabulary and one size of the context. Any thread may call it."""
+    """Checks texts against one vocabulary and context size. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, context_tokens: int) -> None:
         self.context_tokens = context_tokens
@@ -36,16 +37,16 @@ class TokenMeter:
 
     @property
     def longest_text(self) -> int:
-        """Characters of one token; where there is no bound, a guess that no usual text comes near."""
+        """The most characters of one token; where the vocabulary has no bound, a generous guess."""
         return self._vocabulary.longest_text or _MOST_CHARACTERS
 
     @property
     def most_characters(self) -> int:
-        """More than a text that fits has."""
+        """No text with more characters fits."""
         return self.longest_text * self.context_tokens
 
     def check(self, text: str) -> None:
-        """Raises `TooManyTokensError` for a text that cannot fit; of the others, most do."""
+        """Raises `TooManyTokensError` for a text that cannot fit. A text that passes may still be slightly too long."""
         if len(text) <= _USUAL_CHARACTERS * self.context_tokens:
             return
         self._check_characters(len(text))
@@ -67,12 +68,12 @@ class TokenMeter:
 
     @property
     def _slice_characters(self) -> int:
-        """A cut changes the tokens around it: the longer they are, the fewer cuts."""
+        """A cut changes the tokens next to it, so the slices are long where tokens may be long."""
         return max(_SLICE_CHARACTERS, (self._vocabulary.longest_text or 0) ** 2)
 
 
 def num_characters(given: object) -> int:
-    """Of all texts in messages or tools, however deep."""
+    """The characters of all strings in messages or tools, however deeply nested."""
     total = 0
     waiting: list[object] = [given]
     while waiting:
@@ -88,7 +89,7 @@ def num_characters(given: object) -> int:
 
 
 def has_more_values(data: bytes, most: int) -> bool:
-    """Commas and brackets outside of texts, of which there is one before every value but the first."""
+    """Whether a JSON text has more than `most` values, by its commas and opening brackets outside of strings."""
     num_values, is_inside, rest = 0, False, b""
     for start in range(0, len(data), _SLICE_BYTES):
         part = rest + data[start : start + _SLICE_BYTES]
@@ -104,7 +105,7 @@ def has_more_values(data: bytes, most: int) -> bool:
 
 
 def _ends_escaping(part: bytes) -> bool:
-    """Whether its last backslash belongs to what follows."""
+    """Whether it ends with a backslash that escapes the next byte."""
     return (len(part) - len(part.rstrip(b"\\"))) % 2 == 1
 
 
@@ -113,5 +114,5 @@ def _num_separators(data: bytes) -> int:
 
 
 def is_bearable(text: str) -> bool:
-    """Whether a JSON text inside of a request, such as the arguments of a call, may be decoded while others wait."""
+    """Whether a JSON string inside a request, such as the arguments of a call, is small enough to be decoded."""
     return len(text) <= _MOST_VALUES or not has_more_values(text.encode("utf-8", "replace"), _MOST_VALUES)

@@ -1,11 +1,11 @@
-"""What happens to a conversation that outgrows the window.
+"""Refuses or cuts conversations that do not fit into the context.
 
-A client that drops its oldest message on every turn makes every prompt new. Here a conversation is refused, naming
-both numbers, or cut once, in a big step:
+A client that drops its oldest message on every turn changes the prefix of every prompt. A cut made here drops many
+messages at once:
 
-    [ header )[ ··· dropped ··· )[ kept: at most half the window ······ )
+    [ header )[ ··· dropped ··· )[ kept: at most half the context ······ )
 
-and the cut is remembered, so that the following turns begin with the same tokens until they outgrow the window again.
+It is remembered, so that the following turns have the same prefix until they outgrow the context again.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _ADVICE = "shorten it, or start the server with a larger --ctx or with --overflo
 
 
 class ContextOverflowError(Exception):
-    """The prompt does not fit. Carries both numbers; that of the prompt is a lower bound unless it `is_exact`."""
+    """The prompt does not fit. Unless `is_exact`, `prompt_tokens` is a lower bound."""
 
     def __init__(
         self, prompt_tokens: int, context_tokens: int, advice: str = _ADVICE, *, is_exact: bool = True
@@ -44,7 +44,7 @@ class ContextOverflowError(Exception):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A prompt that fits, and what had to go for it."""
+    """A prompt that fits, and notes on the messages dropped for it."""
 
     prompt: Prompt
     notes: tuple[Note, ...] = ()
@@ -52,7 +52,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Cut:
-    """Of the messages after the header, the first `size` are left out, but for the question still being answered."""
+    """Drops the first `size` messages after the header, except for the question that is still being answered."""
 
     size: int
     question: int | None = None
@@ -68,7 +68,7 @@ class Cut:
 
 
 def check_fits(prompt: Prompt, context_tokens: int) -> Prompt:
-    """One token must be left for the reply."""
+    """Raises unless the prompt leaves at least one token for the reply."""
     if prompt.length >= context_tokens:
         raise ContextOverflowError(prompt.length, context_tokens)
     return prompt
@@ -76,7 +76,7 @@ def check_fits(prompt: Prompt, context_tokens: int) -> Prompt:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A prompt, or how many tokens it has at least: too many to be made."""
+    """A prompt, or a lower bound on its tokens where it was too long to be tokenised."""
 
     num_tokens: int
     prompt: Prompt | None = None
@@ -96,14 +96,14 @@ class _Attempt:
 
 
 class Cutter:
-    """Cuts conversations, and remembers where, the most recent of them. Any thread may call it."""
+    """Cuts conversations, and remembers the most recent cuts. Thread-safe."""
 
     def __init__(self, context_tokens: int, *, remembered: int = _REMEMBERED_CUTS) -> None:
         self._context_tokens = context_tokens
         self._cuts: LruCache[str, Cut] = LruCache(max_entries=remembered)
 
     def fit(self, messages: Sequence[MessageDict], make: MakePrompt, memory_key: str) -> Fitted:
-        """`make` may raise `TooManyTokensError`, which is no more than another way to say that a prompt is too long."""
+        """The whole prompt if it fits, else a remembered or a new cut of it. `make` may raise `TooManyTokensError`."""
         whole = _Attempt.at(make, messages)
         if prompt := self._fitting(whole):
             return Fitted(prompt)
@@ -119,7 +119,7 @@ class Cutter:
         return attempt.prompt if attempt.num_tokens < self._context_tokens else None
 
     def _new_cut(self, messages: Sequence[MessageDict], make: MakePrompt, whole: _Attempt) -> tuple[Cut, Prompt]:
-        """The smallest cut that leaves at most half the window, or else the largest that fits at all."""
+        """The smallest cut that leaves at most half the context, or else the largest if that fits."""
         cuts = possible_cuts(messages)
         low, high = 0, len(cuts) - 1
         while low < high:
@@ -151,7 +151,7 @@ def _count(num_tokens: int, is_exact: bool) -> str:
 
 
 class Parted(NamedTuple):
-    """The messages at the beginning that are no turn, and the turns."""
+    """The system messages at the beginning, and all after them."""
 
     header: Sequence[MessageDict]
     turns: Sequence[MessageDict]
@@ -163,10 +163,10 @@ def parted(messages: Sequence[MessageDict]) -> Parted:
 
 
 def possible_cuts(messages: Sequence[MessageDict]) -> list[Cut]:
-    """From the smallest to the largest: before each later question, then inside the last turn.
+    """All cuts, from the smallest to the largest: before each later question, then inside the last turn.
 
-    Inside a turn a cut stands before a message of the assistant, so that a call is never parted from its results; the
-    turn's question stays, since all that follows answers it.
+    Inside a turn a cut is placed before a message of the assistant, so that a call is never separated from its
+    results. The turn's question is kept, since everything after it is the answer.
     """
     roles = [message.get("role") for message in parted(messages).turns]
     questions = [i for i, role in enumerate(roles) if role == "user"]
@@ -178,7 +178,7 @@ def possible_cuts(messages: Sequence[MessageDict]) -> list[Cut]:
 
 
 def _digests(messages: Sequence[MessageDict], memory_key: str) -> list[str]:
-    """For each number of messages after the header, a name of them; the header itself may change."""
+    """A hash of the first n messages after the header, for each n. The header may change between turns."""
     running = hashlib.sha256(memory_key.encode())
     names = [running.hexdigest()]
     for message in parted(messages).turns:

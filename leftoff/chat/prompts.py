@@ -1,4 +1,4 @@
-"""Makes prompts: from messages by the model's template, or from plain text."""
+"""Makes prompts: from conversations by the model's template, or from plain text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,9 +25,9 @@ _SHORTEST_MARKER = 4
 
 
 class PromptMaker:
-    """One per model. Remembers the tokens of what it has seen, so that a turn costs only its new text.
+    """Renders and tokenises for one model. Tokens of known text are cached: a turn costs only its new text.
 
-    With `context_tokens`, a text that cannot fit into so many raises `TooManyTokensError` before it is tokenised.
+    With `context_tokens`, a text that cannot fit raises `TooManyTokensError` before it is tokenised.
     """
 
     def __init__(self, model: Model, template: str | None = None, *, context_tokens: int | None = None) -> None:
@@ -54,7 +54,7 @@ class PromptMaker:
         return self._prompt(text, ())
 
     def render(self, conversation: Conversation, rewrite: Rewrite | None = None, *, must_fit: bool = True) -> Rendered:
-        """The text of the prompt, as the model will read it. The prefill is put behind it and is not rewritten."""
+        """The text of the prompt. The prefill is appended after `rewrite`."""
         prefill = conversation.prefill if conversation.add_generation_prompt else ""
         asked = conversation.without_prefill() if prefill else conversation
         if rewrite is None:
@@ -80,7 +80,7 @@ class PromptMaker:
             self.meter.check(text)
 
     def tokens(self, text: str) -> Tokens:
-        """Tokens of a text as part of a prompt, without what the model wants at its beginning."""
+        """The tokens of a text inside a prompt: without BOS."""
         self._check(text)
         return self.tokenizer.tokenise(text).tokens
 
@@ -100,11 +100,11 @@ class PromptMaker:
 
 
 def _take(_: str) -> None:
-    """A check that no text fails."""
+    """A check that accepts every text."""
 
 
 def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:
-    """The last blank lines of a long last user message, where a question may follow the text it is about."""
+    """Offsets behind the last blank lines of a long last user message: a question may follow the text it is about."""
     last = next((span for span in reversed(spans) if span.role == "user"), None)
     found: list[int] = []
     if last is not None and last.end - last.start >= _LONG_MESSAGE:
@@ -116,7 +116,7 @@ def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:
 
 
 def _one_token(vocabulary: Vocabulary, marker: str) -> int | None:
-    """The token that is all of a marker, and nothing that would be written without one."""
+    """The single token that a marker consists of; None if it is several, or too short to be a marker."""
     if len(marker) < _SHORTEST_MARKER or not vocabulary.has_text:
         return None
     tokens = vocabulary.tokenize(marker)

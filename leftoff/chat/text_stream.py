@@ -1,4 +1,4 @@
-"""Tokens to text, as they come: characters that span tokens, and stop strings that do."""
+"""Detokenises a reply token by token. Characters and stop strings may span several tokens."""
 
 import codecs
 
@@ -7,7 +7,7 @@ from leftoff.types import partial_match_length
 
 
 class TextStream:
-    """A pure function of the tokens pushed: whatever the pace, the text is the same."""
+    """The text of one reply, up to a stop string."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class TextStream:
         show_control: bool = False,
         shown: frozenset[int] = frozenset(),
     ) -> None:
-        """Of the control tokens, those `shown` become text, or all."""
+        """Control tokens become text if they are in `shown`, or all with `show_control`."""
         self._vocabulary = vocabulary
         self._hidden = frozenset() if show_control else vocabulary.control_tokens - shown
         self._stops = tuple(stop for stop in stops if stop)
@@ -30,13 +30,13 @@ class TextStream:
         return self.stop is not None
 
     def push(self, token: int) -> str:
-        """The text that is certain now. A beginning of a stop string is held back until it is known not to be one."""
+        """The text that is final now. What may be the beginning of a stop string is held back."""
         if token in self._hidden:
             return ""
         return self._release(self._decoder.decode(self._vocabulary.piece(token)))
 
     def close(self) -> str:
-        """What was held back, at the end of the reply."""
+        """At the end of the reply: the text that was held back."""
         if self.is_stopped:
             return ""
         rest = self._release(self._decoder.decode(b"", final=True))

@@ -1,7 +1,7 @@
-"""Tokenises a prompt at the price of its new text.
+"""Tokenises prompts at the cost of their new text.
 
-Between two control tokens text is tokenised by itself, so the tokens of each such segment are remembered: a turn that
-repeats a long history looks its segments up. Whether that holds for a vocabulary is tried once, on a text full of its
+Text between two control tokens is tokenised independently, so the tokens of each such segment are cached: a turn that
+repeats a long history looks its segments up. Whether that holds for a vocabulary is tested once, on a text full of its
 control tokens; where it does not, texts are tokenised whole.
 """
 
@@ -27,7 +27,7 @@ _TRIED_TEXTS = ("", "user\nHello, world", " two  spaces ", "\n\n", "Grüße 漢�
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Tokens of a piece of text, and the byte in the text where each of them ends."""
+    """The tokens of a piece of text, and the byte offset at which each of them ends."""
 
     tokens: Tokens
     byte_ends: npt.NDArray[np.int32]
@@ -39,14 +39,14 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Tokenised:
-    """A whole text as tokens. Knows which token a character belongs to."""
+    """The tokens of a whole text, and a map from characters to tokens."""
 
     tokens: Tokens
     texts: tuple[str, ...]
     segments: tuple[Segment, ...]
 
     def positions(self, offsets: list[int]) -> list[int]:
-        """For each character offset, rising: the number of tokens that end at or before it."""
+        """For each character offset, in rising order: the number of tokens that end at or before it."""
         found: list[int] = []
         first_character = first_token = 0
         waiting = iter([*offsets, -1])
@@ -62,7 +62,7 @@ class Tokenised:
 
 
 class SegmentTokenizer:
-    """Remembers the segments it has seen, the most recent of them. Any thread may call it."""
+    """Tokenises with an LRU cache of segments. Thread-safe."""
 
     def __init__(
         self, vocabulary: Vocabulary, *, template: str = "", remembered_bytes: int = _REMEMBERED_BYTES
@@ -93,7 +93,7 @@ class SegmentTokenizer:
         return Tokenised(np.concatenate([empty, *(segment.tokens for segment in segments)]), texts, segments)
 
     def _split(self, text: str) -> Iterator[str]:
-        """Control tokens and what stands between them, in order; nothing is lost."""
+        """The control tokens of a text and the segments between them, in order."""
         start = 0
         for match in self._separator.finditer(text) if self._separator is not None else ():
             if start < match.start():
@@ -135,10 +135,10 @@ def _separator_names(vocabulary: Vocabulary) -> list[str]:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """A pattern for the longest name that stands at a place, as llama.cpp looks for them.
+    """A pattern that matches the longest of the names at a position, as llama.cpp does.
 
-    Names with the same first letter share a branch. As a plain list of thousands of names, "<" alone would be compared
-    with each of them, and a text of nothing else would keep everybody waiting.
+    Names with the same first letter share a branch. In a flat list of thousands of names, every "<" of a text would be
+    compared with each of them.
     """
     branches = [
         re.escape(letter) + _any_of(name[1:] for name in group) if letter else ""
@@ -148,7 +148,7 @@ def _any_of(names: Iterable[str]) -> str:
 
 
 def _composes(vocabulary: Vocabulary, split: Callable[[str], Iterable[str]], names: list[str]) -> bool:
-    """Whether the tokens of the parts are the tokens of the whole, around each of these control tokens."""
+    """Whether tokenising the parts gives the tokens of the whole, around each of these control tokens."""
     tried = names[:_TRIED_SEPARATORS]
     text = "".join(
         before + name + after + name + tried[index - 1]

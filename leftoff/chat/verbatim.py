@@ -42,7 +42,7 @@ class Written:
 
 @dataclass(frozen=True)
 class _Reply:
-    """A key is a hash and does not tell whose reply it leads to."""
+    """A remembered reply. Its namespace is stored beside it, since keys are hashes."""
 
     written: Written
     namespace: str
@@ -55,7 +55,7 @@ class _Reply:
 
 
 class RememberedReplies:
-    """The most recent replies of each namespace. Any thread may call it."""
+    """An LRU cache of replies as the model wrote them. Thread-safe."""
 
     def __init__(self, limit_bytes: int = _REMEMBERED_BYTES) -> None:
         self._replies: LruCache[bytes, _Reply] = LruCache(
@@ -63,12 +63,12 @@ class RememberedReplies:
         )
 
     def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
-        """`conversation` is the key of what it replied to, in this namespace."""
+        """`conversation` is the key of the conversation that was replied to."""
         key = _key(conversation, "assistant", shown(written.said))
         self._replies.put(key, _Reply(written, namespace))
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
-        """Forgets the replies of some namespaces."""
+        """Drops the replies of the namespaces that are meant."""
         self._replies.remove_if(lambda reply: is_meant(reply.namespace))
 
     def find(self, keys: Sequence[bytes]) -> list[Written | None]:
@@ -168,7 +168,7 @@ def _replaced(rendered: Rendered, place: _Place, text: str) -> Rendered:
 
 
 def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
-    """One for each message: of the conversation up to and with it."""
+    """For each message, a hash of the conversation up to and including it."""
     key = namespace.encode()
     return [key := _key(key, str(message.get("role")), shown(said_of(message))) for message in messages]
 
@@ -178,7 +178,7 @@ def _key(before: bytes, role: str, said: ParsedReply) -> bytes:
 
 
 def said_of(message: MessageDict) -> ParsedReply:
-    """What a message on its way back says. Its reasoning is left aside: most clients do not send it."""
+    """The content and calls of a message that a client sends. Reasoning is ignored: most clients leave it out."""
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     content = message.get("content")
     return ParsedReply(
@@ -192,12 +192,12 @@ def says_the_same(one: ParsedReply, other: ParsedReply) -> bool:
 
 
 def shown(said: ParsedReply) -> ParsedReply:
-    """What every client sends back, whatever it does to white space and JSON."""
+    """The part of a reply that clients send back, without differences in white space and JSON style."""
     return ParsedReply(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
 
 
 def _json(arguments: object) -> str:
-    """One text for all ways to write the same."""
+    """JSON in one canonical form, so that equal arguments compare equal."""
     try:
         if isinstance(arguments, str) and not is_bearable(arguments):
             return arguments

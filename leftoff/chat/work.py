@@ -1,7 +1,7 @@
-"""Work on texts and templates, on threads of its own, so that neither the event loop nor a short prompt waits for it.
+"""Threads for work on texts and templates, so that neither the event loop nor a short prompt waits for a long one.
 
-It is given up when nobody waits for its result any more: whatever loops over a client's text calls `checkpoint` now and
-then. Outside of a `Work` that does nothing.
+Work is cancelled when its client has left: code that loops over a client's text calls `checkpoint` now and then, which
+raises then. Outside of a `Work` it does nothing.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ _PAUSE_SECONDS = 0.0001  # a shorter one ends before the thread that waits has w
 
 
 class GivenUpError(Exception):
-    """Nobody waits for the result."""
+    """The work was cancelled: nobody waits for its result."""
 
 
 class Work:
-    """One call, made on a thread of its own lane. Any thread may cancel it.
+    """One cancellable call on a thread of `Lanes`.
 
-    Python hands its lock over only every 5 ms, so a thread that computes slows down all that wait for input or for the
-    engine. Work that is not in a hurry pauses between its checkpoints instead.
+    Python switches threads only every 5 ms, so a thread that computes delays the event loop and the engine's thread.
+    Long work therefore sleeps for a moment at its checkpoints.
     """
 
     def __init__(self, *, pauses: bool = False) -> None:
@@ -69,7 +69,7 @@ def checkpoint() -> None:
 
 
 class Lanes:
-    """One thread for what is short, one for what is long. Closed once."""
+    """Two threads: one for short texts, one for long ones."""
 
     def __init__(self) -> None:
         self._short = ThreadPoolExecutor(1, thread_name_prefix="leftoff-prompts")
@@ -84,7 +84,7 @@ class Lanes:
 
     @property
     def num_running(self) -> int:
-        """Works that are waited for, begun or not."""
+        """Calls that are queued or running."""
         return len(self._running)
 
     @staticmethod
@@ -92,7 +92,7 @@ class Lanes:
         return num_bytes > _LONG_BYTES
 
     async def run(self, function: Callable[[], Result], num_bytes: int) -> Result:
-        """By the size of what is worked on. Cancelled with the task that awaits it."""
+        """Calls a function on the thread for texts of this size. Cancelled with the task that awaits it."""
         work, future = self._submit(function, num_bytes)
         try:
             return await asyncio.wrap_future(future)
@@ -100,7 +100,7 @@ class Lanes:
             work.cancel()
 
     def later(self, function: Callable[[], None], num_bytes: int) -> None:
-        """For what nobody waits for. From any thread."""
+        """Queues a call that nobody awaits; an error is logged. From any thread."""
         with suppress(RuntimeError):  # the server is stopping
             self._submit(function, num_bytes)[1].add_done_callback(_log_failure)
 
@@ -115,4 +115,4 @@ class Lanes:
 
 def _log_failure(done: Future[None]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        logger.error("what follows a reply failed", exc_info=error)
+        logger.error("work after a reply failed", exc_info=error)

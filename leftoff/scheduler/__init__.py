@@ -1,1 +1,1 @@
-"""Admits requests, builds batches, owns the slots, streams tokens. Knows tokens, not text, and no HTTP."""
+"""Admits jobs to slots, builds batches, samples tokens, owns the engine's thread. Knows tokens, not text or HTTP."""

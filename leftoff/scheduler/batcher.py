@@ -1,4 +1,4 @@
-"""What is decoded next, of all that runs."""
+"""Chooses what the next batch decodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from leftoff.scheduler.run import Run
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a step may do, and how much may wait."""
+    """Limits of a step and of the queue."""
 
     piece_tokens: int = 512
-    piece_ms: float = 150.0  # of pieces of prompts while others are waiting for their next token
+    piece_ms: float = 150.0  # time of a piece while replies wait for their next token
     smallest_piece: int = 64
-    worth_waiting_tokens: int = 64  # shared with a prompt being read, beyond what is in the cache
-    worth_reading_ahead: int = 4  # tokens
-    worth_going_on: int = 16  # ahead, in a slot that stands there: fewer are read as quickly with the next prompt
+    worth_waiting_tokens: int = 64  # fewest tokens shared with a prompt being read, beyond the cached prefix
+    worth_reading_ahead: int = 4  # fewest tokens worth reading ahead
+    worth_going_on: int = 16  # the same, where a slot already ends at the resume point
     queue: int = 512
     at_once: int = 255  # requests in one batch
 
 
 class Batcher:
-    """Decides how much of whom; decodes nothing."""
+    """Builds batches from running replies and pieces of prompts (chunked prefill). Decodes nothing itself."""
 
     def __init__(self, engine: LlamaEngine, costs: Costs, limits: Limits) -> None:
         self._engine = engine
@@ -31,7 +31,7 @@ class Batcher:
         self._limits = limits
 
     def next(self, runs: Sequence[Run], step: int) -> list[tuple[Run, Work]]:
-        """All replies, a piece of the prompt that was served longest ago, and with it others that are read quickly."""
+        """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
         reading: list[Run] = []
         writing: list[Run] = []
         for run in runs:
@@ -54,6 +54,6 @@ class Batcher:
         return batch
 
     def _quick_tokens(self) -> int:
-        """So many tokens of prompts are read while others wait for their next one."""
+        """Prefill tokens of a batch that delay running replies by no more than `piece_ms`."""
         quick = int(self._limits.piece_ms * self._costs.prefill_tokens_per_ms)
         return max(self._limits.smallest_piece, quick)

@@ -1,7 +1,7 @@
-"""The engine's thread: steps the scheduler while there is work, and puts things in order while there is none.
+"""The engine's thread: steps the scheduler while there is work, and writes cached state behind while there is none.
 
-The engine is made on it too. llama.cpp's threads belong to the thread that called it first, and wait for work by
-spinning; a second caller would get a second set, more threads than cores, and decode at half the speed.
+The engine is made on this thread too. llama.cpp's compute threads belong to the thread that called it first, and spin
+while they wait; a second caller would get a second set, more threads than cores, and decode at half the speed.
 """
 
 import logging
@@ -22,10 +22,10 @@ _SAVE_SECONDS = 10.0  # for the disk, when the server stops
 
 
 class Worker:
-    """Lives from its making to `stop`. Everything that touches engine or cache goes through it."""
+    """Runs from its creation to `stop`. All access to engine and cache goes through it."""
 
     def __init__(self, make: Callable[[], Scheduler]) -> None:
-        """`make` runs on the new thread; what it raises is raised here."""
+        """`make` runs on the new thread; its exceptions are raised here."""
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         made: Future[Scheduler] = Future()
@@ -34,7 +34,7 @@ class Worker:
         self.scheduler: Scheduler = made.result()
 
     def stop(self) -> None:
-        """Ends the thread after the present step. Running requests are cancelled."""
+        """Ends the thread after the current step. Running jobs are cancelled."""
         self._stopping.set()
         self.scheduler.engine.cancel()
         self.scheduler.wake()
@@ -45,7 +45,7 @@ class Worker:
         return self._thread.is_alive() and not self._stopping.is_set()
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
-        """Runs a function between two steps, where engine and cache stand still."""
+        """Runs a function on the engine's thread between two steps."""
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -76,7 +76,7 @@ class Worker:
         self._end(scheduler)
 
     def _work(self, scheduler: Scheduler) -> bool:
-        """One step, or what is to be done between requests. No error ends the thread: the next may fare better."""
+        """One step, or idle work if there is nothing to decode. An error fails the running jobs, not the thread."""
         try:
             if scheduler.step():
                 return True
@@ -87,7 +87,7 @@ class Worker:
         return False
 
     def _end(self, scheduler: Scheduler) -> None:
-        """Whoever waits is answered, also those who came while the disk was written. No error ends it early."""
+        """Cancels all jobs, answers all calls and saves the cache; then again for what came while it was saved."""
         save = partial(scheduler.cache.close, _SAVE_SECONDS)
         acts: list[Callable[[], None]] = [scheduler.cancel_all, self._run_calls, save]
         for do in [*acts, *acts[:2]]:

@@ -1,1 +1,1 @@
-"""The wire: one file per dialect, over one service. HTTP is known here and nowhere below."""
+"""The HTTP server: one folder per dialect over one `Service`. HTTP is known here and nowhere below."""

@@ -1,8 +1,8 @@
-"""From the engine's thread to an event loop: one wake-up for all that was said meanwhile.
+"""Calls from the engine's thread to an event loop, with one wake-up for many calls.
 
-To wake a loop costs a system call, at which the engine's thread would lose the interpreter to the loop, just when the
-next batch is to begin: so the loop is woken by a call that keeps it. And replies write faster than anybody reads: but
-for what somebody waits for, letters that follow each other closely are opened together.
+`loop.call_soon_threadsafe` makes a system call that releases the interpreter's lock: the engine's thread would lose it
+to the loop just when the next batch is to begin. Here a pipe wakes the loop, by a `write` that keeps the lock.
+Tokens come faster than anybody reads, so calls that are not urgent are collected and made a few milliseconds later.
 """
 
 import asyncio
@@ -12,54 +12,54 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-Letter = Callable[[], None]
+Call = Callable[[], None]
 
-_CLOSELY_SECONDS = 0.015  # a screen shows no more
+_COLLECT_SECONDS = 0.015  # a screen shows no more often
 
-_write = C.PyDLL(None).write
+_write = C.PyDLL(None).write  # keeps the interpreter's lock, unlike os.write
 _write.argtypes, _write.restype = (C.c_int, C.c_char_p, C.c_size_t), C.c_ssize_t
 
 
-class Mailbox:
-    """Letters are opened on the loop, in the order in which they were put in. Made on the loop."""
+class LoopBridge:
+    """Makes calls on one event loop, in the order in which they were put. Must be created on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)  # which holds this one: it must be able to go
-        self._letters: deque[Letter] = deque()
-        self._is_rung = False
-        self._is_expected = False  # the loop looks by itself soon
-        self._door, self._bell = os.pipe()
-        for end in (self._door, self._bell):
+        self._loop = weakref.ref(loop)  # the loop refers to this object, and must still be collected
+        self._calls: deque[Call] = deque()
+        self._is_woken = False
+        self._is_scheduled = False  # the loop will look for calls by itself soon
+        self._read_end, self._write_end = os.pipe()
+        for end in (self._read_end, self._write_end):
             os.set_blocking(end, False)
-            weakref.finalize(self, os.close, end)  # not before the last who might ring is gone
-        loop.add_reader(self._door, self._answer)
+            weakref.finalize(self, os.close, end)  # not before the last user of the bridge is gone
+        loop.add_reader(self._read_end, self._on_wake)
 
-    def put(self, letter: Letter, *, is_urgent: bool) -> None:
+    def put(self, call: Call, *, is_urgent: bool) -> None:
         """From any thread."""
-        self._letters.append(letter)
-        if not self._is_rung and (is_urgent or not self._is_expected):
-            self._is_rung = True
-            _write(self._bell, b"!", 1)
+        self._calls.append(call)
+        if not self._is_woken and (is_urgent or not self._is_scheduled):
+            self._is_woken = True
+            _write(self._write_end, b"!", 1)
 
-    def _answer(self) -> None:
-        os.read(self._door, 1)
-        self._is_rung = False  # before the letters are opened: one that comes from now on rings again
-        self._open_all()
-        if not self._is_expected:
-            self._expect()
+    def _on_wake(self) -> None:
+        os.read(self._read_end, 1)
+        self._is_woken = False  # before the calls are made: one that is put from now on wakes the loop again
+        self._make_calls()
+        if not self._is_scheduled:
+            self._schedule()
 
-    def _look(self) -> None:
-        if not self._letters:
-            self._is_expected = False  # before the last look, for the same reason
-        if self._letters:
-            self._expect()
-            self._open_all()
+    def _on_schedule(self) -> None:
+        if not self._calls:
+            self._is_scheduled = False  # before the last look, for the same reason
+        if self._calls:
+            self._schedule()
+            self._make_calls()
 
-    def _expect(self) -> None:
-        self._is_expected = True
+    def _schedule(self) -> None:
+        self._is_scheduled = True
         if (loop := self._loop()) is not None:
-            loop.call_later(_CLOSELY_SECONDS, self._look)
+            loop.call_later(_COLLECT_SECONDS, self._on_schedule)
 
-    def _open_all(self) -> None:
-        while self._letters:
-            self._letters.popleft()()
+    def _make_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft()()

@@ -22,7 +22,7 @@ _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn's, with connections that are limited in number and time."""
+    """uvicorn's server, with limits on the number and the idle time of connections."""
 
     def __init__(self, config: uvicorn.Config, max_connections: int) -> None:
         super().__init__(config)
@@ -53,7 +53,7 @@ class _HttpServer(uvicorn.Server):
 
 
 class Server:
-    """Listens from the moment it is made: its port is known, and nothing that comes early is lost."""
+    """Listens as soon as it is made, so that its port is known and early connections are queued."""
 
     def __init__(self, service: Service, settings: Settings, listener: socket.socket | None = None) -> None:
         self._host = settings.host
@@ -81,12 +81,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where a client on this machine reaches it."""
+        """The URL for clients on this machine."""
         host = _ANYWHERE.get(self._host) or (f"[{self._host}]" if ":" in self._host else self._host)
         return f"http://{host}:{self.port}"
 
     def run(self) -> None:
-        """Returns after `stop`, or a signal; what is running then gets a few seconds to end."""
+        """Serves until `stop` or a signal; running requests then get a few seconds to end."""
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ def run(
     on_ready: Callable[[str], None] | None = None,
     listener: socket.socket | None = None,
 ) -> None:
-    """Serves until a signal comes. `on_ready` is told the URL as soon as the server listens."""
+    """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
     raise_handle_limit(settings)
     with closing(Server(service, settings, listener)) as server:
         if on_ready:
@@ -112,7 +112,7 @@ def run(
 
 @contextmanager
 def serving(service: Service) -> Iterator[str]:
-    """A server in a thread, on a free port of this machine, for the length of a block. Gives its URL."""
+    """A server in a thread, on a free local port, for the length of a `with` block. Yields its URL."""
     with closing(Server(service, replace(service.settings, host="127.0.0.1", port=0))) as server:
         thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
         thread.start()

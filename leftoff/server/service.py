@@ -36,7 +36,7 @@ from leftoff.scheduler.worker import Worker
 from leftoff.server.build import make_scheduler, namespace_secret
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import PromptTooLongError, stopping
-from leftoff.server.loop_bridge import Mailbox
+from leftoff.server.loop_bridge import LoopBridge
 from leftoff.server.reuse_log import Counts, Journal
 from leftoff.types import owner_of
 
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 
 
 class Service:
-    """Owns everything that runs. Made once, closed once."""
+    """Owns the engine's thread and the threads for texts. One per server."""
 
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
         self.settings = settings
@@ -72,7 +72,7 @@ class Service:
         self.journal = Journal(model.vocabulary, settings.reports)
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
         self.started_at = time.time()
-        self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+        self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = WeakKeyDictionary()
         self.lanes = Lanes()
 
     def close(self) -> None:
@@ -88,17 +88,17 @@ class Service:
         self.close()
 
     def chat(self, conversation: Conversation) -> ChatPrompt:
-        """The prompt of a conversation, after the rules of the settings, and what they did to it."""
+        """The prompt of a conversation, after header rules and overflow handling."""
         with _too_long_messages():
             return self.chats.prompt(conversation)
 
     def render(self, conversation: Conversation) -> str:
-        """A conversation as the model's template writes it, without rules."""
+        """The text that the template renders from a conversation, without header rules."""
         with _too_long_messages():
             return self.chats.text(conversation)
 
     def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
-        """Drop the remembered replies of the namespaces that are meant."""
+        """Drops the remembered replies of the namespaces that are meant."""
         if self.remembered is not None:
             self.remembered.clear(is_meant)
 
@@ -118,19 +118,19 @@ class Service:
             raise PromptTooLongError(error.num_tokens, self.context_tokens, is_exact=False) from error
 
     async def between_steps(self, function: Callable[[], Result]) -> Result:
-        """Runs what looks at engine or cache, where both stand still."""
+        """Runs a function on the engine's thread between two steps, where engine and cache may be inspected."""
         self.refuse_if_stopped()
         return await asyncio.wrap_future(self.worker.call(function))
 
-    def mailbox(self) -> Mailbox:
-        """The one of the running loop."""
+    def loop_bridge(self) -> LoopBridge:
+        """The bridge to the running event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._mailboxes:
-            self._mailboxes[loop] = Mailbox(loop)
-        return self._mailboxes[loop]
+        if loop not in self._bridges:
+            self._bridges[loop] = LoopBridge(loop)
+        return self._bridges[loop]
 
     def record(self, request_id: str, run: Run, report: ReuseReport, finish: Finish, notes: Sequence[str]) -> None:
-        """Log one line for a request that ended, and add it to the journal and the counts. On the engine's thread."""
+        """Logs one line for a request that ended, and adds it to the journal and the counts. On the engine's thread."""
         record = self.journal.add(request_id, run, report, finish, notes)
         self.counts[owner_of(run.job.namespace)].add(record)
         logger.info(
@@ -142,7 +142,7 @@ class Service:
         )
 
     def refuse_if_stopped(self) -> None:
-        """Raise a 503 when the engine's thread has ended."""
+        """Raises a 503 if the engine's thread has ended."""
         if not self.worker.is_alive:
             raise stopping()
 

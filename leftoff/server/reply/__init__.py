@@ -1,1 +1,1 @@
-"""What comes back, in no dialect: the token stream of a reply, the HTTP response around it, usage, read-ahead."""
+"""Replies in no dialect: token stream, parsed blocks, HTTP response, usage, read-ahead."""

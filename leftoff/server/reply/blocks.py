@@ -1,6 +1,6 @@
-"""A reply as a list of blocks, for the dialects that open, fill and close one after the other.
+"""A reply as a sequence of blocks, for dialects whose streams open, extend and close one after the other.
 
-A block is text, reasoning or one call. White space alone opens no text: models put some around their calls.
+A block is text, reasoning or one tool call. White space alone opens no text block: models write some around calls.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ _NOTHING = Content("")
 
 @dataclass(eq=False)
 class Block:
-    """`text` is all it has said so far: words, or a call's arguments. Only a call has a number and a name."""
+    """One block and its text so far; for a call, the text is its arguments. Only a call has a number and a name."""
 
     index: int
     kind: Kind
@@ -28,7 +28,7 @@ class Block:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Empty where the model wrote no object, or was cut off within it."""
+        """The arguments of a call; empty if they are no complete JSON object."""
         return parse_arguments(self.text) or {}
 
     @property
@@ -57,7 +57,7 @@ Step = Opened | Grown | Closed
 
 @dataclass
 class Blocks:
-    """Takes the events of a reply as they come; says what happens to which block."""
+    """Turns the events of a reply into steps: which block is opened, extended or closed."""
 
     all: list[Block] = field(default_factory=list)
     num_reasoning_tokens: int = 0

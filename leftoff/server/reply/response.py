@@ -1,6 +1,6 @@
-"""All replies to one HTTP request, and the connection they go out on.
+"""All replies to one HTTP request, and the HTTP response that carries them.
 
-A client that vanishes, while it waits or while it is being streamed to, ends its replies at once.
+Replies are cancelled as soon as their client disconnects.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True)
 class Whole:
-    """A reply that has ended: its text as it was written, and what it says."""
+    """A reply that has ended: its text as generated, and what was parsed from it."""
 
     text: str
     said: ParsedReply
@@ -41,31 +41,31 @@ class Whole:
 
 
 class Writer(Protocol):
-    """Puts replies into the words of one dialect."""
+    """Writes replies in one dialect."""
 
     framing: Framing
     last: bytes  # what ends a stream
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a stream says anything while the prompt is read."""
+        """Whether the stream sends anything while the prompt is read."""
         ...
 
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
-        """What a stream says of an event."""
+        """The chunks that a stream sends for an event."""
         ...
 
     def failure(self, error: Exception) -> msgspec.Struct:
-        """What a stream that has begun says of an error: its status is sent."""
+        """The chunk for an error in a stream whose HTTP status is already sent."""
         ...
 
     def whole(self, replies: Sequence[Whole]) -> Any:  # noqa: ANN401
-        """What is answered at once."""
+        """The body of a response that is not streamed."""
         ...
 
 
 class Replies:
-    """One or more replies as one stream of events. Leaving the block cancels what is left of them."""
+    """The replies to one request as one stream of events. Leaving the `with` block cancels those still running."""
 
     def __init__(
         self, service: Service, jobs: Sequence[ReplyJob], request_id: str, *, shows_progress: bool = False
@@ -89,7 +89,7 @@ class Replies:
             stream.close()
 
     def are_behind(self, num_unread: int) -> bool:
-        """Whether a client that leaves so much unread would hold a slot: not if all of them are complete."""
+        """Whether a running reply must be cancelled because its client leaves `num_unread` bytes unread."""
         if not num_unread:
             return False
         limit = most_unread_bytes(others_wait=self._service.scheduler.num_waiting > 0)
@@ -102,7 +102,7 @@ class Replies:
         self.close()
 
     async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
-        """All that has happened since the last time: one when the client keeps up, more when it does not."""
+        """The events since the last batch: one if the client keeps up, several if it does not."""
         num_left = len(self.streams)
         while num_left:
             batch = [await self._events.get()]
@@ -112,7 +112,7 @@ class Replies:
             yield batch
 
     async def collect(self) -> list[Whole]:
-        """All of them, in order, when the last has ended. Raises what any of them failed with."""
+        """All replies, in order, once the last has ended. Raises the error of any that failed."""
         pieces: list[list[Piece]] = [[] for _ in self.streams]
         ends: dict[int, End] = {}
         async for batch in self.batches():
@@ -136,7 +136,7 @@ def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
 async def answer(
     request: Request, service: Service, jobs: Sequence[ReplyJob], request_id: str, writer: Writer, *, stream: bool
 ) -> Response:
-    """Starts the replies and answers with them, at once or as a stream."""
+    """Starts the jobs and responds with their replies, as one body or as a stream."""
     replies = Replies(service, jobs, request_id, shows_progress=stream and writer.shows_progress)
     if stream:
         return EventStream(replies, writer)
@@ -149,7 +149,7 @@ def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
 
 
 class EventStream(Response):
-    """Chunk after chunk. Written straight to the connection: it is on the path of every token."""
+    """A streamed response. Sends through ASGI directly, since this is on the path of every token."""
 
     def __init__(self, replies: Replies, writer: Writer) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class EventStream(Response):
                 await send(self._failure(stopping()))
 
     async def _write(self, send: Send, num_unread: Callable[[], int]) -> None:
-        """`send` waits for the client only beyond the limit, where no reply is running any more that holds a slot."""
+        """`send` blocks only beyond the limit for unread bytes, and no reply is running then."""
         async for batch in self._replies.batches():
             if self._replies.are_behind(num_unread()):
                 self._replies.close()
@@ -197,5 +197,5 @@ class EventStream(Response):
 def _raise_failure(end: End) -> None:
     if end.error is not None:
         raise end.error
-    if end.finish is Finish.CANCELLED:  # not by us: who cancels does not listen any more
+    if end.finish is Finish.CANCELLED:  # by the server's stop: a client that cancels is gone
         raise stopping()

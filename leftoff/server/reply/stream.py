@@ -1,4 +1,4 @@
-"""A reply on its way from the engine's thread to a client: text, token by token, then how it ended."""
+"""Carries a reply from the engine's thread to the event loop: its text token by token, then how it ended."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Part of the prompt has been read; `reused` of it before."""
+    """So much of the prompt is read; `reused` tokens of it came from the cache."""
 
     reused: int
     num_read: int
@@ -48,9 +48,9 @@ class TokenChance:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One token of the reply: its text as it is, and what that says.
+    """One token of the reply: its text, and what was parsed from it.
 
-    Both may be empty, or hold what earlier tokens had held back. There are parts only if the job says how to read them.
+    Both may be empty, or include text held back before. There are parts only if the job says how to parse them.
     """
 
     token: int
@@ -62,7 +62,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class End:
-    """How it ended. `text` and `parts` are what was held back until then."""
+    """The end of a reply. `text` and `parts` are what was held back until then."""
 
     finish: Finish
     text: str
@@ -72,17 +72,17 @@ class End:
     timings: Timings
     report: ReuseReport | None
     error: Exception | None = None
-    has_half_call: bool = False  # the last one was cut off
+    has_half_call: bool = False  # the last call is incomplete
 
 
-_MOST_OPENING_TOKENS = 16  # of what a template may write of the reply itself
+_MOST_OPENING_TOKENS = 16  # of the prompt, which the parser looks at: a template may open the reasoning
 
 Event = Progress | Piece | End
 Deliver = Callable[[Event], None]
 
 
 class ReplyStream:
-    """A sink of the scheduler and an async iterator of events, the last of which is `End`."""
+    """A `Sink` for the scheduler, and an async iterator of events that ends with `End`."""
 
     run: Run
 
@@ -103,7 +103,7 @@ class ReplyStream:
         self._parser = job.output.parser(self._prompt_end()) if job.output else None
         self._texts: list[str] = []
         self._parts: list[Part] = []
-        self._mailbox = service.mailbox()
+        self._bridge = service.loop_bridge()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._deliver = deliver or self._events.put_nowait
         self.is_complete = False  # the slot is free; events may still be on their way
@@ -136,7 +136,7 @@ class ReplyStream:
         self.is_complete = True
         try:
             end = self._end(finish, timings, error)
-        except Exception as unforeseen:  # the client must be told in any case: it would wait for ever
+        except Exception as unforeseen:  # without an end the client would wait for ever
             logger.exception("the end of a reply could not be read")
             end = End(Finish.FAILED, "", (), 0, None, timings, self.report, unforeseen)
         self._send(end)
@@ -158,7 +158,7 @@ class ReplyStream:
     # --- for the dialects, on the event loop
 
     def call_id(self, index: int) -> str:
-        """Of the reply's calls: some templates take only nine letters or digits."""
+        """The id of a tool call of this reply. Some templates accept only nine letters or digits."""
         digest = hashlib.sha256(f"{self.id}/{index}".encode()).digest()
         return base64.b32encode(digest)[:9].decode().lower()
 
@@ -170,7 +170,7 @@ class ReplyStream:
                 return
 
     def close(self) -> None:
-        """Cancels what is left: the client went away, or has enough."""
+        """Cancels the reply if it is still running."""
         if not self.is_complete:
             self._service.scheduler.cancel(self.run)
 
@@ -193,7 +193,7 @@ class ReplyStream:
     def _send(self, event: Event) -> None:
         is_urgent = isinstance(event, End) or (isinstance(event, Piece) and not self._has_begun)
         self._has_begun |= is_urgent
-        self._mailbox.put(partial(self._deliver, event), is_urgent=is_urgent)
+        self._bridge.put(partial(self._deliver, event), is_urgent=is_urgent)
 
 
 def start_reply(

@@ -1,4 +1,4 @@
-"""What a reply cost, on the wire: OpenAI's `usage` and llama-server's `timings`."""
+"""Token counts and times of replies on the wire: OpenAI's `usage` and llama-server's `timings`."""
 
 import time
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class PromptProgress(Struct):
 
 
 def usage_of(ends: Sequence[End], num_per_prompt: int = 1) -> Usage:
-    """Replies to one prompt stand together; a prompt counts once, as its first reply found it."""
+    """The sum over replies. Each prompt counts once, with the cached tokens of its first reply."""
     reports = [end.report for end in ends[::num_per_prompt] if end.report]
     prompt_tokens = sum(report.prompt_tokens for report in reports)
     generated = sum(end.timings.num_generated for end in ends)
@@ -51,7 +51,7 @@ def usage_of(ends: Sequence[End], num_per_prompt: int = 1) -> Usage:
 
 
 def timings_of(ends: Sequence[End], num_per_prompt: int = 1) -> WireTimings:
-    """Of several replies: tokens add up as in `usage`, and the times are those of the slowest."""
+    """The sum over replies, as for `usage`; times are those of the slowest reply."""
     reports = [end.report for end in ends[::num_per_prompt] if end.report]
     return _wire_timings(
         reused=sum(report.reused for report in reports),

@@ -1,1 +1,1 @@
-"""What a client asks for, in no dialect: fields, messages, tools, response format, and the jobs built from them."""
+"""Requests in no dialect: fields, prompts, constraints, and the jobs built from them."""

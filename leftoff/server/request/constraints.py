@@ -1,6 +1,6 @@
-"""From what a request asks for to a constraint for each of its replies.
+"""Constrained decoding: from the response format, tools and tool choice of a request to a grammar for each reply.
 
-What reads and compiles schemas runs aside, and not for ever: neither the event loop nor other requests wait for it.
+Schemas are read and compiled on a thread of their own, within a time limit, so that nothing else waits for them.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def make_guides(
     num_each: int,
     num_bytes: int,
 ) -> list[GrammarConstraint | None]:
-    """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` has the request."""
+    """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` is the body's size."""
     choice = ToolChoice(())
     if isinstance(body, ChatFields) and (body.tools or body.tool_choice is not None):
         choice = choose_tools(body.tool_choice, body.tools)
@@ -89,7 +89,7 @@ def _guides(
 def _parts(
     service: Service, body: GenerationFields, output: Output | None, choice: ToolChoice
 ) -> tuple[Grammar | None, tuple[Trigger, ...]]:
-    """What the whole reply must look like, or what must follow where a call begins."""
+    """The grammar of the whole reply, or grammars for what follows a trigger of a tool call."""
     content = _content(service, body, output)
     if output is None or not choice.tools or not isinstance(body, ChatFields):
         return content, ()
@@ -119,7 +119,7 @@ def _content(service: Service, body: GenerationFields, output: Output | None) ->
 def _with_thinking(
     outline: Outline, service: Service, body: GenerationFields, output: Output | None, prompt: Prompt
 ) -> Outline:
-    """The reasoning is free, if there will be any."""
+    """Leaves reasoning before the reply unconstrained, if there will be any."""
     if output is None or output.format.reasoning is None:
         return outline
     last = prompt.tokens[-_PROMPT_END_TOKENS:]
@@ -135,19 +135,19 @@ _FORMATS = ("text", "json_object", "json_schema", "regex")
 
 @dataclass(frozen=True)
 class Form:
-    """A grammar, and the field it comes from."""
+    """The grammar of a reply's content, and the field that asks for it."""
 
     field: str
     grammar: Grammar
 
 
 def form_field(body: GenerationFields) -> str | None:
-    """The field that asks for a form, if any does."""
+    """The first field that asks for a grammar, if any does."""
     return next((field for field, _, _ in _wanted(body)), None)
 
 
 def form_of(body: GenerationFields) -> Form | None:
-    """Raises what names the field if it cannot be read, or if there are two."""
+    """The grammar that a request asks for. A field that cannot be read, or a second one, is refused by name."""
     wanted = [*_wanted(body)]
     if len(wanted) > 1:
         raise bad_field(wanted[1][0], f"{wanted[0][0]} says already what the reply must look like: give one of them")
@@ -155,7 +155,7 @@ def form_of(body: GenerationFields) -> Form | None:
 
 
 def _wanted(body: GenerationFields) -> Iterator[tuple[str, str, Any]]:
-    """Each field that asks for a form, the kind of it, and its value."""
+    """Each field that asks for a grammar, its kind, and its value."""
     if body.response_format is not None:
         yield from _response_format(body.response_format)
     vllm = body.structured_outputs
@@ -211,7 +211,7 @@ def _read(field: str, kind: str, value: Any) -> Form:  # noqa: ANN401
 
 
 def _schema(value: Schema | str) -> Schema:
-    """vLLM's clients may send it as a text."""
+    """A schema may come as a string, from vLLM's clients."""
     if isinstance(value, str):
         check_characters(len(value))
     try:
@@ -232,7 +232,7 @@ _QUESTION = [{"role": "user", "content": "?"}]
 def marks_of(
     thinking: ReasoningTags, template: ChatTemplate, body: GenerationFields, prompt_end: str
 ) -> ReasoningTags | None:
-    """What stands around the reasoning of this reply; None if there will be none."""
+    """The tags around the reasoning of this reply; None if the model will not reason."""
     marks = ReasoningTags(thinking.begin.strip(), thinking.end.strip())
     if marks.are_opened_by(prompt_end):
         return marks
@@ -251,7 +251,7 @@ def _may_think(marks: ReasoningTags, template: ChatTemplate, body: ChatFields) -
 
 @lru_cache(8)
 def _thinks_by_default(template: ChatTemplate) -> bool:
-    """Where switching it off makes a difference, it is on."""
+    """Reasoning is on by default if switching it off changes the rendered prompt."""
     try:
         return template.render(_QUESTION) != template.render(_QUESTION, options={_SWITCH: False})
     except TemplateError:

@@ -23,7 +23,7 @@ Stops = Annotated[list[Stop], Meta(max_length=128)]
 
 
 class StructuredOutputs(Struct):
-    """vLLM's way to ask for a form: exactly one of them."""
+    """vLLM's way to ask for a grammar: exactly one of the fields is set."""
 
     json: Schema | str | None = None
     regex: str | None = None
@@ -45,12 +45,12 @@ class ResponseFormat(Struct):
     pattern: str | None = None  # with type "regex"
 
     def field(self, path: str) -> str:
-        """What a client calls a part of it."""
+        """The path of one of its parts in the request, for error messages."""
         return f"response_format.{path}"
 
 
 class ForeignFormat(ResponseFormat, kw_only=True):
-    """Of another dialect, whose clients know it, and all that is in it, by another name."""
+    """A response format of another dialect; errors name it by `place`, its path there."""
 
     place: str
 
@@ -68,7 +68,7 @@ class GenerationFields(SamplingFields, kw_only=True):
     stream: bool | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
-    cache_prompt: bool | None = None  # the cache never changes what is said: there is nothing to turn off
+    cache_prompt: bool | None = None  # accepted and ignored: the cache does not change replies
     cache_salt: str | None = None
     user: str | None = None
 
@@ -102,7 +102,7 @@ _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Part(Struct, omit_defaults=True):
-    """A piece of a message's content. Only text can be read."""
+    """A part of a message's content. Only text is supported."""
 
     type: str
     text: str | None = None
@@ -131,7 +131,7 @@ class Message(Struct, omit_defaults=True):
 
 
 class ChatFields(GenerationFields, kw_only=True):
-    """What a chat prompt is made from, and how to go on from it."""
+    """A chat, and how to generate the reply to it."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MOST_MESSAGES)]
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
@@ -145,7 +145,7 @@ class ChatFields(GenerationFields, kw_only=True):
 
     @property
     def template_options(self) -> dict[str, Any]:
-        """What the template may look at beside messages and tools; `chat_template_kwargs` has the last word."""
+        """Variables for the template. `chat_template_kwargs` overrides the other fields."""
         options: dict[str, Any] = {}
         if effort := self.reasoning_effort:
             options["reasoning_effort"] = _EFFORTS.get(effort, effort)
@@ -156,7 +156,7 @@ class ChatFields(GenerationFields, kw_only=True):
 
     @property
     def offered_tools(self) -> list[dict[str, Any]] | None:
-        """Refuses those that nobody could call, by their place."""
+        """The tools of the request. One without a name is refused by its path."""
         for index, tool in enumerate(self.tools or ()):
             name = function_of(tool).get("name")
             if not isinstance(name, str) or not name:
@@ -165,7 +165,7 @@ class ChatFields(GenerationFields, kw_only=True):
 
     @property
     def tool_places(self) -> dict[str, str]:
-        """What a client calls the schema of a tool, by the tool's name."""
+        """The path of each tool's schema in the request, by the tool's name, for error messages."""
         return {
             name: f"tools[{index}].{'function.' if 'function' in tool else ''}parameters"
             for index, tool in enumerate(self.tools or ())
@@ -177,7 +177,7 @@ class ChatFields(GenerationFields, kw_only=True):
         return self.tool_choice != "none"
 
     def output(self, output_format: OutputFormat) -> Output:
-        """How to read the reply."""
+        """How to parse the reply."""
         return Output(
             output_format,
             tuple(self.offered_tools or ()) if self.may_call else (),
@@ -186,7 +186,7 @@ class ChatFields(GenerationFields, kw_only=True):
         )
 
     def conversation(self, namespace: str, *, shows_all_tools: bool) -> Conversation:
-        """For the chat layer. Refuses content that is not text, and tools without a name, by their place.
+        """The conversation for the chat layer. Content that is not text, and tools without a name, are refused by path.
 
         Unless all tools are shown, the template sees them only if the model may call them.
         """
@@ -248,7 +248,7 @@ def chat_body(body: GenerationFields, *, places: dict[str, str] | None = None, *
 
 
 def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:
-    """As templates show it; a tool without parameters takes none."""
+    """A tool in OpenAI's form, which templates expect; a tool without parameters takes none."""
     function = {"name": name, "description": description, "parameters": parameters or {"type": "object"}}
     return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
 
@@ -261,6 +261,6 @@ def response_format(place: str, wanted: dict[str, Any]) -> ResponseFormat:
 
 
 def skipped_tools(names: Sequence[str]) -> tuple[Note, ...]:
-    """Tools that the client's usual server runs by itself: nobody here could."""
+    """A note on tools that only the vendor's own servers can run, and that were left out."""
     shown = ", ".join(names)[:_SHOWN_CHARACTERS]
     return (Note("dropped", f"tools that only their makers run were left out: {shown}"),) if names else ()

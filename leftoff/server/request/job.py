@@ -1,4 +1,4 @@
-"""One reply, as asked for in any dialect."""
+"""A job with the fields that only the server needs."""
 
 from dataclasses import dataclass
 

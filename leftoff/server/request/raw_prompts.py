@@ -16,14 +16,14 @@ _MOST_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as 
 
 
 class RawPrompts:
-    """Turns the `prompt` field of a request into prompts."""
+    """Reads the `prompt` field of a request."""
 
     def __init__(self, maker: PromptMaker, vocabulary: Vocabulary) -> None:
         self._maker = maker
         self._vocabulary = vocabulary
 
     def read(self, value: Any) -> list[Prompt]:  # noqa: ANN401
-        """One prompt for a text or a list of token ids, else one for each item of the list."""
+        """One prompt for a text or a list of token ids; for a list of prompts, one for each."""
         if not _is_many(value):
             return [self._one(value, "prompt")]
         if len(value) > _MOST_PROMPTS:
@@ -88,7 +88,7 @@ class RawPrompts:
 
 
 def token_ids(items: Sequence[Any], vocabulary: Vocabulary, place: str) -> Tokens:
-    """Checked here: an unknown id in a batch would fail all that are in it."""
+    """Token ids of a request as an array. Checked here, since one unknown id would fail a whole batch."""
     for index, item in enumerate(items):
         if type(item) is not int:
             raise bad_field(f"{place}[{index}]", f"must be a token id, not {_name(item)}")
@@ -98,7 +98,7 @@ def token_ids(items: Sequence[Any], vocabulary: Vocabulary, place: str) -> Token
 
 
 def _is_many(value: Any) -> bool:  # noqa: ANN401
-    """A list of prompts. One with an id in it is a single prompt, and so is an empty one."""
+    """Whether it is a list of prompts. A list with a token id in it, or an empty one, is a single prompt."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, str | list | dict) for item in value)
 
 

@@ -1,4 +1,4 @@
-"""Calls of tools as a grammar, in the words of the model's own template."""
+"""Grammars for tool calls, in the syntax of the model's output format, and the choice of tools they cover."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ _SAYS_WHAT_IT_TAKES = frozenset(
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """`tools` are those that may be called. If it `must`, the reply is nothing but calls."""
+    """The tools that may be called. With `must`, the reply consists of calls alone."""
 
     tools: tuple[ToolDict, ...]
     must: bool = False
 
 
 def choose_tools(choice: str | Mapping[str, Any] | None, tools: Sequence[ToolDict] | None) -> ToolChoice:
-    """Raises what names the field if the choice makes no sense, or has no tools to choose from."""
+    """Reads `tool_choice`. A choice that names an unknown tool, or has no tools, is refused by the field's name."""
     offered = {name: tool for tool in tools or () if isinstance(name := function_of(tool).get("name"), str)}
     if isinstance(choice, Mapping):
         mode, names = _narrowed(choice)
@@ -48,7 +48,7 @@ def _checked(mode: str, tools: Sequence[ToolDict]) -> ToolChoice:
 
 
 def _narrowed(choice: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """One function, or OpenAI's list of those that are allowed."""
+    """The mode and names of a choice that names one function, or of OpenAI's list of allowed ones."""
     if choice.get("type") == "allowed_tools":
         inner = choice.get("allowed_tools", choice)
         listed = inner.get("tools") if isinstance(inner, Mapping) else None
@@ -65,7 +65,7 @@ def _tool(offered: Mapping[str, ToolDict], name: object) -> ToolDict:
 
 
 class CallGrammar:
-    """What calls of some tools look like. A call follows its tool's schema, parameter by parameter."""
+    """Builds the grammar of calls. The arguments of a call follow the schema of its tool."""
 
     def __init__(self, syntax: CallSyntax, tools: Sequence[ToolDict], vocabulary: Vocabulary) -> None:
         self._syntax = syntax
@@ -74,11 +74,11 @@ class CallGrammar:
         self._vocabulary = vocabulary
 
     def calls(self, most: int) -> Grammar:
-        """At least one call, and nothing else."""
+        """One to `most` calls, and nothing else."""
         return self._calls("", most)
 
     def calls_after(self, trigger: str, most: int) -> Grammar:
-        """The same, where the model has written the trigger already, which is what the first call begins with."""
+        """The rest of such calls after `trigger`, the text that the first call begins with."""
         return self._calls(trigger, most)
 
     def _calls(self, written: str, most: int) -> Grammar:
@@ -107,7 +107,7 @@ class CallGrammar:
         return self._parameters(self._syntax.parameter, function["name"], schema)
 
     def _parameters(self, syntax: ParameterSyntax, name: str, schema: Mapping[str, Any]) -> Grammar:
-        """In the schema's order. Those that are not required may be left out, and so may what stands between."""
+        """Parameters in the schema's order. Optional ones may be left out, with the separator before them."""
         required = schema.get("required", ())
         shared = {key: schema[key] for key in _SHARED if key in schema}
         between = self._text(syntax.between)
@@ -143,12 +143,12 @@ class CallGrammar:
 
 
 class ToolGrammars:
-    """A tool that is not `strict`, and whose schema is beyond us, is called with any object."""
+    """Compiles the grammars of a request's tools. One with an unsupported schema takes any object, unless `strict`."""
 
     def __init__(
         self, grammars: Grammars, output: Output, tools: Sequence[ToolDict], places: Mapping[str, str]
     ) -> None:
-        """`places` says by the name of a tool what the client calls its schema."""
+        """`places` maps a tool's name to the path of its schema, for error messages."""
         self._grammars = grammars
         self._format = output.format
         self._tools = tools
@@ -156,11 +156,11 @@ class ToolGrammars:
         self._most = 1 if output.one_call else _MAX_CALLS
 
     def calls(self) -> Grammar:
-        """A reply that is nothing but calls."""
+        """The grammar of a reply that consists of calls."""
         return self._compiled(lambda calls: calls.calls(self._most))
 
     def triggers(self) -> tuple[Trigger, ...]:
-        """Where a call begins in a reply, and how it must go on; nothing if it may begin anywhere."""
+        """The text that begins a call, and the grammar after it; empty if the format has no such text."""
         trigger, syntax = self._format.trigger, self._format.syntax
         if not trigger or not (syntax.begin + syntax.before_name).startswith(trigger):
             return ()
@@ -190,7 +190,7 @@ class ToolGrammars:
 
 
 def _parameters_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool that names no parameters takes none. What makes no sense is left out."""
+    """The schema of a tool's arguments. Without parameters it takes none; invalid parts are ignored."""
     given = function.get("parameters")
     schema = {"type": "object", **given} if isinstance(given, Mapping) else {"type": "object"}
     if not isinstance(schema.get("properties", {}), Mapping) or not isinstance(schema.get("required", []), list):
