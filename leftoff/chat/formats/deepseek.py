@@ -15,7 +15,7 @@ V3 and R1 write `function`, a separator, the name, and the arguments as a block 
 
 from leftoff.chat.formats.base import ANY_TYPE, CallSyntax, OfferedTools, ParameterSyntax
 from leftoff.chat.formats.json_calls import parse_named_call
-from leftoff.chat.formats.parameters import STRING, Parameter, ValueWriter, parse_parameters, parse_plain_value
+from leftoff.chat.formats.parameters import STRING, Parameter, parse_parameters
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
 
@@ -80,11 +80,8 @@ class DsmlCalls(CallFormat):
         yield from scanner.expect(self._end)
 
     def _parse_call(self, scanner: Scanner) -> Waiting[None]:
-        def parse_value(value: ValueWriter) -> Waiting[None]:
-            yield from parse_plain_value(scanner, _VALUE_END, value)
-
         name = yield from scanner.word(_NAME_END)
-        yield from parse_parameters(scanner, name, lambda: self._parse_key(scanner), parse_value)
+        yield from parse_parameters(scanner, name, lambda: self._parse_key(scanner), _VALUE_END)
 
     def _parse_key(self, scanner: Scanner) -> Waiting[Parameter | None]:
         yield from scanner.spaces()

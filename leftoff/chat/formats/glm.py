@@ -7,7 +7,7 @@
 """
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
-from leftoff.chat.formats.parameters import Parameter, ValueWriter, parse_parameters, parse_plain_value
+from leftoff.chat.formats.parameters import Parameter, parse_parameters
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
 
@@ -44,7 +44,4 @@ class GlmCalls(CallFormat):
             yield from scanner.expect("<arg_value>")
             return Parameter(key, tools.types(name, key))
 
-        def parse_value(value: ValueWriter) -> Waiting[None]:
-            yield from parse_plain_value(scanner, _VALUE_END, value)
-
-        yield from parse_parameters(scanner, name, parse_key, parse_value)
+        yield from parse_parameters(scanner, name, parse_key, _VALUE_END)

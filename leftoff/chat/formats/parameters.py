@@ -44,7 +44,7 @@ class ObjectWriter:
         self._emit("{}" if self._is_empty else "}")
 
 
-class ValueWriter:
+class _ValueWriter:
     """Emits a value that is written without quotes as JSON: strings piece by piece, others when they are complete."""
 
     def __init__(self, emit: Emit, types: frozenset[str]) -> None:
@@ -80,31 +80,34 @@ def parse_parameters(
     scanner: Scanner,
     name: str,
     parse_key: Callable[[], Waiting[Parameter | None]],
-    parse_value: Callable[[ValueWriter], Waiting[None]],
+    value_ends: Markers,
+    is_complete: Callable[[], Waiting[bool]] | None = None,
 ) -> Waiting[None]:
-    """Parses the parameters of a call. `parse_key` returns None at its end; `parse_value` reads a value."""
+    """Parses the parameters of a call, until `parse_key` returns None at its end.
+
+    A value ends with one of `value_ends`. Where the text of an end tag may be part of a value, `is_complete` tells
+    whether it is over.
+    """
     parameter = yield from parse_key()
     scanner.start_call(name)
     arguments = ObjectWriter(scanner)
     while parameter is not None:
         arguments.key(parameter.key)
-        value = ValueWriter(scanner.emit_arguments, parameter.types)
-        yield from parse_value(value)
+        value = _ValueWriter(scanner.emit_arguments, parameter.types)
+        while True:
+            end = yield from scanner.until(value_ends, value.write)
+            if end is None:
+                value.break_off()
+                raise MismatchError
+            if is_complete is None or (yield from is_complete()):
+                break
+            value.write(end)
         value.end()
         scanner.mark()
         parameter = yield from parse_key()
         scanner.unmark()
     arguments.end()
     scanner.mark()
-
-
-def parse_plain_value(scanner: Scanner, ends: Markers, value: ValueWriter) -> Waiting[str]:
-    """Writes the text before the first of `ends`, and returns which of them it is."""
-    end = yield from scanner.until(ends, value.write)
-    if end is None:
-        value.break_off()
-        raise MismatchError
-    return end
 
 
 def as_json(text: str, types: frozenset[str]) -> str:

@@ -10,7 +10,7 @@ harbour
 """
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
-from leftoff.chat.formats.parameters import Parameter, ValueWriter, parse_parameters, parse_plain_value
+from leftoff.chat.formats.parameters import Parameter, parse_parameters
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
 
@@ -45,19 +45,12 @@ class QwenXmlCalls(CallFormat):
                 yield from scanner.expect(_FUNCTION_END)
                 return None
             key = yield from scanner.word(_TAG_END)
+            yield from scanner.accept("\n")
             return Parameter(key, tools.types(name, key))
 
-        yield from parse_parameters(scanner, name, parse_key, lambda value: self._parse_value(scanner, value))
+        yield from parse_parameters(scanner, name, parse_key, _VALUE_ENDS, lambda: self._is_at_next_tag(scanner))
         if is_enclosed:
             yield from scanner.expect("</tool_call>")
-
-    def _parse_value(self, scanner: Scanner, value: ValueWriter) -> Waiting[None]:
-        yield from scanner.accept("\n")
-        while True:
-            end = yield from parse_plain_value(scanner, _VALUE_ENDS, value)
-            if (yield from self._is_at_next_tag(scanner)):
-                return
-            value.write(end)  # the value contains the text of its own end tag
 
     def _is_at_next_tag(self, scanner: Scanner) -> Waiting[bool]:
         """Whether a tag that may follow a value comes next, or the end of the reply."""
