@@ -2,8 +2,8 @@
 
 Each field of `Sampling` states its default, its limits, llama-server's flags for it, and the GGUF key under which a
 model's file may recommend a value. Everything else derives from that: the flags of `leftoff serve`, the request fields
-of all dialects, the defaults from the model's file, and `/props`. A new sampler is one line here and its link in
-`engine/sampler_chain.py`.
+of all dialects, the defaults from the model's file, and `/props`. A new sampler is a line for each of its parameters,
+a line in `SAMPLER_LETTERS`, and its link in `engine/sampler_chain.py`.
 """
 
 import dataclasses
@@ -14,8 +14,19 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-# The links of the sampler chain by llama-server's names, in its order.
-SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+# The links of the sampler chain in llama-server's order, by its letters and names.
+SAMPLER_LETTERS = {
+    "e": "penalties",
+    "d": "dry",
+    "s": "top_n_sigma",
+    "k": "top_k",
+    "y": "typ_p",
+    "p": "top_p",
+    "m": "min_p",
+    "x": "xtc",
+    "t": "temperature",
+}
+SAMPLERS = tuple(SAMPLER_LETTERS.values())
 COLDEST = 1e-6  # a lower temperature is taken for zero: llama.cpp's floats would overflow
 MOST_BIAS = 1e6
 

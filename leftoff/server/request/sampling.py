@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 from msgspec import Meta, Struct, defstruct
 
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.sampling import DEFAULT_SAMPLING, PARAMETERS, SAMPLERS, Parameter, Sampling
+from leftoff.sampling import DEFAULT_SAMPLING, PARAMETERS, SAMPLER_LETTERS, SAMPLERS, Parameter, Sampling
 from leftoff.server.http.errors import ApiError, bad_field
 
 Limit = Annotated[int, Meta(ge=-1, le=2**31 - 1)]  # -1: no limit
@@ -23,7 +23,6 @@ _MOST_BIASES = 1 << 16
 _MOST_BIASED_TEXTS = 1024
 _LONGEST_BIASED_TEXT = 128
 
-_LETTERS = dict(zip("edskypmxt", SAMPLERS, strict=True))
 _SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
     "temp": "temperature",
     "typ": "typ_p",
@@ -97,7 +96,7 @@ def _checked(defaults: Sampling, given: dict[str, Any]) -> Sampling:
 
 def _names_of(samplers: list[str] | str) -> Iterator[str]:
     if isinstance(samplers, str):
-        yield from (_LETTERS.get(letter, letter) for letter in samplers)
+        yield from (SAMPLER_LETTERS.get(letter, letter) for letter in samplers)
         return
     for name in samplers:
         plain = name.lower().replace("-", "").replace("_", "")
