@@ -42,7 +42,7 @@ class ByteBudget:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
         self.num_evictions = 0
-        self._ranking = Ranking(policy)
+        self.ranking = Ranking(policy)
         self._clock = clock
         self.shed: Shed | None = None
         self._released = released
@@ -60,7 +60,7 @@ class ByteBudget:
 
     @property
     def num_points(self) -> int:
-        return len(self._ranking)
+        return len(self.ranking)
 
     # --- adding: the caller makes room first
 
@@ -80,7 +80,7 @@ class ByteBudget:
         if point is None:
             point = ResumePoint(node, position)
             insort(node.points, point, key=by_position)
-            self._ranking.add(point, self._clock())
+            self.ranking.add(point, self._clock())
         before = point.nbytes
         point.snapshot = point.snapshot or snapshot
         point.logits = point.logits if point.logits is not None else logits
@@ -112,28 +112,22 @@ class ByteBudget:
     # --- using
 
     def hit(self, point: ResumePoint) -> None:
-        self._ranking.hit(point, self._clock())
-
-    def hits(self, point: ResumePoint) -> int:
-        return self._ranking.hits(point)
-
-    def last_used(self, point: ResumePoint) -> float:
-        return self._ranking.last_used(point)
+        self.ranking.hit(point, self._clock())
 
     def holds(self, point: ResumePoint) -> bool:
-        return point in self._ranking
+        return point in self.ranking
 
     def reprice(self, point: ResumePoint) -> None:
-        """What it is worth has changed."""
+        """Has its value estimated again before the next eviction."""
         if self.holds(point):
             self._changed.add(point)
 
     def set_age(self, point: ResumePoint, age_s: float) -> None:
         """For a point that an earlier process has left."""
-        self._ranking.set_last_used(point, self._clock() - age_s)
+        self.ranking.set_last_used(point, self._clock() - age_s)
 
     def pin(self, point: ResumePoint) -> None:
-        """From now on neither the point nor the pages that lead to it are evicted."""
+        """Protects a point, and the pages that lead to it, from eviction."""
         point.is_pinned = True
         self._changed.add(point)
 
@@ -158,12 +152,12 @@ class ByteBudget:
 
     @property
     def _may_be_stale(self) -> bool:
-        return self._ranking.oldest <= self._clock() - _STALE_S
+        return self.ranking.oldest <= self._clock() - _STALE_S
 
     def _evict(self, nbytes: int, spared: Collection[ResumePoint], unused_since: float = math.inf) -> bool:
         while self.used_bytes + nbytes > self.budget_bytes:
             self._describe_changed()
-            point = self._ranking.choose_victim(self._clock(), spared, unused_since)
+            point = self.ranking.choose_victim(self._clock(), spared, unused_since)
             if point is None:
                 return False
             point.node.lost_until = max(point.node.lost_until, point.position)
@@ -201,7 +195,7 @@ class ByteBudget:
         self._reprice_around(point)
         self._changed.discard(point)
         del node.points[index_of(point)]
-        self._ranking.remove(point)
+        self.ranking.remove(point)
         self.used_bytes -= point.nbytes
         if point.snapshot is not None:
             self._released(point.snapshot.data)
@@ -264,7 +258,7 @@ class ByteBudget:
             nbytes = max(1, nbytes + _freed_bytes(pages_up_to(point)))
             branches = point.num_sequences
         # a point that frees no bytes is never chosen
-        self._ranking.describe(point, point.position - start, 0 if point.is_pinned else nbytes, branches)
+        self.ranking.describe(point, point.position - start, 0 if point.is_pinned else nbytes, branches)
 
     def check_integrity(self, trees: Sequence[Tree]) -> None:
         """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""

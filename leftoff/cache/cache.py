@@ -128,7 +128,7 @@ class Cache:
 
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, by dropping parked states and idle slots."""
-        self._last_plan = None  # it would keep pages alive that are evicted now
+        self._last_plan = None  # the engine is about to change, and the plan would keep evicted pages alive
         self._restorer.make_cells(num_tokens)
 
     def drop_one_idle(self) -> bool:
@@ -139,12 +139,13 @@ class Cache:
 
     def save_idle(self) -> None:
         """Writes behind. To be called when nothing runs."""
-        self._last_plan = None
         for sequence in self.sequences.idle_slots:
             if not sequence.is_saved:
                 self.tiers.write_behind(sequence)
         if self.disk is not None:
             self.disk.forget_lost()
+        if self._last_plan is not None and self._last_plan.lookup.generation != self._generation:
+            self._last_plan = None  # it would keep pages alive that were evicted
         self._hold_back_disk(is_busy=False)
 
     def close(self, timeout_s: float) -> None:
@@ -275,7 +276,7 @@ class Cache:
         self.tiers.save_point(turn.sequence, logits, is_durable=is_durable, with_pages=turn.is_reading)
 
     def _knowledge(self, prompt: Prompt, lookup: Lookup, namespace: str) -> Knowledge:
-        """What a reuse report says of the prompt: how far it is known, and how the known text goes on."""
+        """How far the prompt is known, and how the known text goes on: for its reuse report."""
         match = lookup.deepest
         known, before, differs = match.length, match.continuation, match.leaves_midway
         for sequence, common in lookup.shared.items():

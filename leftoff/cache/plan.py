@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def records(self) -> list[Record]:
-        """What must be fetched from disk first, in the order in which it is loaded."""
+        """The records to fetch from disk before loading, in the order in which they are loaded."""
         items: list[Item | None] = [*(part.page for part in self.pages), self.snapshot]
         return list({item.data: None for item in items if item is not None and isinstance(item.data, Record)})
 

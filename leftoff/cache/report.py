@@ -59,7 +59,7 @@ class ReuseReport:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the cache knows of a prompt before it is prefilled."""
+    """How far a prompt was known when it was admitted, and how the known text went on."""
 
     known: int
     known_elsewhere: int

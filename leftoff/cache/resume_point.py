@@ -1,4 +1,4 @@
-"""What the nodes of a tree hold: resume points, and stretches of pages."""
+"""The data of a tree: resume points, and stretches of pages."""
 
 from dataclasses import dataclass, field
 from operator import attrgetter

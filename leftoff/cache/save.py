@@ -53,7 +53,7 @@ class Saver:
     def save_point(
         self, path: SavePath, position: int, logits: Logits | None = None, *, is_durable: bool = False
     ) -> ResumePoint | None:
-        """A resume point at `position`. None if its snapshot is not available, or there is no room for it."""
+        """Saves a resume point at `position`. None if its snapshot is not available, or there is no room for it."""
         known = path.match.point_at(position)
         if known is not None and (logits is None or known.logits is not None):
             known.is_durable |= is_durable
@@ -70,7 +70,7 @@ class Saver:
         return self._budget.add_point(path.match, position, snapshot, logits, is_durable=is_durable)
 
     def save_pages_so_far(self, path: SavePath) -> None:
-        """Whole pages up to the last resume point, if they fit without evicting anything.
+        """Saves whole pages up to the last resume point, if they fit without evicting anything.
 
         Called during prefill, so that little is left to save at the end; only then is it known what is worth evicting
         for. Pages after the last resume point could not be resumed from.
@@ -86,13 +86,13 @@ class Saver:
             self._save_pages(path, pages)
 
     def save_all(self, path: SavePath) -> None:
-        """The whole sequence, or its longest prefix that ends at a resume point and fits into the budget."""
+        """Saves the whole sequence, or its longest prefix that ends at a resume point and fits into the budget."""
         for end in self._ends(path):
             if self._save_until(path, end):
                 return
 
     def save_if_cheap(self, path: SavePath) -> None:
-        """The whole sequence, if nothing but stale points must be evicted for it: the engine still holds it."""
+        """Saves the whole sequence, if only stale points must be evicted for it: the engine still holds it."""
         lacking = self.lacking_bytes(path.match, path.sequence)
         if lacking and self._memory.is_whole(path.sequence.seq) and self._budget.evict_stale(lacking):
             self._save_until(path, path.sequence.length)
@@ -132,7 +132,7 @@ class Saver:
         return self._save_pages(path, pages)
 
     def _can_fit(self, path: SavePath, end: int) -> bool:
-        """It fits into the budget, if need be by evicting everything else."""
+        """The prefix up to `end` fits into the budget, if need be by evicting everything else."""
         missing, snapshot_bytes = self._nbytes(self._missing_pages(path, end)), self._snapshot_bytes(path, end)
         if missing + snapshot_bytes <= self._budget.free_bytes:
             return True

@@ -17,7 +17,7 @@ _HALF_LIFE_S = 60.0
 
 
 class State(Enum):
-    """Whether a request uses a sequence, and if not, whether its content was offered to RAM and disk."""
+    """A sequence is used by a request, or idle; if idle, its tokens were offered to RAM and disk, or not yet."""
 
     EMPTY = "empty"  # idle, no tokens
     RUNNING = "running"  # a request decodes into it
@@ -97,7 +97,7 @@ class EngineSequence:
     # --- transitions
 
     def start(self, tokens: Tokens, namespace: str, point: ResumePoint | None = None) -> None:
-        """It holds `tokens` now, restored from `point` unless they were in the engine already."""
+        """The engine holds `tokens` in it now, restored from `point` unless they were there already."""
         self._hold(tokens, namespace)
         self._become(State.RUNNING)
         self.has_ram_pages = True
@@ -105,12 +105,8 @@ class EngineSequence:
             self._go_on_from(point)
 
     def append(self, tokens: Tokens) -> None:
-        end = self.length + tokens.size
-        if end > self._tokens.size:
-            self._tokens = np.resize(self._tokens, 2 * end)
-        self._tokens[self.length : end] = tokens
-        self.length = int(end)
-        self.num_changes += 1
+        assert self.is_busy, f"{self}: no request runs in it"
+        self._extend(tokens)
 
     def leave_point(self, point: ResumePoint | None, *, with_pages: bool) -> None:
         """With `point` None, RAM had no room for it: what it left behind before is no longer its last one either."""
@@ -159,9 +155,17 @@ class EngineSequence:
         self.state = state
         self.num_changes += 1
 
+    def _extend(self, tokens: Tokens) -> None:
+        end = self.length + tokens.size
+        if end > self._tokens.size:
+            self._tokens = np.resize(self._tokens, 2 * end)
+        self._tokens[self.length : end] = tokens
+        self.length = int(end)
+        self.num_changes += 1
+
     def _hold(self, tokens: Tokens, namespace: str) -> None:
         self.length = 0
-        self.append(tokens)
+        self._extend(tokens)
         self.namespace = namespace
 
     def _go_on_from(self, point: ResumePoint | None) -> None:

@@ -138,7 +138,7 @@ def test_room_is_made_by_taking_out_what_was_not_used_for_longest() -> None:
     assert grove.budget.make_room(150)
     assert [point.row >= 0 for point in (oldest, second, third)] == [True, False, False]
     assert grove.budget.num_evictions == 2
-    assert grove.budget.hits(oldest) == 1
+    assert grove.budget.ranking.hits(oldest) == 1
 
 
 def test_what_is_spared_stays() -> None:

@@ -49,6 +49,7 @@ class Bench:
         """A sequence in the engine that has read `tokens`, with snapshots kept on the way."""
         self.memory.drop(seq)
         sequence = EngineSequence(seq, self.budget)
+        sequence.start(tokens[:0], "")
         ends = (*snapshots, int(tokens.size))
         for start, end in zip((0, *snapshots), ends, strict=True):
             self.memory.decode(seq, tokens[start:end])

@@ -31,6 +31,7 @@ def fill(sequences: SequenceTable, *seqs: int, namespace: str = "") -> None:
 def test_tokens_grow_past_the_first_capacity() -> None:
     sequence = EngineSequence(0, RAM)
     tokens = np.arange(5000, dtype=np.int32)
+    sequence.start(tokens[:0], "")
     for start in range(0, 5000, 700):
         sequence.append(tokens[start : start + 700])
     np.testing.assert_array_equal(sequence.tokens, tokens)
@@ -38,7 +39,8 @@ def test_tokens_grow_past_the_first_capacity() -> None:
 
 def test_replacing_forgets_what_was_there() -> None:
     sequence = EngineSequence(0, RAM)
-    sequence.append(run((1, 50)))
+    sequence.start(run((1, 50)), "")
+    sequence.finish(50, now=0.0)
     sequence.start(run((2, 10)), "tenant")
     assert (sequence.length, sequence.namespace) == (10, "tenant")
     assert sequence.shared_with(run((1, 50))) == 0
@@ -50,7 +52,7 @@ def test_replacing_forgets_what_was_there() -> None:
 )
 def test_what_is_shared_is_counted_in_tokens(other: np.ndarray, expected: int) -> None:
     sequence = EngineSequence(0, RAM)
-    sequence.append(run((1, 30), (2, 20)))
+    sequence.start(run((1, 30), (2, 20)), "")
     assert sequence.shared_with(other) == expected
 
 
@@ -239,6 +241,9 @@ def test_a_running_sequence_is_neither_saved_nor_dropped(transition: str) -> Non
         getattr(started(Grove()), transition)()
 
 
-def test_only_a_running_sequence_is_finished() -> None:
+@pytest.mark.parametrize(
+    "transition", [lambda sequence: sequence.finish(0, now=1.0), lambda sequence: sequence.append(run((1, 5)))]
+)
+def test_only_a_running_sequence_grows_and_is_finished(transition: Callable[[EngineSequence], None]) -> None:
     with pytest.raises(AssertionError, match="no request runs in it"):
-        EngineSequence(0, Grove().budget).finish(0, now=1.0)
+        transition(EngineSequence(0, Grove().budget))

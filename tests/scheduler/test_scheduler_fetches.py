@@ -164,7 +164,10 @@ def test_an_admission_plans_once_with_and_without_the_disk(tmp_path: Path, monke
         monkeypatch.setattr(planner, "best", counting)
         for number, source in ((1, "disk"), (2, "a live slot")):
             _, recorder = ask(scheduler, np.concatenate([tokens, tokens[: 8 * number]]), max_tokens=1)
-            run(scheduler)
+            while recorder.finish is None:
+                if not scheduler.step():
+                    scheduler.tidy()
+                    scheduler.wait(1.0)
             assert recorder.report is not None
             assert recorder.report.source == source
             assert num_plans == number

@@ -188,8 +188,8 @@ class CacheApi(Dialect):
 
     def _entry(self, point: ResumePoint) -> EntryView:
         budget = self._service.cache.ram.budget
-        age_s, has_logits = _age(budget.last_used(point)), point.logits is not None
-        return EntryView(point.position, point.nbytes, budget.hits(point), age_s, has_logits)
+        age_s, has_logits = _age(budget.ranking.last_used(point)), point.logits is not None
+        return EntryView(point.position, point.nbytes, budget.ranking.hits(point), age_s, has_logits)
 
     def _text(self, tokens: Tokens) -> str:
         return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
