@@ -12,6 +12,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from leftoff import cache
 from leftoff.cache.report import Reason
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.formats.parts import Call
@@ -23,6 +24,7 @@ from tests.chat.formats.forms import TOOL, read
 from tests.cli.running import Server, serving
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
+from tests.test_layers import ORDER
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -161,3 +163,16 @@ def test_the_dialect_that_is_sketched_answers(monkeypatch: pytest.MonkeyPatch) -
     assert first["reused"] == 0 < second["reused"]
     assert first["said"] == second["said"] == "".join(json.loads(line)["said"] for line in lines)
     assert "text" in refused["error"]["message"]
+
+
+def test_the_architecture_is_short_and_has_the_ten_sentences_of_the_cache() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= 80
+    sentences = re.findall(r"^\d+\. .*?(?=^\d+\. |\n\n)", cache.__doc__ or "", re.DOTALL | re.MULTILINE)
+    assert len(sentences) == 10
+    assert [" ".join(sentence.split()) for sentence in sentences] == re.findall(r"^\d+\. .*$", text, re.MULTILINE)[:10]
+
+
+def test_the_layout_of_the_architecture_is_the_order_of_the_layers() -> None:
+    layout = (ROOT / "ARCHITECTURE.md").read_text().partition("## Layout")[2].partition("\n## ")[0]
+    assert re.findall(r"`leftoff/(\w+)(?:\.py|/)`", layout) == [layer for layer in ORDER if layer != "__main__"]

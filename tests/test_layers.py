@@ -31,7 +31,7 @@ SERVER_ROWS = (
     ("http",),
     ("tenant",),
 )
-MAX_LINES = 400
+MAX_LINES = 350
 
 
 @dataclass(frozen=True)
