@@ -46,7 +46,7 @@ def build_app(service: Service, hosts: KnownHosts) -> Starlette:
         return PlainTextResponse(_PRESENCE)
 
     endpoints.append(Endpoint("GET", "/openapi.json", "This description", description))
-    endpoints.append(Endpoint("GET", "/", "Whether anybody is there", presence))  # some clients knock with HEAD
+    endpoints.append(Endpoint("GET", "/", "Whether the server is up", presence))  # some clients knock with HEAD
     app = Starlette(
         routes=[endpoint.route() for endpoint in endpoints],
         middleware=_guards(service, hosts),

@@ -80,9 +80,8 @@ class Journal:
             after=difference.after,
             finish=finish.value,
             waited_ms=timings.waited_ms,
-            # a request that was cancelled while its prompt was read has no first token
-            prompt_ms=timings.prompt_ms if timings.first_token else 1000 * (timings.finished - timings.started),
-            generation_ms=timings.generation_ms if timings.first_token else 0.0,
+            prompt_ms=timings.prompt_ms,
+            generation_ms=timings.generation_ms,
             line=report.line(),
             notes=(*notes, *difference.advice),
             namespace=run.job.namespace,
@@ -120,7 +119,7 @@ _NO_DIFFERENCE = _Difference(None, None, "", "")
 
 @dataclass
 class Counts:
-    """What the server did for one tenant since it started. Written on the engine's thread alone."""
+    """Totals of one tenant since the server started. Written on the engine's thread alone."""
 
     reused_tokens: int = 0
     computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason

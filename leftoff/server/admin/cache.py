@@ -26,16 +26,6 @@ _SHOWN_REQUESTS = 20
 _PREVIEW_TOKENS = 24
 
 
-class EntryView(Struct):
-    """A resume point; `age_s` is the time since its last use."""
-
-    position: int
-    bytes: int
-    hits: int
-    age_s: float
-    has_logits: bool
-
-
 class NodeView(Struct):
     """Tokens [start, end) of a path in the tree. `parent` is the id of the node before them; null at the root."""
 
@@ -45,17 +35,8 @@ class NodeView(Struct):
     end: int
     age_s: float
     page_bytes: int
-    entries: list[EntryView]
+    entries: list[dict[str, Any]]
     text: str  # of the first tokens
-
-
-class TreeView(Struct):
-    namespace: str
-    tokens: int
-    bytes: int
-    entries: int
-    num_nodes: int
-    nodes: list[NodeView]
 
 
 class SlotView(Struct):
@@ -80,28 +61,6 @@ class TierView(Struct):
     evictions: int | UnsetType = UNSET
 
 
-class CacheView(Struct):
-    """The cache as one tenant sees it. `trees` are those in RAM; the disk has its own."""
-
-    tiers: list[TierView]
-    memory: str
-    context_tokens: int
-    free_tokens: int | UnsetType
-    slots: list[SlotView]
-    trees: list[TreeView]
-
-
-class RequestsView(Struct):
-    """Reuse reports, the newest first."""
-
-    requests: list[dict[str, Any]]
-
-
-class Cleared(Struct):
-    freed_bytes: int
-    entries: int
-
-
 @dataclass(frozen=True)
 class _Beginning:
     """The first tokens of a node, to be detokenized off the engine's thread."""
@@ -118,8 +77,8 @@ class CacheApi(Dialect):
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("GET", "/cache", "The tree: what is kept, its bytes, ages and hits", self.tree),
-            Endpoint("DELETE", "/cache", "Forgets everything of the asker's but what is in use", self.clear),
+            Endpoint("GET", "/cache", "The tree of cached prefixes, with bytes, ages and hits", self.tree),
+            Endpoint("DELETE", "/cache", "Delete what the tenant has in the cache, if not in use", self.clear),
             Endpoint("GET", "/cache/requests", "The last reuse reports (?n=20)", self.requests),
         ]
 
@@ -137,42 +96,52 @@ class CacheApi(Dialect):
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        records = [record for record in self._service.journal.records if tenant.sees(record.namespace)]
-        return json_response(RequestsView([record.as_dict() for record in records[: _count(request, _SHOWN_REQUESTS)]]))
+        limit = _count(request, _SHOWN_REQUESTS)
+        records = [record for record in self._service.journal.records if tenant.sees(record.namespace)]  # newest first
+        return json_response({"requests": [record.as_dict() for record in records[:limit]]})
 
     # --- on the engine's thread
 
-    def _clear(self, tenant: Tenant) -> Cleared:
+    def _clear(self, tenant: Tenant) -> dict[str, int]:
         budgets = [tier.budget for tier in self._service.cache.tiers]
         used_bytes = sum(budget.used_bytes for budget in budgets)
         num_points = sum(budget.num_points for budget in budgets)
         self._service.cache.clear(tenant.sees)
         self._service.forget_replies(tenant.sees)
-        return Cleared(
-            freed_bytes=used_bytes - sum(budget.used_bytes for budget in budgets),
-            entries=num_points - sum(budget.num_points for budget in budgets),
-        )
+        return {
+            "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
+            "entries": num_points - sum(budget.num_points for budget in budgets),
+        }
 
-    def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> CacheView:
+    def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> dict[str, Any]:
+        """The cache as one tenant sees it. `trees` are those in RAM; the disk has its own."""
         cache = self._service.cache
         own = [(name, tree) for name, tree in cache.ram.trees.items() if tenant.sees(name)]
-        return CacheView(
-            tiers=[tier_view(tier, tenant) for tier in cache.tiers],
-            memory=cache.memory.kind.value,
-            context_tokens=cache.memory.num_cells,
-            free_tokens=cache.memory.free_cells if tenant.is_alone else UNSET,
-            slots=[_slot(sequence, tenant) for sequence in cache.sequences],
-            trees=[self._tree(name, tree, limit, beginnings) for name, tree in own],
-        )
+        free_tokens = {"free_tokens": cache.memory.free_cells} if tenant.is_alone else {}
+        return {
+            "tiers": [tier_view(tier, tenant) for tier in cache.tiers],
+            "memory": cache.memory.kind.value,
+            "context_tokens": cache.memory.num_cells,
+            **free_tokens,
+            "slots": [_slot(sequence, tenant) for sequence in cache.sequences],
+            "trees": [self._tree(name, tree, limit, beginnings) for name, tree in own],
+        }
 
-    def _tree(self, name: str, tree: Tree, limit: int, beginnings: list[_Beginning]) -> TreeView:
+    def _tree(self, name: str, tree: Tree, limit: int, beginnings: list[_Beginning]) -> dict[str, Any]:
         nodes = [node for node in tree.nodes() if node.is_live]
         ids = {id(node): index for index, node in enumerate(nodes)}
         views = [self._node(node, ids) for node in nodes[:limit]]
         for node, view in zip(nodes, views, strict=False):
             beginnings.append(_Beginning(view, np.array(node.tokens[:_PREVIEW_TOKENS])))
         held = _held_by(nodes)
-        return TreeView(name, tree.num_tokens, held.num_bytes, held.num_points, len(nodes), views)
+        return {
+            "namespace": name,
+            "tokens": tree.num_tokens,
+            "bytes": held.num_bytes,
+            "entries": held.num_points,
+            "num_nodes": len(nodes),
+            "nodes": views,
+        }
 
     def _node(self, node: Node, ids: dict[int, int]) -> NodeView:
         return NodeView(
@@ -186,10 +155,15 @@ class CacheApi(Dialect):
             text="",
         )
 
-    def _entry(self, point: ResumePoint) -> EntryView:
-        budget = self._service.cache.ram.budget
-        age_s, has_logits = _age(budget.ranking.last_used(point)), point.logits is not None
-        return EntryView(point.position, point.nbytes, budget.ranking.hits(point), age_s, has_logits)
+    def _entry(self, point: ResumePoint) -> dict[str, Any]:
+        ranking = self._service.cache.ram.budget.ranking
+        return {
+            "position": point.position,
+            "bytes": point.nbytes,
+            "hits": ranking.hits(point),
+            "age_s": _age(ranking.last_used(point)),
+            "has_logits": point.logits is not None,
+        }
 
     def _text(self, tokens: Tokens) -> str:
         return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
@@ -204,7 +178,7 @@ def _slot(sequence: EngineSequence, tenant: Tenant) -> SlotView:
 
 
 def tier_view(tier: Tier, tenant: Tenant) -> TierView:
-    """Called on the engine's thread."""
+    """How full a tier is, for a tenant. Called on the engine's thread."""
     budget = tier.budget
     if tenant.is_alone:
         return TierView(budget.name, budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions)
@@ -215,7 +189,7 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
 
 @dataclass(frozen=True)
 class _Held:
-    """What some nodes of a tree hold."""
+    """Bytes and resume points of some nodes of a tree."""
 
     num_bytes: int
     num_points: int

@@ -17,7 +17,7 @@ from leftoff.server.tenant import Tenant, tenant_of
 
 
 class MetricsApi(Dialect):
-    """Nothing is registered globally, so that many servers fit in one process."""
+    """Collected anew for each scrape. Nothing is registered globally, so that many servers fit in one process."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""Reads what many conversations will begin with before the first of them comes, and never gives it up."""
+"""Prewarming: compute the common beginning of conversations ahead of the first one, and pin it in the cache."""
 
 import asyncio
 import uuid
@@ -27,11 +27,11 @@ from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
 from leftoff.types import HEADER_ROLES, Prompt
 
-_SOMEBODY = {"role": "user", "content": "."}
+_ANY_USER_MESSAGE = {"role": "user", "content": "."}
 
 
 class Prewarmed(Struct):
-    """What is ready now: so many tokens, of which some had to be computed, in so many bytes."""
+    """A pinned prefix: its tokens, how many of them were computed now, and its size."""
 
     tokens: int
     computed: int
@@ -39,18 +39,20 @@ class Prewarmed(Struct):
 
 
 class PrewarmFile(Struct):
-    """What a file with JSON in it may hold."""
+    """The contents of a JSON file for --prewarm."""
 
     messages: list[MessageDict]
     tools: list[dict[str, Any]] | None = None
 
 
 class PrewarmApi(Dialect):
+    """Prewarming by request."""
+
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def endpoints(self) -> list[Endpoint]:
-        summary = "Reads messages ahead of the first conversation, and pins them"
+        summary = "Compute messages ahead of the first conversation, and pin them"
         return [Endpoint("POST", "/cache/prewarm", summary, self.prewarm, ChatFields)]
 
     async def prewarm(self, request: Request) -> Response:
@@ -61,7 +63,7 @@ class PrewarmApi(Dialect):
 
 
 async def prewarm(service: Service, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
-    """`read` is called on a thread for texts: a request's messages may be long."""
+    """`read` is called on a worker thread: a request's messages may be long."""
 
     def make() -> tuple[Prompt, str]:
         conversation = read()
@@ -80,7 +82,7 @@ async def prewarm(service: Service, read: Callable[[], Conversation], request: R
 
 
 def prewarm_files(service: Service) -> list[Prewarmed]:
-    """Those of the settings, before the server listens."""
+    """Prewarm the files of the settings, before the server listens."""
 
     async def read_all() -> list[Prewarmed]:
         files = [(name, _read_file(Path(name))) for name in service.settings.prewarm]
@@ -96,10 +98,10 @@ def prewarm_files(service: Service) -> list[Prewarmed]:
 
 
 def _prompt(service: Service, conversation: Conversation) -> Prompt:
-    """Without a generation prompt. Few templates take a header alone: somebody speaks, and is cut off again."""
+    """Without a generation prompt. Most templates need a user message: a header alone gets one, cut off again."""
     messages = conversation.messages
     is_header = all(message["role"] in HEADER_ROLES for message in messages)
-    shown = [*messages, _SOMEBODY] if is_header else messages
+    shown = [*messages, _ANY_USER_MESSAGE] if is_header else messages
     whole = service.chat(replace(conversation, messages=shown, add_generation_prompt=False)).prompt
     if not is_header or not whole.header_end:
         return whole
@@ -107,7 +109,7 @@ def _prompt(service: Service, conversation: Conversation) -> Prompt:
 
 
 def _read_file(path: Path) -> PrewarmFile:
-    """JSON with messages, or a text: then it is a system prompt."""
+    """A `.json` file has messages; any other is the text of a system prompt."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

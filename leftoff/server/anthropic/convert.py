@@ -1,34 +1,34 @@
-"""Anthropic's requests as chats: blocks become messages, and say where a client wants the prompt to be kept."""
+"""Anthropic's requests as chats: content blocks become messages, and `cache_control` marks resume points."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import msgspec
-
 from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Tool, ToolChoice
-from leftoff.server.http.errors import bad_field
+from leftoff.server.http.body import convert
+from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.request.fields import (
     ChatRequest,
+    ForeignChat,
     FunctionCall,
     Message,
     ResponseFormat,
     ToolCall,
-    chat_body,
     function_tool,
+    generation_fields,
     response_format,
 )
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-# Thoughts that only Anthropic's servers can read, and what these did by themselves.
+# Reasoning that only Anthropic's servers can decrypt, and the tools that they run themselves.
 _SKIPPED = ("redacted_thinking", "server_tool_use", "mcp_tool_use")
 
 
-class Conversation:
-    """The messages of a request. `marked` has the places of those after which a client wants the prompt to be kept."""
+class MarkedMessages:
+    """The messages of a request. `indices` are of those with `cache_control`: a snapshot is kept at their end."""
 
     def __init__(self, body: MessagesRequest) -> None:
         self.messages: list[Message] = []
-        self.marked: set[int] = set()
+        self.indices: set[int] = set()
         if body.system:
             self._add_words("system", _blocks(body.system), "system")
         for index, message in enumerate(body.messages):
@@ -45,7 +45,7 @@ class Conversation:
                 self._add_reply(blocks, place)
 
     def _add_turn(self, blocks: list[InputBlock], place: str) -> None:
-        """Results of tools, each a message of its own, and the user's words."""
+        """A user's message: each tool result becomes a message of its own."""
         words: list[InputBlock] = []
         for at, block in enumerate(blocks):
             if block.type != "tool_result":
@@ -54,7 +54,9 @@ class Conversation:
             if words:
                 self._add_words("user", words, place)
                 words = []
-            text = _text(_result(block, f"{place}[{at}].content"), f"{place}[{at}].content")
+            inner = f"{place}[{at}].content"
+            result = convert(block.content or "", str | list[InputBlock], inner)
+            text = _text(_blocks(result), inner)
             self._push(Message("tool", text, tool_call_id=block.tool_use_id), [block])
         if words or not blocks:
             self._add_words("user", words, place)
@@ -71,31 +73,29 @@ class Conversation:
 
     def _push(self, message: Message, blocks: list[InputBlock]) -> None:
         if any(block.cache_control for block in blocks):
-            self.marked.add(len(self.messages))
+            self.indices.add(len(self.messages))
         self.messages.append(message)
 
 
-def as_chat(body: MessagesRequest, conversation: Conversation) -> ChatRequest:
+def as_chat(body: MessagesRequest, messages: list[Message]) -> ChatRequest:
+    """The request as a chat with these messages. Tools without a schema are skipped: Anthropic's servers run them."""
     choice, config = body.tool_choice, body.output_config
-    return chat_body(
-        body,
-        places={tool.name: f"tools[{index}].input_schema" for index, tool in enumerate(body.tools or ())},
-        messages=conversation.messages,
-        tools=[_function(tool, index) for index, tool in enumerate(body.tools or ()) if _is_ours(tool)] or None,
-        tool_choice=_choice(choice) if choice else None,
-        parallel_tool_calls=not choice.disable_parallel_tool_use if choice else None,
-        stop=body.stop_sequences or body.stop,
-        # Who does not ask for thoughts gets none, as from Anthropic: such clients take the first block for the answer.
-        enable_thinking=body.thinking is not None and body.thinking.type != "disabled",
-        reasoning_effort=config.effort if config else None,
-        response_format=_format(config.format) if config and config.format else body.response_format,
-        chat_template_kwargs=body.chat_template_kwargs,
-    )
-
-
-def foreign_tools(body: MessagesRequest) -> list[str]:
-    """The names of those without a schema: Anthropic's servers run them, or describe them to their own models."""
-    return [tool.name or tool.type or "?" for tool in body.tools or () if not _is_ours(tool)]
+    tools = [*enumerate(body.tools or ())]
+    own: dict[str, Any] = {
+        "messages": messages,
+        "tools": [_function(tool, index) for index, tool in tools if tool.input_schema is not None] or None,
+        "skipped_tools": [tool.name or tool.type or "?" for _, tool in tools if tool.input_schema is None],
+        "places": {tool.name: f"tools[{index}].input_schema" for index, tool in tools},
+        "tool_choice": _choice(choice) if choice else None,
+        "parallel_tool_calls": not choice.disable_parallel_tool_use if choice else None,
+        "stop": body.stop_sequences or body.stop,
+        # As from Anthropic, no reasoning unless it is asked for: such clients take the first block for the answer.
+        "enable_thinking": body.thinking is not None and body.thinking.type != "disabled",
+        "reasoning_effort": config.effort if config else None,
+        "response_format": _format(config.format) if config and config.format else body.response_format,
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    return ForeignChat(**(generation_fields(body) | own))
 
 
 def _blocks(content: str | list[InputBlock]) -> list[InputBlock]:
@@ -114,32 +114,21 @@ def _texts(blocks: list[InputBlock], place: str) -> Iterator[str]:
             problem = f"a block of type {block.type!r} cannot be read here: this server takes text only"
             raise bad_field(f"{place}[{at}]", problem)
         if block.text is None:
-            raise bad_field(f"{place}[{at}].text", "this field is required")
+            raise missing_field(f"{place}[{at}].text")
         yield block.text
-
-
-def _result(block: InputBlock, place: str) -> list[InputBlock]:
-    try:
-        return _blocks(msgspec.convert(block.content or "", str | list[InputBlock]))
-    except msgspec.ValidationError as error:
-        raise bad_field(place, str(error)) from error
 
 
 def _call(block: InputBlock, place: str) -> ToolCall:
     if not block.name:
-        raise bad_field(f"{place}.name", "this field is required")
+        raise missing_field(f"{place}.name")
     if not isinstance(block.input, dict):
         raise bad_field(f"{place}.input", "must be an object")
     return ToolCall(FunctionCall(block.name, block.input), block.id, "function")
 
 
-def _is_ours(tool: Tool) -> bool:
-    return tool.input_schema is not None
-
-
 def _function(tool: Tool, index: int) -> dict[str, Any]:
     if not tool.name:
-        raise bad_field(f"tools[{index}].name", "this field is required")
+        raise missing_field(f"tools[{index}].name")
     return function_tool(tool.name, tool.description, tool.input_schema)
 
 
@@ -147,7 +136,7 @@ def _choice(choice: ToolChoice) -> str | dict[str, Any]:
     if choice.type != "tool":
         return _CHOICES[choice.type]
     if not choice.name:
-        raise bad_field("tool_choice.name", "this field is required")
+        raise missing_field("tool_choice.name")
     return {"type": "function", "function": {"name": choice.name}}
 
 

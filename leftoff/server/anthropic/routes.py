@@ -1,4 +1,4 @@
-"""Anthropic's dialect: messages, and how many tokens they have."""
+"""Anthropic's Messages, and the counting of their tokens."""
 
 import uuid
 from collections.abc import Mapping
@@ -8,19 +8,18 @@ from typing import ClassVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.server.anthropic.convert import Conversation, as_chat, foreign_tools
-from leftoff.server.anthropic.types import MessagesRequest, TokenCount
+from leftoff.server.anthropic.convert import MarkedMessages, as_chat
+from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.anthropic.writer import MessageWriter, error_body
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ErrorShape, PromptTooLongError
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, read_chat
-from leftoff.server.request.fields import skipped_tools
 from leftoff.server.service import Service
 from leftoff.types import Prompt
 
-_MOST_MARKS = 4  # no more are taken by Anthropic either; each costs a snapshot
+_MOST_MARKS = 4  # as many as Anthropic takes; each costs a snapshot
 
 
 class Anthropic(Dialect):
@@ -33,16 +32,15 @@ class Anthropic(Dialect):
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("POST", "/v1/messages", "Goes on from a chat", self.messages, MessagesRequest),
-            Endpoint("POST", "/v1/messages/count_tokens", "How long a chat is", self.count_tokens, MessagesRequest),
+            Endpoint("POST", "/v1/messages", "Reply to messages", self.messages, MessagesRequest),
+            Endpoint("POST", "/v1/messages/count_tokens", "Tokens of messages", self.count_tokens, MessagesRequest),
         ]
 
     async def messages(self, request: Request) -> Response:
         body = await read_body(request, MessagesRequest)
-        conversation = Conversation(body)
-        notes = skipped_tools(foreign_tools(body))
-        (job,) = await chat_jobs(self._service, request, as_chat(body, conversation), notes)
-        marks = _marks(job.prompt, conversation)
+        marked = MarkedMessages(body)
+        (job,) = await chat_jobs(self._service, request, as_chat(body, marked.messages))
+        marks = _marks(job.prompt, marked)
         job = replace(job, prompt=replace(job.prompt, breaks=tuple(sorted({*job.prompt.breaks, *marks}))))
         writer = MessageWriter(f"msg_{uuid.uuid4().hex}", self._service.model_name, max(marks, default=0))
         return await answer(request, self._service, [job], writer.id, writer, stream=bool(body.stream))
@@ -50,15 +48,15 @@ class Anthropic(Dialect):
     async def count_tokens(self, request: Request) -> Response:
         body = await read_body(request, MessagesRequest)
         try:
-            chat = await read_chat(self._service, request, as_chat(body, Conversation(body)))
+            chat = await read_chat(self._service, request, as_chat(body, MarkedMessages(body).messages))
         except PromptTooLongError as error:
             if not error.is_exact:
                 raise
-            return json_response(TokenCount(error.num_tokens))
-        return json_response(TokenCount(chat.prompt.length))
+            return json_response({"input_tokens": error.num_tokens})
+        return json_response({"input_tokens": chat.prompt.length})
 
 
-def _marks(prompt: Prompt, conversation: Conversation) -> set[int]:
-    """The ends of marked messages. Counted from the last one: rules and the window take away at the beginning."""
-    from_end = sorted(len(conversation.messages) - index for index in conversation.marked)
+def _marks(prompt: Prompt, marked: MarkedMessages) -> set[int]:
+    """Where marked messages end in the prompt. Counted from the last: rules and the overflow cut messages in front."""
+    from_end = sorted(len(marked.messages) - index for index in marked.indices)
     return {prompt.messages[-place].end for place in from_end[:_MOST_MARKS] if place <= len(prompt.messages)}

@@ -1,22 +1,22 @@
-"""Anthropic's wire types: what is asked and answered under /v1/messages.
+"""Anthropic's wire types for /v1/messages.
 
-Fields that only Anthropic's own servers can honour (`metadata`, `context_management`, …) are not named, and so ignored.
+Fields that only Anthropic's own servers honour (`metadata`, `context_management`, …) are not declared, and so ignored.
 """
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Stops
 
 Role = Literal["user", "assistant", "system"]
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
-# --- asked
+# --- requests
 
 
 class InputBlock(Struct):
-    """A piece of a message, of any type: which fields it must have is seen when it is read."""
+    """A content block of any type. Which fields a type requires is checked in `convert.py`."""
 
     type: str
     text: str | None = None
@@ -50,7 +50,7 @@ class ToolChoice(Struct):
 
 
 class Thinking(Struct):
-    """How much of it is up to the model: a budget is accepted and not enforced."""
+    """Whether the model reasons. A budget is accepted and not enforced."""
 
     type: str
 
@@ -72,15 +72,11 @@ class MessagesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-# --- answered
-
-
-class TokenCount(Struct):
-    input_tokens: int
+# --- replies
 
 
 class Usage(Struct):
-    """[0 ·· cache_read ·· )[ ·· cache_creation ·· last mark)[ ·· input ·· ): what was read is the sum of the three."""
+    """The prompt in three parts: [0 ·· cache_read ·· )[ ·· cache_creation ·· last mark)[ ·· input ·· )."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -122,60 +118,32 @@ class ErrorDetails(Struct):
     message: str
 
 
-class ErrorBody(Struct, tag_field="type", tag="error"):
+class ErrorBody(Struct):
     error: ErrorDetails
+    type: Literal["error"] = "error"
 
 
-# --- streamed
+# --- the events of streams
 
 
-class MessageStart(Struct, tag_field="type", tag="message_start"):
-    message: OutputMessage
+class Delta(Struct):
+    """An addition to a block, named by `type`; without one, why the message ended."""
+
+    type: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    thinking: str | UnsetType = UNSET
+    signature: str | UnsetType = UNSET
+    partial_json: str | UnsetType = UNSET
+    stop_reason: StopReason | UnsetType = UNSET
+    stop_sequence: str | UnsetType | None = UNSET
 
 
-class Ping(Struct, tag_field="type", tag="ping"):
-    pass
+class StreamEvent(Struct):
+    """A message or a block begins, grows or ends; or a ping."""
 
-
-class BlockStart(Struct, tag_field="type", tag="content_block_start"):
-    index: int
-    content_block: OutputBlock
-
-
-class TextDelta(Struct, tag_field="type", tag="text_delta"):
-    text: str
-
-
-class ThinkingDelta(Struct, tag_field="type", tag="thinking_delta"):
-    thinking: str
-
-
-class SignatureDelta(Struct, tag_field="type", tag="signature_delta"):
-    signature: str
-
-
-class InputDelta(Struct, tag_field="type", tag="input_json_delta"):
-    partial_json: str
-
-
-class BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
-    index: int
-    delta: TextDelta | ThinkingDelta | SignatureDelta | InputDelta
-
-
-class BlockStop(Struct, tag_field="type", tag="content_block_stop"):
-    index: int
-
-
-class StopDelta(Struct):
-    stop_reason: StopReason
-    stop_sequence: str | None
-
-
-class MessageDelta(Struct, tag_field="type", tag="message_delta"):
-    delta: StopDelta
-    usage: Usage
-
-
-class MessageStop(Struct, tag_field="type", tag="message_stop"):
-    pass
+    type: str
+    index: int | UnsetType = UNSET
+    message: OutputMessage | UnsetType = UNSET
+    content_block: OutputBlock | UnsetType = UNSET
+    delta: Delta | UnsetType = UNSET
+    usage: Usage | UnsetType = UNSET

@@ -1,13 +1,11 @@
-"""Takes new connections, as many as the server can hold, and makes room for them.
+"""Accepts connections up to a limit, and closes idle ones to make room.
 
-asyncio's own loop would take all there are. When no file handle is free it goes on trying, as often in a row as the
-backlog is long, with a traceback each: 2,048 a second. Here the first failure ends the attempt, and the next one comes
-with the server's next tick.
+asyncio would accept all there are. When no file handle is free it retries as often as the backlog is long, with a
+traceback each: 2,048 a second. Here the first failure ends the attempt, and the server's next tick tries again.
 
-At the limit, connections without a whole request make way, those that wait the longest first: clients that are
-idle lose nothing, and those that send half a request hold up nobody. When all of them are being answered, new ones wait
-in the kernel's backlog, which costs no handle. No 503 is sent then: the queue of requests is shorter than the limit and
-says so itself, in each dialect's own words.
+At the limit, connections without a complete request are closed, the longest waiting first: idle clients lose nothing,
+and half-sent requests hold up nobody. When all connections are being answered, new ones wait in the kernel's backlog,
+which costs no handle. They get no 503: the queue of requests is shorter than the limit and refuses by itself.
 """
 
 import asyncio
@@ -24,17 +22,17 @@ from leftoff.server.http.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-_BEYOND_QUEUE = 128  # connections that are idle, or ask what needs no slot, such as /health
+_BEYOND_QUEUE = 128  # connections that are idle, or whose request needs no slot, such as /health
 _OWN_HANDLES = 64  # for the disk cache, the log, a GPU's driver
 _LEAST_CONNECTIONS = 8
-_ACCEPTED_AT_ONCE = 64  # then others have their turn
+_ACCEPTED_AT_ONCE = 64  # before the event loop does other work
 _MADE_ROOM = 8  # connections to close when no handle is free: the server needs some for itself too
 _SEND_BUFFER_BYTES = 64 << 10  # else the kernel buffers 4 MB for a client that does not read
-_SILENT_SECONDS = 60  # between two log lines of the same
+_SILENT_SECONDS = 60  # between two equal log lines
 
 
 class Acceptor:
-    """Lives on the event loop. `resume` is called several times a second."""
+    """Accepts from one listener, on the event loop. `resume` is called several times a second."""
 
     def __init__(
         self,
@@ -61,11 +59,11 @@ class Acceptor:
         self._loop.remove_reader(self._listener)
 
     def _accept_some(self) -> None:
-        """At least one waits."""
+        """Called by the event loop when a connection waits."""
         room = self._limit - len({*self._connections, *self._arriving})
         if room <= 0 and not self._make_room(1):
             self.pause()
-        # Where one was closed, it is gone when the loop comes back.
+        # A connection that was closed to make room is gone when the loop calls again.
         for _ in range(min(room, _ACCEPTED_AT_ONCE)):
             try:
                 accepted, _ = self._listener.accept()
@@ -85,13 +83,13 @@ class Acceptor:
             accepted.setblocking(False)
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
             await self._loop.connect_accepted_socket(lambda: connection, accepted)
-        except OSError:  # it has left already
+        except OSError:  # the client has left already
             accepted.close()
         finally:
             del self._arriving[connection]
 
     def _make_room(self, num_wanted: int) -> int:
-        """Closes so many connections, or fewer if others are not spare. Returns how many."""
+        """Close up to `num_wanted` connections that are spare. Returns how many were closed."""
         known = [connection for connection in self._connections if isinstance(connection, Connection)]
         ranked = [(rank, id(connection), connection) for connection in known if (rank := connection.spare_rank)]
         spare = heapq.nsmallest(num_wanted, ranked)
@@ -115,7 +113,7 @@ class Acceptor:
 
 
 def connection_limit(settings: Settings) -> int:
-    """As many as requests may run and wait, and some more; fewer where file handles are short."""
+    """Room for all requests that run or wait, and some more; less if file handles are short."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _wanted(settings)
     if soft == resource.RLIM_INFINITY:
@@ -124,7 +122,7 @@ def connection_limit(settings: Settings) -> int:
 
 
 def raise_handle_limit(settings: Settings) -> None:
-    """As far as the connections need it and the system lets us: macOS starts with 256."""
+    """Raise the limit of open files as far as connections need and the system allows: macOS starts with 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _wanted(settings) + _OWN_HANDLES
     if hard != resource.RLIM_INFINITY:

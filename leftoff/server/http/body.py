@@ -12,7 +12,7 @@ from msgspec.inspect import ListType, LiteralType, Metadata, StructType, Type, U
 from starlette.requests import ClientDisconnect, Request
 
 from leftoff.chat.meter import has_more_values
-from leftoff.server.http.errors import ApiError, ClientGoneError
+from leftoff.server.http.errors import ApiError, ClientGoneError, bad_field
 
 Body = TypeVar("Body")
 
@@ -51,6 +51,14 @@ def decode(data: bytes, kind: type[Body]) -> Body:
         raise ApiError(400, f"the body is not UTF-8: {_first_bad_byte(data, error)}", code="invalid_utf8") from error
     except RecursionError as error:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from error
+
+
+def convert(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
+    """Convert a part of a body that was decoded without a type; errors name its place."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise bad_field(place, str(error)) from error
 
 
 def _decoded(data: bytes, kind: type[Body]) -> Body:

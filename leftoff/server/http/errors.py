@@ -5,6 +5,7 @@ The default body is OpenAI's. A dialect with another one declares it with its ro
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -24,26 +25,20 @@ BAD_REQUEST = "invalid_request_error"
 _RETRY_SECONDS = 2
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """An HTTP error. The message names the field or value at fault, and what to do instead."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        kind: str = BAD_REQUEST,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
-        self.kind = kind
-        self.headers = headers
+    status: int
+    message: str
+    _: KW_ONLY
+    param: str | None = None
+    code: str | None = None
+    kind: str = BAD_REQUEST
+    headers: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
 
 
 class PromptTooLongError(ApiError):

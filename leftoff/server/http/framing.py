@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+
+_EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
 Frame = Callable[[msgspec.Struct], bytes]
 
@@ -27,16 +30,16 @@ def _event(chunk: msgspec.Struct) -> bytes:
     return b"data: " + _encode(chunk) + b"\n\n"
 
 
-def _named_event(chunk: msgspec.Struct) -> bytes:
-    return b"event: " + str(chunk.__struct_config__.tag).encode() + b"\n" + _event(chunk)
+def _named_event(chunk: Any) -> bytes:  # noqa: ANN401
+    return b"event: %b\n" % chunk.type.encode() + _event(chunk)
 
 
 def _line(chunk: msgspec.Struct) -> bytes:
     return _encode(chunk) + b"\n"
 
 
-EVENTS = Framing(b"text/event-stream; charset=utf-8", _event)
-NAMED_EVENTS = Framing(b"text/event-stream; charset=utf-8", _named_event)  # by the tag of their type
+EVENTS = Framing(_EVENT_STREAM, _event)
+NAMED_EVENTS = Framing(_EVENT_STREAM, _named_event)  # for chunks with a field `type`
 LINES = Framing(b"application/x-ndjson", _line)
 
 

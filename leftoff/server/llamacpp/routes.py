@@ -1,6 +1,7 @@
-"""llama-server's own dialect: completion, tokens, templates, and a look at the server and its slots."""
+"""llama-server's own routes: completion, tokenization, the chat template, properties, slots and health."""
 
 import uuid
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,20 +13,8 @@ from leftoff.scheduler.run import Run
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, stopping
-from leftoff.server.llamacpp.types import (
-    DefaultSettings,
-    DetokenizeReply,
-    DetokenizeRequest,
-    NativeRequest,
-    NextToken,
-    Props,
-    SlotState,
-    TemplateReply,
-    TokenizeReply,
-    TokenizeRequest,
-    TokenPiece,
-)
-from leftoff.server.llamacpp.writer import NativeWriter, settings_of, wire_settings
+from leftoff.server.llamacpp import types as wire
+from leftoff.server.llamacpp.writer import NativeWriter, default_settings, settings_of
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.stream import ReplyStream
 from leftoff.server.request.build import conversation_of, raw_jobs
@@ -34,11 +23,11 @@ from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant, tenant_of
 
-_LEAST_TOKENS = 1 << 17  # that /tokenize makes, also where the context is smaller: documents are cut up by it
+_LEAST_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
 
 
 class Native(Dialect):
-    """The handlers, and where they are reached."""
+    """The routes that OpenAI's API does not have."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -47,22 +36,22 @@ class Native(Dialect):
         self._meter = TokenMeter(self._vocabulary, max(service.context_tokens, _LEAST_TOKENS))
 
     def endpoints(self) -> list[Endpoint]:
-        completion = Endpoint("POST", "/completion", "Goes on from a text", self.completion, NativeRequest)
+        completion = Endpoint("POST", "/completion", "Text completion", self.completion, wire.NativeRequest)
         health = Endpoint("GET", "/health", "Whether the server can answer", self.health)
         return [
             completion,
             completion.at("/completions"),
-            Endpoint("POST", "/tokenize", "Text to tokens", self.tokenize, TokenizeRequest),
-            Endpoint("POST", "/detokenize", "Tokens to text", self.detokenize, DetokenizeRequest),
-            Endpoint("POST", "/apply-template", "A chat as the model reads it", self.apply_template, ChatFields),
-            Endpoint("GET", "/props", "The model and the defaults", self.props),
-            Endpoint("GET", "/slots", "What each slot is doing", self.slots),
+            Endpoint("POST", "/tokenize", "Text to tokens", self.tokenize, wire.TokenizeRequest),
+            Endpoint("POST", "/detokenize", "Tokens to text", self.detokenize, wire.DetokenizeRequest),
+            Endpoint("POST", "/apply-template", "A chat as the template renders it", self.apply_template, ChatFields),
+            Endpoint("GET", "/props", "The model and default settings", self.props),
+            Endpoint("GET", "/slots", "State of the slots", self.slots),
             health,
             health.at("/v1/health"),
         ]
 
     async def completion(self, request: Request) -> Response:
-        body = await read_body(request, NativeRequest)
+        body = await read_body(request, wire.NativeRequest)
         jobs = await raw_jobs(
             self._service,
             request,
@@ -71,24 +60,15 @@ class Native(Dialect):
             num_each=body.n_cmpl or 1,
             num_logprobs=body.n_probs or None,
         )
-        writer = NativeWriter(
-            self._service.model_name,
-            self._vocabulary,
-            self._service.context_tokens,
-            jobs,
-            is_list=len(jobs) > 1,
-            is_stream=bool(body.stream),
-            returns_tokens=bool(body.return_tokens),
-            shows_progress=bool(body.return_progress),
-            times_tokens=bool(body.timings_per_token),
-        )
+        writer = NativeWriter(self._service.model_name, self._vocabulary, self._service.context_tokens, body)
         return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
     async def tokenize(self, request: Request) -> Response:
-        body = await read_body(request, TokenizeRequest)
-        return json_response(await self._service.aside(lambda: self._tokenized(body), request))
+        body = await read_body(request, wire.TokenizeRequest)
+        tokens = await self._service.aside(lambda: self._tokens(body), request)
+        return json_response({"tokens": [*map(self._with_piece, tokens)] if body.with_pieces else tokens})
 
-    def _tokenized(self, body: TokenizeRequest) -> TokenizeReply:
+    def _tokens(self, body: wire.TokenizeRequest) -> list[int]:
         try:
             self._meter.check(body.content)
         except TooManyTokensError as error:
@@ -97,39 +77,45 @@ class Native(Dialect):
         tokens: list[int] = self._vocabulary.tokenize(
             body.content, add_special=body.add_special, parse_special=body.parse_special
         ).tolist()
-        return TokenizeReply([*map(self._piece, tokens)] if body.with_pieces else tokens)
+        return tokens
 
     async def detokenize(self, request: Request) -> Response:
-        body = await read_body(request, DetokenizeRequest)
-        return json_response(await self._service.aside(lambda: self._detokenized(body), request))
+        body = await read_body(request, wire.DetokenizeRequest)
+        return json_response({"content": await self._service.aside(lambda: self._detokenized(body), request)})
 
-    def _detokenized(self, body: DetokenizeRequest) -> DetokenizeReply:
+    def _detokenized(self, body: wire.DetokenizeRequest) -> str:
         tokens = token_ids(body.tokens, self._vocabulary, "tokens")
-        return DetokenizeReply(self._vocabulary.detokenize(tokens).decode("utf-8", "replace"))
+        return self._vocabulary.detokenize(tokens).decode("utf-8", "replace")
 
     async def apply_template(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
-        rendered = await self._service.aside(
-            lambda: self._service.render(conversation_of(self._service, body)), request
-        )
-        return json_response(TemplateReply(rendered))
+        service = self._service
+        text = await service.aside(lambda: service.render(conversation_of(service, body)), request)
+        return json_response({"prompt": text})
 
     async def props(self, _: Request) -> Response:
         service = self._service
-        params = wire_settings(service.default_sampling, max_tokens=service.settings.max_tokens)
+        settings = {
+            "id": 0,
+            "n_ctx": service.context_tokens,
+            "params": default_settings(service.default_sampling, service.settings.max_tokens),
+            "speculative": False,
+            "is_processing": False,
+        }
         return json_response(
-            Props(
-                default_generation_settings=DefaultSettings(service.context_tokens, params),
-                total_slots=service.settings.slots,
-                model_alias=service.model_name,
-                model_path=str(service.model.path),
-                chat_template=service.prompts.template.source,
-                chat_template_caps={},
-                modalities={"vision": False, "audio": False},
-                bos_token=self._text(self._vocabulary.bos),
-                eos_token=self._text(self._vocabulary.eos),
-                build_info=f"leftoff-{__version__}",
-            )
+            {
+                "default_generation_settings": settings,
+                "total_slots": service.settings.slots,
+                "model_alias": service.model_name,
+                "model_path": str(service.model.path),
+                "chat_template": service.prompts.template.source,
+                "chat_template_caps": {},
+                "modalities": {"vision": False, "audio": False},
+                "bos_token": self._text(self._vocabulary.bos),
+                "eos_token": self._text(self._vocabulary.eos),
+                "build_info": f"leftoff-{__version__}",
+                "is_sleeping": False,
+            }
         )
 
     async def slots(self, request: Request) -> Response:
@@ -144,15 +130,15 @@ class Native(Dialect):
             raise stopping()
         return json_response({"status": "ok"})
 
-    def _slot_states(self, tenant: Tenant) -> list[SlotState]:
+    def _slot_states(self, tenant: Tenant) -> list[wire.SlotState]:
         runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.job.namespace)}
         return [
             self._slot_state(sequence, runs.get(sequence.seq), tenant)
             for sequence in self._service.cache.sequences.slots
         ]
 
-    def _slot_state(self, sequence: EngineSequence, run: Run | None, tenant: Tenant) -> SlotState:
-        state = SlotState(sequence.seq, self._service.context_tokens, sequence.is_busy)
+    def _slot_state(self, sequence: EngineSequence, run: Run | None, tenant: Tenant) -> wire.SlotState:
+        state = wire.SlotState(sequence.seq, self._service.context_tokens, sequence.is_busy)
         if tenant.is_alone or tenant.sees(sequence.namespace):
             state.n_tokens = sequence.length
         if run is None:
@@ -163,18 +149,19 @@ class Native(Dialect):
         state.n_prompt_tokens_cache = report.reused
         state.n_prompt_tokens_processed = min(run.turn.position, report.prompt_tokens) - report.reused
         num_left = -1 if job.max_tokens is None else job.max_tokens - num_generated
-        state.next_token = [NextToken(run.finish is None, num_left, num_generated)]
+        state.next_token = [{"has_next_token": run.finish is None, "n_remain": num_left, "n_decoded": num_generated}]
         if isinstance(stream, ReplyStream):
             state.id_task = stream.id
             state.params = settings_of(stream.job, is_stream=True)
         return state
 
-    def _piece(self, token: int) -> TokenPiece:
+    def _with_piece(self, token: int) -> dict[str, Any]:
+        """A piece that is no valid UTF-8 by itself is shown as a list of bytes."""
         piece = self._vocabulary.piece(token)
         try:
-            return TokenPiece(token, piece.decode())
+            return {"id": token, "piece": piece.decode()}
         except UnicodeDecodeError:
-            return TokenPiece(token, list(piece))
+            return {"id": token, "piece": list(piece)}
 
     def _text(self, token: int | None) -> str:
         return "" if token is None else self._vocabulary.piece(token).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""llama-server's wire types, by its field names."""
+"""llama-server's wire types."""
 
 from typing import Annotated, Any
 
@@ -8,15 +8,17 @@ from leftoff.server.reply.logprobs import TokenLogprob
 from leftoff.server.reply.usage import PromptProgress, WireTimings
 from leftoff.server.request.fields import GenerationFields
 
-# --- asked
+# --- requests
 
 
 class NativeRequest(GenerationFields, kw_only=True):
+    """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
+
     prompt: Any
     n_probs: Annotated[int, Meta(ge=0, le=100)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None
     return_tokens: bool | None = None
-    id_slot: int | None = None  # slots are chosen by what they hold, not by number
+    id_slot: int | None = None  # ignored: slots are chosen by the prefix they hold
 
 
 class TokenizeRequest(Struct):
@@ -30,13 +32,14 @@ class DetokenizeRequest(Struct):
     tokens: list[Any]
 
 
-# --- answered
+# --- replies
 
-
-GenerationSettings = dict[str, Any]  # every field of `Sampling`, and how long the reply may be
+GenerationSettings = dict[str, Any]  # every field of `Sampling`, and the limits of the reply
 
 
 class NativeChunk(Struct):
+    """A token of a streamed reply."""
+
     index: int
     content: str
     tokens: list[int]
@@ -49,84 +52,30 @@ class NativeChunk(Struct):
     completion_probabilities: list[TokenLogprob] | UnsetType = UNSET
 
 
-class NativeCompletion(Struct):
-    index: int
-    content: str
-    tokens: list[int]
+class NativeCompletion(NativeChunk, kw_only=True):
+    """A whole reply, or the last chunk of a streamed one."""
+
     model: str
     prompt: str
-    tokens_predicted: int
-    tokens_evaluated: int
     tokens_cached: int
     truncated: bool
     stop_type: str
     stopping_word: str
     has_new_line: bool
     generation_settings: GenerationSettings
-    timings: WireTimings
-    stop: bool = True
-    id_slot: int = -1
-    completion_probabilities: list[TokenLogprob] | UnsetType = UNSET
-
-
-class TokenPiece(Struct):
-    """`piece` is a list of bytes where it is not a text by itself."""
-
-    id: int
-    piece: str | list[int]
-
-
-class TokenizeReply(Struct):
-    tokens: list[int] | list[TokenPiece]
-
-
-class DetokenizeReply(Struct):
-    content: str
-
-
-class TemplateReply(Struct):
-    prompt: str
-
-
-class NextToken(Struct):
-    has_next_token: bool
-    n_remain: int
-    n_decoded: int
 
 
 class SlotState(Struct):
-    """One slot. What it was asked for is there while it is at work for the tenant who looks."""
+    """One slot. Its request is shown while it runs, to the tenant it belongs to."""
 
     id: int
     n_ctx: int
     is_processing: bool
     speculative: bool = False
-    n_tokens: int | UnsetType = UNSET  # that its sequence holds
+    n_tokens: int | UnsetType = UNSET  # in its sequence
     id_task: str | UnsetType = UNSET
     n_prompt_tokens: int | UnsetType = UNSET
     n_prompt_tokens_processed: int | UnsetType = UNSET
     n_prompt_tokens_cache: int | UnsetType = UNSET
     params: GenerationSettings | UnsetType = UNSET
-    next_token: list[NextToken] | UnsetType = UNSET
-
-
-class DefaultSettings(Struct):
-    n_ctx: int
-    params: GenerationSettings
-    id: int = 0
-    speculative: bool = False
-    is_processing: bool = False
-
-
-class Props(Struct):
-    default_generation_settings: DefaultSettings
-    total_slots: int
-    model_alias: str
-    model_path: str
-    chat_template: str
-    chat_template_caps: dict[str, bool]
-    modalities: dict[str, bool]
-    bos_token: str
-    eos_token: str
-    build_info: str
-    is_sleeping: bool = False
+    next_token: list[dict[str, Any]] | UnsetType = UNSET

@@ -12,7 +12,7 @@ from leftoff.server.request.fields import (
     Message,
     ResponseFormat,
     ToolCall,
-    chat_body,
+    generation_fields,
     response_format,
 )
 
@@ -37,15 +37,15 @@ def _common(
 ) -> ChatRequest:
     options = body.options or Options()
     limit = options.num_predict
-    return chat_body(
-        options,
-        messages=messages,
-        tools=tools,
-        n_predict=options.n_predict if limit is None else max(limit, -1),
-        enable_thinking=bool(body.think) if body.think is not None else None,
-        reasoning_effort=body.think if isinstance(body.think, str) and body.think else None,
-        response_format=_format(body.format) if body.format else options.response_format,
-    )
+    own: dict[str, Any] = {
+        "messages": messages,
+        "tools": tools,
+        "n_predict": options.n_predict if limit is None else max(limit, -1),
+        "enable_thinking": bool(body.think) if body.think is not None else None,
+        "reasoning_effort": body.think if isinstance(body.think, str) and body.think else None,
+        "response_format": _format(body.format) if body.format else options.response_format,
+    }
+    return ChatRequest(**(generation_fields(options) | own))
 
 
 def _message(message: OllamaMessage, place: str) -> Message:
@@ -61,7 +61,7 @@ def _message(message: OllamaMessage, place: str) -> Message:
 
 
 def _name_calls(messages: list[Message]) -> None:
-    """Ollama's clients need no ids: results come in the order of the calls. Some templates do."""
+    """Give calls and results ids, which some templates need. Ollama's results come in the order of the calls."""
     numbers, waiting = count(), deque[str]()
     for message in messages:
         for call in message.tool_calls or ():

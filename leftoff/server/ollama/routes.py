@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,18 +12,9 @@ from leftoff.chat.formats.parser import Output
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, ErrorShape
+from leftoff.server.ollama import types as wire
 from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
-from leftoff.server.ollama.types import (
-    Details,
-    ModelCard,
-    ModelDescription,
-    ModelList,
-    OllamaChatRequest,
-    OllamaGenerateRequest,
-    ShowRequest,
-    Version,
-)
-from leftoff.server.ollama.writer import OllamaWriter, Shape, Words, chat_chunk, error_body, generate_chunk, loaded
+from leftoff.server.ollama.writer import OllamaWriter, error_body
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.job import ReplyJob
@@ -43,48 +34,50 @@ class Ollama(Dialect):
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint("POST", "/api/chat", "Goes on from a chat", self.chat, OllamaChatRequest),
-            Endpoint("POST", "/api/generate", "Answers a prompt", self.generate, OllamaGenerateRequest),
-            Endpoint("POST", "/api/show", "The model in full", self.show, ShowRequest),
+            Endpoint("POST", "/api/chat", "Chat completion", self.chat, wire.OllamaChatRequest),
+            Endpoint("POST", "/api/generate", "Completion of a prompt", self.generate, wire.OllamaGenerateRequest),
+            Endpoint("POST", "/api/show", "Description of the model", self.show, wire.ShowRequest),
             Endpoint("GET", "/api/tags", "The model that is loaded", self.tags),
             Endpoint("GET", "/api/ps", "The model that runs", self.ps),
-            Endpoint("GET", "/api/version", "The version of Ollama whose dialect this is", self.version),
+            Endpoint("GET", "/api/version", "The version of Ollama that is emulated", self.version),
         ]
 
     async def chat(self, request: Request) -> Response:
-        body = await read_body(request, OllamaChatRequest)
+        body = await read_body(request, wire.OllamaChatRequest)
         if not body.messages:
-            return self._loaded(chat_chunk, unloads=body.unloads)
+            return self._loaded(is_chat=True, unloads=body.unloads)
         jobs = await chat_jobs(self._service, request, messages_as_chat(body))
-        return await self._answer(request, jobs, chat_chunk, stream=body.stream is not False)
+        return await self._answer(request, jobs, is_chat=True, stream=body.stream is not False)
 
     async def generate(self, request: Request) -> Response:
-        body = await read_body(request, OllamaGenerateRequest)
+        body = await read_body(request, wire.OllamaGenerateRequest)
         if not body.prompt:
-            return self._loaded(generate_chunk, unloads=body.unloads)
-        jobs = await (self._raw_jobs if body.raw else self._chat_jobs)(request, body)
-        return await self._answer(request, jobs, generate_chunk, stream=body.stream is not False)
+            return self._loaded(is_chat=False, unloads=body.unloads)
+        if body.raw:
+            jobs = await self._raw_jobs(request, body)
+        else:
+            jobs = await chat_jobs(self._service, request, prompt_as_chat(body))
+        return await self._answer(request, jobs, is_chat=False, stream=body.stream is not False)
 
     async def show(self, request: Request) -> Response:
-        body = await read_body(request, ShowRequest)
+        body = await read_body(request, wire.ShowRequest)
         wanted, name = body.model or body.name, self._service.model_name
         if full_name(wanted) != full_name(name):
             raise ApiError(404, f"there is no model {wanted!r} here: this server runs {name!r}")
         return json_response(_described(self._service))
 
     async def tags(self, _: Request) -> Response:
-        return json_response(ModelList([_listed(self._service)]))
+        return json_response({"models": [_listed(self._service)]})
 
     async def ps(self, _: Request) -> Response:
-        return json_response(ModelList([_running(self._service)]))
+        running = {"expires_at": _NEVER, "size_vram": 0, "context_length": self._service.context_tokens}
+        return json_response({"models": [_listed(self._service) | running]})
 
     async def version(self, _: Request) -> Response:
-        return json_response(Version(_OLLAMA_VERSION))
+        return json_response({"version": _OLLAMA_VERSION})
 
-    async def _chat_jobs(self, request: Request, body: OllamaGenerateRequest) -> list[ReplyJob]:
-        return await chat_jobs(self._service, request, prompt_as_chat(body))
-
-    async def _raw_jobs(self, request: Request, body: OllamaGenerateRequest) -> list[ReplyJob]:
+    async def _raw_jobs(self, request: Request, body: wire.OllamaGenerateRequest) -> list[ReplyJob]:
+        """The prompt without the model's template."""
         output = Output(self._service.prompts.format, splits_reasoning=False)
         return await raw_jobs(
             self._service,
@@ -94,13 +87,16 @@ class Ollama(Dialect):
             output=output,
         )
 
-    async def _answer(self, request: Request, jobs: list[ReplyJob], shape: Shape, *, stream: bool) -> Response:
-        writer = OllamaWriter(full_name(self._service.model_name), shape)
+    async def _answer(self, request: Request, jobs: list[ReplyJob], *, is_chat: bool, stream: bool) -> Response:
+        writer = self._writer(is_chat=is_chat)
         return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=stream)
 
-    def _loaded(self, shape: Shape, *, unloads: bool) -> Response:
+    def _loaded(self, *, is_chat: bool, unloads: bool) -> Response:
         """Answer an empty request: clients send one to load or unload the model, which here is always loaded."""
-        return json_response(shape(full_name(self._service.model_name), Words(), loaded(unloads=unloads)))
+        return json_response(self._writer(is_chat=is_chat).chunk(done_reason="unload" if unloads else "load"))
+
+    def _writer(self, *, is_chat: bool) -> OllamaWriter:
+        return OllamaWriter(full_name(self._service.model_name), is_chat)
 
 
 def full_name(name: str) -> str:
@@ -108,45 +104,55 @@ def full_name(name: str) -> str:
     return name if ":" in name else f"{name}:latest"
 
 
-def _listed(service: Service) -> ModelCard:
+def _listed(service: Service) -> dict[str, Any]:
+    """The model in a list."""
     name = full_name(service.model_name)
-    digest = service.engine.memory.fingerprint
-    return ModelCard(name, name, _modified_at(service), service.model.size_bytes, digest, _details(service))
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _modified_at(service),
+        "size": service.model.size_bytes,
+        "digest": service.engine.memory.fingerprint,
+        "details": _details(service),
+    }
 
 
-def _running(service: Service) -> ModelCard:
-    card = _listed(service)
-    card.expires_at, card.size_vram, card.context_length = _NEVER, 0, service.context_tokens
-    return card
-
-
-def _described(service: Service) -> ModelDescription:
+def _described(service: Service) -> dict[str, Any]:
+    """The model in full."""
     model, prompts = service.model, service.prompts
-    architecture = model.architecture
     capabilities = {
         "completion": True,
         "tools": prompts.quirks.shows_tools,
         "thinking": prompts.format.reasoning is not None,
     }
-    return ModelDescription(
-        template=prompts.template.source,
-        details=_details(service),
-        model_info={
-            "general.architecture": architecture,
+    return {
+        "template": prompts.template.source,
+        "details": _details(service),
+        "model_info": {
+            "general.architecture": model.architecture,
             "general.basename": model.name,
             "general.parameter_count": model.num_parameters,
-            f"{architecture}.context_length": service.context_tokens,
+            f"{model.architecture}.context_length": service.context_tokens,
         },
-        capabilities=[name for name, is_there in capabilities.items() if is_there],
-        modified_at=_modified_at(service),
-    )
+        "capabilities": [name for name, is_there in capabilities.items() if is_there],
+        "modified_at": _modified_at(service),
+        "modelfile": "",
+        "parameters": "",
+        "license": "",
+    }
 
 
-def _details(service: Service) -> Details:
+def _details(service: Service) -> dict[str, Any]:
     model = service.model
-    # llama.cpp describes a model by family, size and quantization
-    quantization = model.description.split(maxsplit=2)[-1]
-    return Details(model.architecture, [model.architecture], _size(model.num_parameters), quantization)
+    return {
+        "family": model.architecture,
+        "families": [model.architecture],
+        "parameter_size": _size(model.num_parameters),
+        # llama.cpp describes a model by family, size and quantization
+        "quantization_level": model.description.split(maxsplit=2)[-1],
+        "format": "gguf",
+        "parent_model": "",
+    }
 
 
 def _size(num_parameters: int) -> str:

@@ -1,4 +1,4 @@
-"""Ollama's wire types. What only loads models (`num_ctx`, …) is not named, and so ignored."""
+"""Ollama's wire types. Options for loading models (`num_ctx`, …) are not declared, and so ignored."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Role
 
-# --- asked
+# --- requests
 
 
 class Options(GenerationFields, kw_only=True):
@@ -38,12 +38,13 @@ class _Request(Struct, kw_only=True):
     model: str = ""
     format: str | dict[str, Any] | None = None
     options: Options | None = None
-    stream: bool | None = None  # unlike elsewhere, a stream unless it is false
+    stream: bool | None = None  # unlike in other dialects, streams unless false
     think: bool | str | None = None
     keep_alive: Any = None  # a duration, or seconds
 
     @property
     def unloads(self) -> bool:
+        """Whether an empty request asks to unload the model, instead of loading it."""
         return self.keep_alive in (0, "0", "0s", "0m", "0h")
 
 
@@ -63,22 +64,10 @@ class OllamaGenerateRequest(_Request, kw_only=True):
 
 class ShowRequest(Struct):
     model: str = ""
-    name: str = ""  # what it was called before
+    name: str = ""  # the former name of `model`
 
 
-# --- answered
-
-
-class Tally(Struct, kw_only=True, omit_defaults=True):
-    """Times are nanoseconds."""
-
-    done_reason: str | UnsetType = UNSET
-    total_duration: int | UnsetType = UNSET
-    load_duration: int | UnsetType = UNSET
-    prompt_eval_count: int | UnsetType = UNSET
-    prompt_eval_duration: int | UnsetType = UNSET
-    eval_count: int | UnsetType = UNSET
-    eval_duration: int | UnsetType = UNSET
+# --- replies
 
 
 class OutputMessage(Struct):
@@ -88,60 +77,23 @@ class OutputMessage(Struct):
     tool_calls: list[Call] | UnsetType = UNSET
 
 
-class ChatChunk(Tally, kw_only=True):
-    model: str
-    created_at: datetime
-    message: OutputMessage
-    done: bool
-
-
-class GenerateChunk(Tally, kw_only=True, omit_defaults=True):
-    model: str
-    created_at: datetime
-    response: str
-    done: bool
-    thinking: str | UnsetType = UNSET
-
-
 class ErrorBody(Struct):
     error: str
 
 
-class Version(Struct):
-    version: str
+class Chunk(Struct, kw_only=True, omit_defaults=True):
+    """A reply or a part of it: chats have a `message`, /api/generate a `response`. Times are nanoseconds."""
 
-
-class Details(Struct):
-    family: str
-    families: list[str]
-    parameter_size: str
-    quantization_level: str
-    format: str = "gguf"
-    parent_model: str = ""
-
-
-class ModelCard(Struct, omit_defaults=True):
-    name: str
     model: str
-    modified_at: datetime
-    size: int
-    digest: str
-    details: Details
-    expires_at: datetime | UnsetType = UNSET
-    size_vram: int | UnsetType = UNSET
-    context_length: int | UnsetType = UNSET
-
-
-class ModelList(Struct):
-    models: list[ModelCard]
-
-
-class ModelDescription(Struct):
-    template: str
-    details: Details
-    model_info: dict[str, Any]
-    capabilities: list[str]
-    modified_at: datetime
-    modelfile: str = ""
-    parameters: str = ""
-    license: str = ""
+    created_at: datetime
+    done: bool
+    message: OutputMessage | UnsetType = UNSET
+    response: str | UnsetType = UNSET
+    thinking: str | UnsetType = UNSET
+    done_reason: str | UnsetType = UNSET
+    total_duration: int | UnsetType = UNSET
+    load_duration: int | UnsetType = UNSET
+    prompt_eval_count: int | UnsetType = UNSET
+    prompt_eval_duration: int | UnsetType = UNSET
+    eval_count: int | UnsetType = UNSET
+    eval_duration: int | UnsetType = UNSET

@@ -1,11 +1,12 @@
-"""OpenAI's dialect: chat completions, completions and models, with llama-server's additions.
+"""OpenAI's chat completions, completions and models, with llama-server's additional fields.
 
-Where a request is silent on sampling, llama-server's defaults hold (see `generation.py`), not OpenAI's.
+Sampling that a request does not set has llama-server's defaults, not OpenAI's.
 """
 
 import time
 import uuid
 from datetime import UTC, datetime
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,39 +14,34 @@ from starlette.responses import Response
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, not_yet
-from leftoff.server.openai.types import (
-    CompletionRequest,
-    ModelCard,
-    ModelList,
-    ModelMeta,
-)
+from leftoff.server.openai.types import CompletionRequest
 from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, raw_jobs
-from leftoff.server.request.fields import ChatRequest, GenerationFields, StreamOptions
+from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.service import Service
 
 
 class OpenAI(Dialect):
-    """The handlers, and where they are reached."""
+    """Chat completions, completions and models."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._raw_prompts = RawPrompts(service.prompts, service.model.vocabulary)
 
     def endpoints(self) -> list[Endpoint]:
-        chat = Endpoint("POST", "/v1/chat/completions", "Goes on from a chat", self.chat, ChatRequest)
-        text = Endpoint("POST", "/v1/completions", "Goes on from a text", self.completions, CompletionRequest)
+        chat = Endpoint("POST", "/v1/chat/completions", "Chat completion", self.chat, ChatRequest)
+        text = Endpoint("POST", "/v1/completions", "Text completion", self.completions, CompletionRequest)
         models = Endpoint("GET", "/v1/models", "The model that is loaded", self.models)
-        model = Endpoint("GET", "/v1/models/{id:path}", "The model, if that is its name", self.model)
+        model = Endpoint("GET", "/v1/models/{id:path}", "The model of this name", self.model)
         # /completions without the version is llama-server's own
         return [chat, chat.at("/chat/completions"), text, models, models.at("/models"), model]
 
     async def chat(self, request: Request) -> Response:
         body = await read_body(request, ChatRequest)
         jobs = await chat_jobs(self._service, request, body)
-        head = self._head("chatcmpl", body, body.stream_options, body.n or 1, len(jobs))
+        head = self._head("chatcmpl", body, len(jobs))
         return await answer(request, self._service, jobs, head.id, ChatWriter(head), stream=bool(body.stream))
 
     async def completions(self, request: Request) -> Response:
@@ -59,50 +55,52 @@ class OpenAI(Dialect):
             num_each=body.n or 1,
             num_logprobs=body.logprobs,
         )
-        head = self._head("cmpl", body, body.stream_options, body.n or 1, len(jobs))
+        head = self._head("cmpl", body, len(jobs))
         vocabulary = self._service.model.vocabulary
         echoes = [vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace") for job in jobs]
         writer = TextWriter(head, echoes if body.echo else [""] * len(jobs))
         return await answer(request, self._service, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
-        return json_response(ModelList([self._card()]))
+        return json_response({"object": "list", "data": [self._card()], "has_more": False})
 
     async def model(self, request: Request) -> Response:
-        name, card = request.path_params["id"], self._card()
-        if name != card.id:
-            raise ApiError(
-                404, f"there is no model {name!r} here: this server runs {card.id!r}", code="model_not_found"
-            )
-        return json_response(card)
+        name, own = request.path_params["id"], self._service.model_name
+        if name != own:
+            raise ApiError(404, f"there is no model {name!r} here: this server runs {own!r}", code="model_not_found")
+        return json_response(self._card())
 
-    def _head(
-        self, prefix: str, body: GenerationFields, options: StreamOptions | None, num_each: int, num_replies: int
-    ) -> Head:
+    def _head(self, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
         return Head(
             id=f"{prefix}-{uuid.uuid4().hex}",
             created=int(time.time()),
             model=self._service.model_name,
             fingerprint=f"leftoff-{self._service.engine.memory.fingerprint[:12]}",
             vocabulary=self._service.model.vocabulary,
-            num_each=num_each,
+            body=body,
             num_replies=num_replies,
-            includes_usage=bool(options and options.include_usage),
-            shows_progress=bool(body.return_progress),
-            times_tokens=bool(body.timings_per_token),
         )
 
-    def _card(self) -> ModelCard:
+    def _card(self) -> dict[str, Any]:
+        """The model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
         service, model = self._service, self._service.model
-        meta = ModelMeta(
-            n_vocab=model.vocabulary.size,
-            n_ctx=service.context_tokens,
-            n_ctx_train=model.trained_context,
-            n_params=model.num_parameters,
-            size=model.size_bytes,
-        )
-        started, name = int(service.started_at), service.model_name
-        return ModelCard(name, started, meta, name, datetime.fromtimestamp(started, UTC))
+        started = int(service.started_at)
+        return {
+            "id": service.model_name,
+            "object": "model",
+            "created": started,
+            "owned_by": "leftoff",
+            "type": "model",
+            "display_name": service.model_name,
+            "created_at": datetime.fromtimestamp(started, UTC),
+            "meta": {
+                "n_vocab": model.vocabulary.size,
+                "n_ctx": service.context_tokens,
+                "n_ctx_train": model.trained_context,
+                "n_params": model.num_parameters,
+                "size": model.size_bytes,
+            },
+        }
 
 
 def _refuse_in_completions(body: CompletionRequest) -> None:

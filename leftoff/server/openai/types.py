@@ -1,7 +1,6 @@
 """OpenAI's wire types for /v1/chat/completions, /v1/completions and /v1/models."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -16,6 +15,8 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class CompletionRequest(GenerationFields, kw_only=True):
+    """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
+
     prompt: Any
     model: str | None = None
     n: NumReplies | None = None
@@ -92,30 +93,3 @@ class Completion(Struct):
     usage: Usage | UnsetType = UNSET
     timings: WireTimings | UnsetType = UNSET
     prompt_progress: PromptProgress | UnsetType = UNSET
-
-
-class ModelMeta(Struct):
-    n_vocab: int
-    n_ctx: int
-    n_ctx_train: int
-    n_params: int
-    size: int
-
-
-class ModelCard(Struct):
-    """One model, for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
-
-    id: str
-    created: int
-    meta: ModelMeta
-    display_name: str
-    created_at: datetime
-    object: str = "model"
-    owned_by: str = "leftoff"
-    type: str = "model"
-
-
-class ModelList(Struct):
-    data: list[ModelCard]
-    object: str = "list"
-    has_more: bool = False

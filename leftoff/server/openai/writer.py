@@ -12,37 +12,30 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.http.framing import EVENTS
-from leftoff.server.openai.types import (
-    Call,
-    ChatChoice,
-    ChatLogprobs,
-    Completion,
-    FinishReason,
-    Function,
-    Message,
-    TextChoice,
-    TextLogprobs,
-)
+from leftoff.server.openai import types as wire
 from leftoff.server.reply.logprobs import token_logprobs
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import PromptProgress, WireTimings, progress_of, timings_of, timings_so_far, usage_of
+from leftoff.server.request.fields import ChatRequest
 
 
 @dataclass(frozen=True)
 class Head:
-    """The fields that all chunks of one answer share, and the options of the request that writers follow."""
+    """The fields that all chunks of one answer share, and the request."""
 
     id: str
     created: int
     model: str
     fingerprint: str
     vocabulary: Vocabulary
-    num_each: int  # replies to each prompt
+    body: ChatRequest | wire.CompletionRequest
     num_replies: int
-    includes_usage: bool
-    shows_progress: bool
-    times_tokens: bool
+
+    @property
+    def num_each(self) -> int:
+        """Replies to each prompt."""
+        return self.body.n or 1
 
 
 @dataclass
@@ -59,29 +52,29 @@ class _CompletionWriter(ABC):
 
     @property
     def shows_progress(self) -> bool:
-        return self.head.shows_progress
+        return bool(self.head.body.return_progress)
 
-    def whole(self, replies: Sequence[Whole]) -> Completion:
+    def whole(self, replies: Sequence[Whole]) -> wire.Completion:
         choices = [self._choice(index, reply) for index, reply in enumerate(replies)]
         return self._with_cost(self._envelope(self.whole_object, choices), [reply.end for reply in replies])
 
     @abstractmethod
-    def _choice(self, index: int, reply: Whole) -> ChatChoice | TextChoice: ...
+    def _choice(self, index: int, reply: Whole) -> wire.ChatChoice | wire.TextChoice: ...
 
     def _chunk(
         self,
-        choice: ChatChoice | TextChoice,
+        choice: wire.ChatChoice | wire.TextChoice,
         timings: WireTimings | UnsetType = UNSET,
         progress: PromptProgress | UnsetType = UNSET,
-    ) -> Completion:
+    ) -> wire.Completion:
         chunk = self._envelope(self.chunk_object, [choice])
         chunk.timings, chunk.prompt_progress = timings, progress
         return chunk
 
     def _timings(self, stream: ReplyStream) -> WireTimings | UnsetType:
-        return timings_so_far(stream) if self.head.times_tokens else UNSET
+        return timings_so_far(stream) if self.head.body.timings_per_token else UNSET
 
-    def _closing(self, end: End, choice: ChatChoice | TextChoice) -> Iterator[Completion]:
+    def _closing(self, end: End, choice: wire.ChatChoice | wire.TextChoice) -> Iterator[wire.Completion]:
         """The chunk with the finish reason of one reply. The last chunk of all has the timings, and usage if asked."""
         self._ends[choice.index] = end
         chunk = self._chunk(choice)
@@ -89,18 +82,19 @@ class _CompletionWriter(ABC):
             yield chunk
             return
         ends = [self._ends[index] for index in sorted(self._ends)]
-        if self.head.includes_usage:
+        options = self.head.body.stream_options
+        if options and options.include_usage:
             yield chunk
             yield self._with_cost(self._envelope(self.chunk_object, []), ends)
         else:
             chunk.timings = timings_of(ends, self.head.num_each)
             yield chunk
 
-    def _envelope(self, name: str, choices: Sequence[ChatChoice | TextChoice]) -> Completion:
+    def _envelope(self, name: str, choices: Sequence[wire.ChatChoice | wire.TextChoice]) -> wire.Completion:
         head = self.head
-        return Completion(head.id, name, head.created, head.model, head.fingerprint, choices)
+        return wire.Completion(head.id, name, head.created, head.model, head.fingerprint, choices)
 
-    def _with_cost(self, answer: Completion, ends: Sequence[End]) -> Completion:
+    def _with_cost(self, answer: wire.Completion, ends: Sequence[End]) -> wire.Completion:
         answer.usage = usage_of(ends, self.head.num_each)
         answer.timings = timings_of(ends, self.head.num_each)
         return answer
@@ -114,30 +108,29 @@ class ChatWriter(_CompletionWriter):
     chunk_object = "chat.completion.chunk"
     _begun: set[int] = field(default_factory=set, init=False)
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Completion]:
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.Completion]:
         if isinstance(event, Progress):
-            if self.head.shows_progress:
-                yield self._chunk(self._first(index), progress=progress_of(event))
+            yield self._chunk(self._first(index), progress=progress_of(event))
             return
         if index not in self._begun:
             yield self._chunk(self._first(index))
         logprobs = self._logprobs([event]) if isinstance(event, Piece) and event.chosen else None
         for part in event.parts or ((Content(""),) if logprobs else ()):
-            yield self._chunk(ChatChoice(index, None, logprobs, delta=_delta(part, stream)), self._timings(stream))
+            yield self._chunk(wire.ChatChoice(index, None, logprobs, delta=_delta(part, stream)), self._timings(stream))
             logprobs = None  # they come with the first part of a token
         if isinstance(event, End):
-            yield from self._closing(event, ChatChoice(index, finish_reason(event), delta=Message()))
+            yield from self._closing(event, wire.ChatChoice(index, finish_reason(event), delta=wire.Message()))
 
-    def _first(self, index: int) -> ChatChoice:
+    def _first(self, index: int) -> wire.ChatChoice:
         self._begun.add(index)
-        return ChatChoice(index, delta=Message("assistant", ""))
+        return wire.ChatChoice(index, delta=wire.Message("assistant", ""))
 
-    def _choice(self, index: int, reply: Whole) -> ChatChoice:
-        return ChatChoice(index, finish_reason(reply.end), self._logprobs(reply.pieces), message=_message(reply))
+    def _choice(self, index: int, reply: Whole) -> wire.ChatChoice:
+        return wire.ChatChoice(index, finish_reason(reply.end), self._logprobs(reply.pieces), message=_message(reply))
 
-    def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
+    def _logprobs(self, pieces: Sequence[Piece]) -> wire.ChatLogprobs | None:
         content = token_logprobs(pieces, self.head.vocabulary)
-        return ChatLogprobs(content) if content else None
+        return wire.ChatLogprobs(content) if content else None
 
 
 @dataclass
@@ -148,17 +141,16 @@ class TextWriter(_CompletionWriter):
     whole_object = chunk_object = "text_completion"
     _offsets: dict[int, int] = field(default_factory=dict, init=False)
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Completion]:
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.Completion]:
         if isinstance(event, Progress):
-            if self.head.shows_progress:
-                yield self._chunk(TextChoice(index, ""), progress=progress_of(event))
+            yield self._chunk(wire.TextChoice(index, ""), progress=progress_of(event))
             return
         text = self._echo(index) + event.text
         logprobs = self._logprobs(index, [event]) if isinstance(event, Piece) else None
         if text or logprobs:
-            yield self._chunk(TextChoice(index, text, None, logprobs), self._timings(stream))
+            yield self._chunk(wire.TextChoice(index, text, None, logprobs), self._timings(stream))
         if isinstance(event, End):
-            yield from self._closing(event, TextChoice(index, "", finish_reason(event)))
+            yield from self._closing(event, wire.TextChoice(index, "", finish_reason(event)))
 
     def _echo(self, index: int) -> str:
         """The echo at the first call, and nothing afterwards."""
@@ -167,11 +159,11 @@ class TextWriter(_CompletionWriter):
         self._offsets[index] = len(self.echoes[index])
         return self.echoes[index]
 
-    def _choice(self, index: int, reply: Whole) -> TextChoice:
+    def _choice(self, index: int, reply: Whole) -> wire.TextChoice:
         text = self._echo(index) + reply.text
-        return TextChoice(index, text, finish_reason(reply.end), self._logprobs(index, reply.pieces))
+        return wire.TextChoice(index, text, finish_reason(reply.end), self._logprobs(index, reply.pieces))
 
-    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> TextLogprobs | None:
+    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> wire.TextLogprobs | None:
         content = token_logprobs(pieces, self.head.vocabulary)
         if not content:
             return None
@@ -179,7 +171,7 @@ class TextWriter(_CompletionWriter):
         for token in content:
             offsets.append(self._offsets[index])
             self._offsets[index] += len(token.token)
-        return TextLogprobs(
+        return wire.TextLogprobs(
             [token.token for token in content],
             [token.logprob for token in content],
             [{top.token: top.logprob for top in token.top_logprobs} for token in content],
@@ -187,30 +179,30 @@ class TextWriter(_CompletionWriter):
         )
 
 
-def _message(reply: Whole) -> Message:
+def _message(reply: Whole) -> wire.Message:
     said = reply.said
-    message = Message("assistant", said.content or (None if said.calls else ""), said.reasoning or UNSET)
+    message = wire.Message("assistant", said.content or (None if said.calls else ""), said.reasoning or UNSET)
     if said.calls:
         message.tool_calls = [
-            Call(Function(call.name, call.arguments), id=reply.stream.call_id(index), type="function")
+            wire.Call(wire.Function(call.name, call.arguments), id=reply.stream.call_id(index), type="function")
             for index, call in enumerate(said.calls)
         ]
     return message
 
 
-def _delta(part: Part, stream: ReplyStream) -> Message:
+def _delta(part: Part, stream: ReplyStream) -> wire.Message:
     match part:
         case Content(text):
-            return Message(content=text)
+            return wire.Message(content=text)
         case Reasoning(text):
-            return Message(reasoning_content=text)
+            return wire.Message(reasoning_content=text)
         case CallStart(index, name):
-            return Message(tool_calls=[Call(Function(name), index, stream.call_id(index), "function")])
+            return wire.Message(tool_calls=[wire.Call(wire.Function(name), index, stream.call_id(index), "function")])
         case CallArguments(index, text):
-            return Message(tool_calls=[Call(Function(arguments=text), index)])
+            return wire.Message(tool_calls=[wire.Call(wire.Function(arguments=text), index)])
 
 
-def finish_reason(end: End) -> FinishReason:
+def finish_reason(end: End) -> wire.FinishReason:
     """`tool_calls` only if all calls are complete: a client must not make a call that was cut off."""
     if end.finish is Finish.LENGTH:
         return "length"

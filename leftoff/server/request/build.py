@@ -6,7 +6,7 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from leftoff.chat.chat import ChatPrompt
-from leftoff.chat.conversation import Conversation, Note
+from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.parser import Output
 from leftoff.sampling import MOST_BIAS, Sampling
 from leftoff.server.http.errors import bad_field
@@ -26,10 +26,8 @@ async def read_chat(service: Service, request: Request, body: ChatFields) -> Cha
     return await service.aside(lambda: service.chat(conversation_of(service, body, namespace)), request)
 
 
-async def chat_jobs(
-    service: Service, request: Request, body: ChatRequest, notes: Sequence[Note] = ()
-) -> list[ReplyJob]:
-    """The replies to a chat. `notes` say what was done to the request on its way here, for the reuse report."""
+async def chat_jobs(service: Service, request: Request, body: ChatRequest) -> list[ReplyJob]:
+    """The replies to a chat."""
     namespace = namespace_of(request, body.cache_salt)
 
     def read() -> tuple[ChatPrompt, Sampling]:
@@ -43,7 +41,7 @@ async def chat_jobs(
         wants_logits=bool(body.logprobs or body.top_logprobs),
         num_top_logprobs=body.top_logprobs or 0,
         output=body.output(service.prompts.format),
-        notes=tuple(map(str, (*notes, *chat.notes))),
+        notes=tuple(map(str, (*body.notes, *chat.notes))),
         # of several replies none is the one that the client goes on with, and half a reply is not remembered
         chat=chat if (body.n or 1) == 1 and not chat.conversation.prefill else None,
     )

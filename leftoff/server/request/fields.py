@@ -3,16 +3,16 @@
 Every dialect with chats converts its own body to a `ChatRequest`: OpenAI's fields with llama-server's additions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct, to_builtins
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.formats.base import OutputFormat, function_of
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import MessageDict
+from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.sampling import Limit, SamplingFields
 
@@ -98,7 +98,7 @@ ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 MOST_MESSAGES = 1 << 14
 MOST_TOOLS = 1024
 _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # templates know none, low, medium and high
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
 
 class Part(Struct, omit_defaults=True):
@@ -200,15 +200,19 @@ class ChatFields(GenerationFields, kw_only=True):
         )
 
     def _plain(self, index: int, message: Message) -> MessageDict:
-        parts = message.content if isinstance(message.content, list) else []
-        for at, part in enumerate(parts):
-            if part.type not in _TEXT_PARTS:
-                place = f"messages[{index}].content[{at}]"
-                raise bad_field(place, f"a part of type {part.type!r} cannot be read: this server takes text only")
         plain: dict[str, Any] = to_builtins(message)
-        if parts:
-            plain["content"] = "".join(part.text or part.refusal or "" for part in parts)
+        if isinstance(message.content, list) and message.content:
+            plain["content"] = text_of(message.content, f"messages[{index}].content")
         return plain
+
+
+def text_of(parts: Sequence[Part], place: str, types: Collection[str] = TEXT_PARTS) -> str:
+    """The text of a content list. Refuses parts of other types, by their place."""
+    for index, part in enumerate(parts):
+        if part.type not in types:
+            problem = f"a part of type {part.type!r} cannot be read: this server takes text only"
+            raise bad_field(f"{place}[{index}]", problem)
+    return "".join(part.text or part.refusal or "" for part in parts)
 
 
 NumReplies = Annotated[int, Meta(ge=1, le=128)]
@@ -229,38 +233,44 @@ class ChatRequest(ChatFields, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
 
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What was left out of the request when it was converted, for the reuse report."""
+        return ()
+
 
 class ForeignChat(ChatRequest, kw_only=True):
-    """A chat converted from another dialect; `places` maps a tool's name to the path of its schema in that dialect."""
+    """A chat converted from another dialect.
+
+    `places` maps a tool's name to the path of its schema there. `skipped_tools` are those that only the servers of that
+    dialect can run.
+    """
 
     places: dict[str, str]
+    skipped_tools: list[str]
 
     @property
     def tool_places(self) -> dict[str, str]:
         return self.places
 
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        names = ", ".join(self.skipped_tools)[:_SHOWN_CHARACTERS]
+        return (Note("dropped", f"tools that only their makers run were left out: {names}"),) if names else ()
 
-def chat_body(body: GenerationFields, *, places: dict[str, str] | None = None, **fields: Any) -> ChatRequest:  # noqa: ANN401
-    """Build the common chat body: the generation fields of `body`, overridden by `fields`."""
-    shared = {name: getattr(body, name) for name in GenerationFields.__struct_fields__}
-    whole = shared | fields
-    return ChatRequest(**whole) if places is None else ForeignChat(places=places, **whole)
+
+def generation_fields(body: GenerationFields) -> dict[str, Any]:
+    """The fields that all dialects share, for a chat that is made from `body`."""
+    return {name: getattr(body, name) for name in GenerationFields.__struct_fields__}
 
 
 def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:
-    """A tool in OpenAI's form, which templates expect; a tool without parameters takes none."""
+    """A tool in OpenAI's shape, which templates expect. Without parameters it takes none."""
     function = {"name": name, "description": description, "parameters": parameters or {"type": "object"}}
     return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
 
 
 def response_format(place: str, wanted: dict[str, Any]) -> ResponseFormat:
-    try:
-        return msgspec.convert(wanted | {"place": place}, ForeignFormat)
-    except msgspec.ValidationError as error:
-        raise bad_field(place, str(error)) from error
-
-
-def skipped_tools(names: Sequence[str]) -> tuple[Note, ...]:
-    """A note on tools that only the vendor's own servers can run, and that were left out."""
-    shown = ", ".join(names)[:_SHOWN_CHARACTERS]
-    return (Note("dropped", f"tools that only their makers run were left out: {shown}"),) if names else ()
+    """A response format in OpenAI's shape; errors name `place`, the field of the dialect it comes from."""
+    made: ForeignFormat = convert(wanted | {"place": place}, ForeignFormat, place)
+    return made

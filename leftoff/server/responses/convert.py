@@ -1,4 +1,4 @@
-"""Requests for responses as chats: items become messages. What one reply consists of becomes one message again."""
+"""Responses requests as chats: items become messages. The items of one reply become one message again."""
 
 import base64
 import binascii
@@ -6,32 +6,36 @@ from typing import Any, get_args
 
 import msgspec
 
-from leftoff.server.http.errors import bad_field, not_yet
+from leftoff.server.http.body import convert
+from leftoff.server.http.errors import bad_field, missing_field, not_yet
 from leftoff.server.request.fields import (
+    TEXT_PARTS,
     ChatRequest,
+    ForeignChat,
     FunctionCall,
     Message,
     Part,
     ResponseFormat,
     Role,
     ToolCall,
-    chat_body,
     function_tool,
+    generation_fields,
     response_format,
+    text_of,
 )
 from leftoff.server.responses.types import InputItem, ResponsesRequest, TextFormat
 
 _ROLES = get_args(Role)
-_TEXT_PARTS = ("input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text")
+_TEXT_PARTS = TEXT_PARTS | {"reasoning_text", "summary_text"}
 _WRAPPED = "leftoff:"
 
 
 class Items:
-    """Reads a conversation item by item."""
+    """The messages that a list of items stands for."""
 
     def __init__(self, wanted: str | list[InputItem] | None) -> None:
         self.messages: list[Message] = []
-        self._reply: Message | None = None  # the assistant's, that may yet grow
+        self._reply: Message | None = None  # the assistant's, while more items may belong to it
         items = [InputItem(role="user", content=wanted)] if isinstance(wanted, str) else wanted
         for index, item in enumerate(items or ()):
             self._add(item, f"input[{index}]")
@@ -48,10 +52,11 @@ class Items:
                 reply = self._begun_reply()
                 reply.tool_calls = [*(reply.tool_calls or ()), _call(item, place)]
             case "function_call_output":
-                self._push(Message("tool", _result(item, place), tool_call_id=item.call_id))
+                text = _text(item.output if item.output is not None else "", f"{place}.output")
+                self._push(Message("tool", text, tool_call_id=item.call_id))
             case "item_reference":
                 raise not_yet(f"{place}.type", item.type, "send the item itself, or use previous_response_id")
-            # all else was done by tools that only OpenAI's servers run
+            # other types come from tools that only OpenAI's servers run
 
     def _add_message(self, item: InputItem, place: str) -> None:
         text = _text(item.content, f"{place}.content")
@@ -76,33 +81,31 @@ class Items:
 
 
 def as_chat(body: ResponsesRequest, messages: list[Message]) -> ChatRequest:
+    """The request as a chat with these messages. Tools that are no functions are skipped: OpenAI's servers run them."""
     _refuse(body)
-    return chat_body(
-        body,
-        places={str(tool.get("name")): f"tools[{index}].parameters" for index, tool in enumerate(body.tools or ())},
-        messages=[*([Message("system", body.instructions)] if body.instructions else ()), *messages],
-        tools=[_function(tool, index) for index, tool in enumerate(body.tools or ()) if _is_function(tool)] or None,
-        tool_choice=body.tool_choice,
-        parallel_tool_calls=body.parallel_tool_calls,
-        max_tokens=body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,
-        reasoning_effort=body.reasoning.effort if body.reasoning else None,
-        response_format=_format(body.text.format) if body.text and body.text.format else body.response_format,
-        chat_template_kwargs=body.chat_template_kwargs,
-    )
-
-
-def foreign_tools(body: ResponsesRequest) -> list[str]:
-    """The names of those that are no functions."""
-    return [str(tool.get("name") or tool.get("type")) for tool in body.tools or () if not _is_function(tool)]
+    tools = [*enumerate(body.tools or ())]
+    own: dict[str, Any] = {
+        "messages": [*([Message("system", body.instructions)] if body.instructions else ()), *messages],
+        "tools": [_function(tool, index) for index, tool in tools if _is_function(tool)] or None,
+        "skipped_tools": [str(tool.get("name") or tool.get("type")) for _, tool in tools if not _is_function(tool)],
+        "places": {str(tool.get("name")): f"tools[{index}].parameters" for index, tool in tools},
+        "tool_choice": body.tool_choice,
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "max_tokens": body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,
+        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
+        "response_format": _format(body.text.format) if body.text and body.text.format else body.response_format,
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    return ForeignChat(**(generation_fields(body) | own))
 
 
 def wrapped(thoughts: str) -> str:
-    """Thoughts as `encrypted_content`, which clients hand back as it is: to their own words there is no secret."""
+    """Reasoning as `encrypted_content`, which clients send back as it is. It is not secret: the client has the text."""
     return _WRAPPED + base64.b64encode(thoughts.encode()).decode()
 
 
 def _unwrapped(content: str) -> str:
-    """Empty for what another server has encrypted."""
+    """The reasoning in `encrypted_content`; empty if another server encrypted it."""
     if not content.startswith(_WRAPPED):
         return ""
     try:
@@ -119,26 +122,13 @@ def _thoughts(item: InputItem, place: str) -> str:
 
 def _call(item: InputItem, place: str) -> ToolCall:
     if not item.name:
-        raise bad_field(f"{place}.name", "this field is required")
+        raise missing_field(f"{place}.name")
     return ToolCall(FunctionCall(item.name, item.arguments or ""), item.call_id, "function")
 
 
-def _result(item: InputItem, place: str) -> str:
-    return _text(item.output if item.output is not None else "", f"{place}.output")
-
-
 def _text(content: Any, place: str) -> str:  # noqa: ANN401
-    try:
-        parts = msgspec.convert(content, str | list[Part])
-    except msgspec.ValidationError as error:
-        raise bad_field(place, str(error)) from error
-    if isinstance(parts, str):
-        return parts
-    for at, part in enumerate(parts):
-        if part.type not in _TEXT_PARTS:
-            problem = f"a part of type {part.type!r} cannot be read: this server takes text only"
-            raise bad_field(f"{place}[{at}]", problem)
-    return "".join(part.text or part.refusal or "" for part in parts)
+    parts: str | list[Part] = convert(content, str | list[Part], place)
+    return parts if isinstance(parts, str) else text_of(parts, place, _TEXT_PARTS)
 
 
 def _is_function(tool: dict[str, Any]) -> bool:
@@ -161,7 +151,7 @@ def _format(wanted: TextFormat) -> ResponseFormat:
 
 
 def _refuse(body: ResponsesRequest) -> None:
-    """Better a clear no than a reply that ignores what was asked for."""
+    """Refuse unsupported features, rather than reply without them."""
     for name, instead in (
         ("background", "leave it out, and stream"),
         ("conversation", "use previous_response_id"),

@@ -16,10 +16,10 @@ from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs
-from leftoff.server.request.fields import Message, skipped_tools
+from leftoff.server.request.fields import Message
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.responses.convert import Items, as_chat, foreign_tools
-from leftoff.server.responses.types import Deleted, Effort, Response, ResponsesRequest, Text, TextFormat
+from leftoff.server.responses.convert import Items, as_chat
+from leftoff.server.responses.types import Effort, Response, ResponsesRequest, Text, TextFormat
 from leftoff.server.responses.writer import Keep, ResponseWriter
 from leftoff.server.service import Service
 from leftoff.server.tenant import tenant_of
@@ -66,12 +66,12 @@ class Responses(Dialect):
         self._store = ResponseStore()
 
     def endpoints(self) -> list[Endpoint]:
-        create = Endpoint("POST", "/v1/responses", "Goes on from a conversation", self.create, ResponsesRequest)
+        create = Endpoint("POST", "/v1/responses", "Create a response", self.create, ResponsesRequest)
         return [
             create,
             create.at("/responses"),
-            Endpoint("GET", "/v1/responses/{id}", "A response that was given before", self.retrieve),
-            Endpoint("DELETE", "/v1/responses/{id}", "Forgets a response", self.delete),
+            Endpoint("GET", "/v1/responses/{id}", "A stored response", self.retrieve),
+            Endpoint("DELETE", "/v1/responses/{id}", "Delete a stored response", self.delete),
         ]
 
     async def create(self, request: Request) -> HttpResponse:
@@ -91,12 +91,11 @@ class Responses(Dialect):
     async def delete(self, request: Request) -> HttpResponse:
         stored = self._stored(request, request.path_params["id"])
         self._store.delete(tenant_of(request).name, stored.response.id)
-        return json_response(Deleted(stored.response.id))
+        return json_response({"id": stored.response.id, "object": "response", "deleted": True})
 
     async def _jobs(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> list[ReplyJob]:
         try:
-            notes = skipped_tools(foreign_tools(body))
-            return await chat_jobs(self._service, request, as_chat(body, messages), notes)
+            return await chat_jobs(self._service, request, as_chat(body, messages))
         except PromptTooLongError as error:  # it names the field of chats
             raise PromptTooLongError(
                 error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact

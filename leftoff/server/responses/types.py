@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields
 from leftoff.server.request.sampling import Limit
@@ -157,90 +157,46 @@ class Response(Struct, kw_only=True):
     user: str | None
 
 
-class Deleted(Struct):
-    id: str
-    object: str = "response"
-    deleted: bool = True
-
-
 # --- the events of a streamed response
 
 
-class ResponseEvent(Struct, tag_field="type", kw_only=True):
-    """Named by its type, and numbered in the order of sending."""
+class ResponseEvent(Struct, kw_only=True):
+    """Events are numbered in the order in which they are sent."""
 
+    type: str
     sequence_number: int = 0
 
 
-class Created(ResponseEvent, tag="response.created"):
+class StateEvent(ResponseEvent):
+    """The response was created, is in progress, or ended."""
+
     response: Response
 
 
-class InProgress(ResponseEvent, tag="response.in_progress"):
-    response: Response
+class ItemEvent(ResponseEvent):
+    """An item was added, or is done."""
 
-
-class Completed(ResponseEvent, tag="response.completed"):
-    response: Response
-
-
-class CutOff(ResponseEvent, tag="response.incomplete"):
-    response: Response
-
-
-class Failed(ResponseEvent, tag="response.failed"):
-    response: Response
-
-
-class ItemAdded(ResponseEvent, tag="response.output_item.added"):
     output_index: int
     item: OutputItem
 
 
-class ItemDone(ResponseEvent, tag="response.output_item.done"):
-    output_index: int
-    item: OutputItem
+class PartEvent(ResponseEvent):
+    """The only part of an item was added, or is done. Calls have no parts."""
 
-
-class _OfItem(ResponseEvent):
     output_index: int
     item_id: str
-
-
-class _OfPart(_OfItem, kw_only=True):
-    content_index: int = 0  # no item has more than one part
-
-
-class PartAdded(_OfPart, tag="response.content_part.added"):
     part: OutputText | ReasoningText
+    content_index: int = 0
 
 
-class PartDone(_OfPart, tag="response.content_part.done"):
-    part: OutputText | ReasoningText
+class TextEvent(ResponseEvent):
+    """More text of an item (`delta`), or all of it: `text`, or the `name` and `arguments` of a call."""
 
-
-class TextDelta(_OfPart, tag="response.output_text.delta"):
-    delta: str
-    logprobs: list[None] = field(default_factory=list)
-
-
-class TextDone(_OfPart, tag="response.output_text.done"):
-    text: str
-    logprobs: list[None] = field(default_factory=list)
-
-
-class ReasoningDelta(_OfPart, tag="response.reasoning_text.delta"):
-    delta: str
-
-
-class ReasoningDone(_OfPart, tag="response.reasoning_text.done"):
-    text: str
-
-
-class ArgumentsDelta(_OfItem, tag="response.function_call_arguments.delta"):
-    delta: str
-
-
-class ArgumentsDone(_OfItem, tag="response.function_call_arguments.done"):
-    name: str
-    arguments: str
+    output_index: int
+    item_id: str
+    content_index: int | UnsetType = UNSET  # of texts and reasoning
+    logprobs: list[None] | UnsetType = UNSET  # of texts
+    delta: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET

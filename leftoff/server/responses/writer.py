@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from leftoff.scheduler.job import Finish
@@ -13,49 +14,24 @@ from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, St
 from leftoff.server.reply.response import Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.fields import FunctionCall, Message, ToolCall
+from leftoff.server.responses import types as wire
 from leftoff.server.responses.convert import wrapped
-from leftoff.server.responses.types import (
-    ArgumentsDelta,
-    ArgumentsDone,
-    CallItem,
-    Completed,
-    Created,
-    CutOff,
-    Failed,
-    Failure,
-    Incomplete,
-    InProgress,
-    InputDetails,
-    ItemAdded,
-    ItemDone,
-    MessageItem,
-    OutputDetails,
-    OutputItem,
-    OutputText,
-    PartAdded,
-    PartDone,
-    ReasoningDelta,
-    ReasoningDone,
-    ReasoningItem,
-    ReasoningText,
-    Response,
-    ResponseEvent,
-    ResponseUsage,
-    Status,
-    TextDelta,
-    TextDone,
-)
 
-_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}  # of the ids of items
+_ID_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
+_TEXT_EVENTS = {
+    "text": "response.output_text",
+    "reasoning": "response.reasoning_text",
+    "call": "response.function_call_arguments",
+}
 
-Keep = Callable[[Response, Message], None]
+Keep = Callable[[wire.Response, Message], None]
 
 
 @dataclass
 class ResponseWriter:
     """`begun` is the response while it is empty. `keep` is called with the response at its end, and with the reply."""
 
-    begun: Response
+    begun: wire.Response
     keep: Keep
     framing = NAMED_EVENTS
     last = b""
@@ -64,54 +40,53 @@ class ResponseWriter:
     _numbers: Iterator[int] = field(default_factory=count)
     _pulse: Pulse | None = None
 
-    def whole(self, replies: Sequence[Whole]) -> Response:
+    def whole(self, replies: Sequence[Whole]) -> wire.Response:
         (reply,) = replies
         self._blocks = Blocks.of(reply)
         return self._ended(reply.stream, reply.end)
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[ResponseEvent]:  # noqa: ARG002
+    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.ResponseEvent]:  # noqa: ARG002
         for said in self._progress() if isinstance(event, Progress) else self._events(stream, event):
             yield self._numbered(said)
 
-    def failure(self, error: Exception) -> ResponseEvent:
+    def failure(self, error: Exception) -> wire.ResponseEvent:
         known = as_api_error(error)
-        failed = replace(self.begun, status="failed", error=Failure(known.code or known.kind, known.message))
-        return self._numbered(Failed(failed))
+        failed = replace(self.begun, status="failed", error=wire.Failure(known.code or known.kind, known.message))
+        return self._numbered(wire.StateEvent(type="response.failed", response=failed))
 
-    def _numbered(self, event: ResponseEvent) -> ResponseEvent:
+    def _numbered(self, event: wire.ResponseEvent) -> wire.ResponseEvent:
         event.sequence_number = next(self._numbers)
         return event
 
-    def _progress(self) -> Iterator[ResponseEvent]:
+    def _progress(self) -> Iterator[wire.ResponseEvent]:
         if self._pulse is None:
             self._pulse = Pulse()
-            yield Created(self.begun)
-            yield InProgress(self.begun)
+            yield wire.StateEvent(type="response.created", response=self.begun)
+            yield wire.StateEvent(type="response.in_progress", response=self.begun)
         elif self._pulse.beats():
-            yield InProgress(self.begun)
+            yield wire.StateEvent(type="response.in_progress", response=self.begun)
 
-    def _events(self, stream: ReplyStream, event: Piece | End) -> Iterator[ResponseEvent]:
+    def _events(self, stream: ReplyStream, event: Piece | End) -> Iterator[wire.ResponseEvent]:
         items = self._items(stream)
         status = status_of(event) if isinstance(event, End) else "completed"
         for step in self._blocks.take(event):
             yield from items.events(step, status)
         if isinstance(event, End):
-            response = self._ended(stream, event)
-            yield Completed(response) if status == "completed" else CutOff(response)
+            yield wire.StateEvent(type=f"response.{status}", response=self._ended(stream, event))
 
-    def _ended(self, stream: ReplyStream, end: End) -> Response:
+    def _ended(self, stream: ReplyStream, end: End) -> wire.Response:
         status = status_of(end)
         response = replace(
             self.begun,
             status=status,
-            incomplete_details=None if status == "completed" else Incomplete("max_output_tokens"),
+            incomplete_details=None if status == "completed" else wire.Incomplete("max_output_tokens"),
             output=self._output(stream, status),
             usage=self._usage(end),
         )
         self.keep(response, self._message(stream))
         return response
 
-    def _output(self, stream: ReplyStream, status: Status) -> list[OutputItem]:
+    def _output(self, stream: ReplyStream, status: wire.Status) -> list[wire.OutputItem]:
         """`status` is that of the last item: all before it are complete."""
         items, blocks = self._items(stream), self._blocks.all
         return [items.item(block, status if block is blocks[-1] else "completed") for block in blocks]
@@ -128,20 +103,20 @@ class ResponseWriter:
     def _items(self, stream: ReplyStream) -> "_ItemWriter":
         return _ItemWriter(self.begun.id.removeprefix("resp_"), stream.call_id)
 
-    def _usage(self, end: End) -> ResponseUsage | None:
+    def _usage(self, end: End) -> wire.ResponseUsage | None:
         report, generated = end.report, end.timings.num_generated
         if report is None:
             return None
-        return ResponseUsage(
+        return wire.ResponseUsage(
             report.prompt_tokens,
-            InputDetails(report.reused, report.computed),
+            wire.InputDetails(report.reused, report.computed),
             generated,
-            OutputDetails(self._blocks.num_reasoning_tokens),
+            wire.OutputDetails(self._blocks.num_reasoning_tokens),
             report.prompt_tokens + generated,
         )
 
 
-def status_of(end: End) -> Status:
+def status_of(end: End) -> wire.Status:
     return "incomplete" if end.finish is Finish.LENGTH else "completed"
 
 
@@ -152,53 +127,57 @@ class _ItemWriter:
     name: str
     call_id: Callable[[int], str]
 
-    def item(self, block: Block, status: Status) -> OutputItem:
+    def item(self, block: Block, status: wire.Status) -> wire.OutputItem:
         item_id = self._id(block)
         match block.kind:
             case "text":
-                return MessageItem(item_id, status, [OutputText(block.text)] if block.text else [])
+                return wire.MessageItem(item_id, status, [wire.OutputText(block.text)] if block.text else [])
             case "reasoning":
-                content = [ReasoningText(block.text)] if block.text else []
-                return ReasoningItem(item_id, status, content, wrapped(block.text))
+                content = [wire.ReasoningText(block.text)] if block.text else []
+                return wire.ReasoningItem(item_id, status, content, wrapped(block.text))
             case "call":
-                return CallItem(item_id, status, self.call_id(block.call), block.name, block.text)
+                return wire.CallItem(item_id, status, self.call_id(block.call), block.name, block.text)
 
-    def events(self, step: Step, status: Status) -> Iterator[ResponseEvent]:
+    def events(self, step: Step, status: wire.Status) -> Iterator[wire.ResponseEvent]:
         """The events for a change of a block. `status` is for an item that is done."""
+        block = step.block
         match step:
-            case Opened(block):
-                yield ItemAdded(block.index, self.item(block, "in_progress"))
+            case Opened():
+                yield self._item_event("added", block, "in_progress")
                 if block.kind != "call":
-                    yield PartAdded(block.index, self._id(block), part=_part(block))
-            case Grown(block, text):
-                yield self._delta(block, text)
-            case Closed(block):
-                yield self._done(block)
+                    yield self._part_event("added", block)
+            case Grown(_, text):
+                event = self._text_event("delta", block)
+                event.delta = text
+                yield event
+            case Closed():
+                event = self._text_event("done", block)
+                if block.kind == "call":
+                    event.name, event.arguments = block.name, block.text
+                else:
+                    event.text = block.text
+                yield event
                 if block.kind != "call":
-                    yield PartDone(block.index, self._id(block), part=_part(block))
-                yield ItemDone(block.index, self.item(block, status))
+                    yield self._part_event("done", block)
+                yield self._item_event("done", block, status)
 
-    def _delta(self, block: Block, text: str) -> ResponseEvent:
-        match block.kind:
-            case "text":
-                return TextDelta(block.index, self._id(block), delta=text)
-            case "reasoning":
-                return ReasoningDelta(block.index, self._id(block), delta=text)
-            case "call":
-                return ArgumentsDelta(block.index, self._id(block), text)
+    def _item_event(self, change: str, block: Block, status: wire.Status) -> wire.ItemEvent:
+        item = self.item(block, status)
+        return wire.ItemEvent(type=f"response.output_item.{change}", output_index=block.index, item=item)
 
-    def _done(self, block: Block) -> ResponseEvent:
-        match block.kind:
-            case "text":
-                return TextDone(block.index, self._id(block), text=block.text)
-            case "reasoning":
-                return ReasoningDone(block.index, self._id(block), text=block.text)
-            case "call":
-                return ArgumentsDone(block.index, self._id(block), block.name, block.text)
+    def _part_event(self, change: str, block: Block) -> wire.PartEvent:
+        part = wire.OutputText(block.text) if block.kind == "text" else wire.ReasoningText(block.text)
+        name = f"response.content_part.{change}"
+        return wire.PartEvent(type=name, output_index=block.index, item_id=self._id(block), part=part)
+
+    def _text_event(self, change: str, block: Block) -> wire.TextEvent:
+        return wire.TextEvent(
+            type=f"{_TEXT_EVENTS[block.kind]}.{change}",
+            output_index=block.index,
+            item_id=self._id(block),
+            content_index=UNSET if block.kind == "call" else 0,
+            logprobs=[] if block.kind == "text" else UNSET,
+        )
 
     def _id(self, block: Block) -> str:
-        return f"{_PREFIXES[block.kind]}_{self.name}_{block.index}"
-
-
-def _part(block: Block) -> OutputText | ReasoningText:
-    return OutputText(block.text) if block.kind == "text" else ReasoningText(block.text)
+        return f"{_ID_PREFIXES[block.kind]}_{self.name}_{block.index}"

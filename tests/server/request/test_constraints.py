@@ -33,7 +33,7 @@ def ollama(effort: str) -> dict[str, Any]:
 def anthropic(effort: str) -> dict[str, Any]:
     fields = {"messages": HELLO, "thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
     body = msgspec.convert(fields, MessagesRequest)
-    return anthropic_chat.as_chat(body, anthropic_chat.Conversation(body)).template_options
+    return anthropic_chat.as_chat(body, anthropic_chat.MarkedMessages(body).messages).template_options
 
 
 @pytest.mark.parametrize("options_of", [openai, responses, ollama, anthropic])
@@ -62,6 +62,6 @@ def test_what_is_said_in_so_many_words_holds() -> None:
     fields = {"messages": HELLO, "reasoning_effort": "high", "enable_thinking": False}
     assert msgspec.convert(fields, ChatRequest).template_options["enable_thinking"] is False
     body = msgspec.convert({"messages": HELLO, "output_config": {"effort": "high"}}, MessagesRequest)
-    chat = anthropic_chat.as_chat(body, anthropic_chat.Conversation(body))
+    chat = anthropic_chat.as_chat(body, anthropic_chat.MarkedMessages(body).messages)
     assert chat.template_options["enable_thinking"] is False, "who does not ask Anthropic for thoughts gets none"
     assert "enable_thinking" not in msgspec.convert({"messages": HELLO}, ChatRequest).template_options
