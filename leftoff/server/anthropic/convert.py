@@ -8,13 +8,12 @@ from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.request.fields import (
     ChatRequest,
-    ForeignChat,
     FunctionCall,
     Message,
     ResponseFormat,
     ToolCall,
+    chat_body,
     function_tool,
-    generation_fields,
     response_format,
 )
 
@@ -81,21 +80,21 @@ def as_chat(body: MessagesRequest, messages: list[Message]) -> ChatRequest:
     """The request as a chat with these messages. Tools without a schema are skipped: Anthropic's servers run them."""
     choice, config = body.tool_choice, body.output_config
     tools = [*enumerate(body.tools or ())]
-    own: dict[str, Any] = {
-        "messages": messages,
-        "tools": [_function(tool, index) for index, tool in tools if tool.input_schema is not None] or None,
-        "skipped_tools": [tool.name or tool.type or "?" for _, tool in tools if tool.input_schema is None],
-        "places": {tool.name: f"tools[{index}].input_schema" for index, tool in tools},
-        "tool_choice": _choice(choice) if choice else None,
-        "parallel_tool_calls": not choice.disable_parallel_tool_use if choice else None,
-        "stop": body.stop_sequences or body.stop,
+    return chat_body(
+        body,
+        messages=messages,
+        tools=[_function(tool, index) for index, tool in tools if tool.input_schema is not None] or None,
+        skipped_tools=[tool.name or tool.type or "?" for _, tool in tools if tool.input_schema is None],
+        places={tool.name: f"tools[{index}].input_schema" for index, tool in tools},
+        tool_choice=_choice(choice) if choice else None,
+        parallel_tool_calls=not choice.disable_parallel_tool_use if choice else None,
+        stop=body.stop_sequences or body.stop,
         # As from Anthropic, no reasoning unless it is asked for: such clients take the first block for the answer.
-        "enable_thinking": body.thinking is not None and body.thinking.type != "disabled",
-        "reasoning_effort": config.effort if config else None,
-        "response_format": _format(config.format) if config and config.format else body.response_format,
-        "chat_template_kwargs": body.chat_template_kwargs,
-    }
-    return ForeignChat(**(generation_fields(body) | own))
+        enable_thinking=body.thinking is not None and body.thinking.type != "disabled",
+        reasoning_effort=config.effort if config else None,
+        response_format=_format(config.format) if config and config.format else body.response_format,
+        chat_template_kwargs=body.chat_template_kwargs,
+    )
 
 
 def _blocks(content: str | list[InputBlock]) -> list[InputBlock]:

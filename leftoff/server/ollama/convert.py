@@ -12,7 +12,7 @@ from leftoff.server.request.fields import (
     Message,
     ResponseFormat,
     ToolCall,
-    generation_fields,
+    chat_body,
     response_format,
 )
 
@@ -37,15 +37,15 @@ def _common(
 ) -> ChatRequest:
     options = body.options or Options()
     limit = options.num_predict
-    own: dict[str, Any] = {
-        "messages": messages,
-        "tools": tools,
-        "n_predict": options.n_predict if limit is None else max(limit, -1),
-        "enable_thinking": bool(body.think) if body.think is not None else None,
-        "reasoning_effort": body.think if isinstance(body.think, str) and body.think else None,
-        "response_format": _format(body.format) if body.format else options.response_format,
-    }
-    return ChatRequest(**(generation_fields(options) | own))
+    return chat_body(
+        options,
+        messages=messages,
+        tools=tools,
+        n_predict=options.n_predict if limit is None else max(limit, -1),
+        enable_thinking=bool(body.think) if body.think is not None else None,
+        reasoning_effort=body.think if isinstance(body.think, str) and body.think else None,
+        response_format=_format(body.format) if body.format else options.response_format,
+    )
 
 
 def _message(message: OllamaMessage, place: str) -> Message:

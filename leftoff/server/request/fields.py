@@ -259,9 +259,18 @@ class ForeignChat(ChatRequest, kw_only=True):
         return (Note("dropped", f"tools that only their makers run were left out: {names}"),) if names else ()
 
 
-def generation_fields(body: GenerationFields) -> dict[str, Any]:
-    """The fields that all dialects share, for a chat that is made from `body`."""
-    return {name: getattr(body, name) for name in GenerationFields.__struct_fields__}
+def chat_body(
+    body: GenerationFields,
+    *,
+    places: dict[str, str] | None = None,
+    skipped_tools: Sequence[str] = (),
+    **fields: Any,  # noqa: ANN401
+) -> ChatRequest:
+    """Build the common chat body: the generation fields of `body`, overridden by `fields`."""
+    whole = {name: getattr(body, name) for name in GenerationFields.__struct_fields__} | fields
+    if places is None:
+        return ChatRequest(**whole)
+    return ForeignChat(places=places, skipped_tools=[*skipped_tools], **whole)
 
 
 def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:

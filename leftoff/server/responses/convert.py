@@ -11,15 +11,14 @@ from leftoff.server.http.errors import bad_field, missing_field, not_yet
 from leftoff.server.request.fields import (
     TEXT_PARTS,
     ChatRequest,
-    ForeignChat,
     FunctionCall,
     Message,
     Part,
     ResponseFormat,
     Role,
     ToolCall,
+    chat_body,
     function_tool,
-    generation_fields,
     response_format,
     text_of,
 )
@@ -84,19 +83,19 @@ def as_chat(body: ResponsesRequest, messages: list[Message]) -> ChatRequest:
     """The request as a chat with these messages. Tools that are no functions are skipped: OpenAI's servers run them."""
     _refuse(body)
     tools = [*enumerate(body.tools or ())]
-    own: dict[str, Any] = {
-        "messages": [*([Message("system", body.instructions)] if body.instructions else ()), *messages],
-        "tools": [_function(tool, index) for index, tool in tools if _is_function(tool)] or None,
-        "skipped_tools": [str(tool.get("name") or tool.get("type")) for _, tool in tools if not _is_function(tool)],
-        "places": {str(tool.get("name")): f"tools[{index}].parameters" for index, tool in tools},
-        "tool_choice": body.tool_choice,
-        "parallel_tool_calls": body.parallel_tool_calls,
-        "max_tokens": body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,
-        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
-        "response_format": _format(body.text.format) if body.text and body.text.format else body.response_format,
-        "chat_template_kwargs": body.chat_template_kwargs,
-    }
-    return ForeignChat(**(generation_fields(body) | own))
+    return chat_body(
+        body,
+        messages=[*([Message("system", body.instructions)] if body.instructions else ()), *messages],
+        tools=[_function(tool, index) for index, tool in tools if _is_function(tool)] or None,
+        skipped_tools=[str(tool.get("name") or tool.get("type")) for _, tool in tools if not _is_function(tool)],
+        places={str(tool.get("name")): f"tools[{index}].parameters" for index, tool in tools},
+        tool_choice=body.tool_choice,
+        parallel_tool_calls=body.parallel_tool_calls,
+        max_tokens=body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,
+        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+        response_format=_format(body.text.format) if body.text and body.text.format else body.response_format,
+        chat_template_kwargs=body.chat_template_kwargs,
+    )
 
 
 def wrapped(thoughts: str) -> str:
