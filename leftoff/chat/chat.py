@@ -1,13 +1,13 @@
 """From a conversation to a prompt: header rules, then what does not fit, then the template."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.header_rules import Applied, Rules
 from leftoff.chat.meter import TooManyTokensError, num_characters
-from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, check_fits
+from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.verbatim import RememberedReplies, VerbatimReplies
@@ -56,11 +56,11 @@ class Chat:
         ruled = Applied(conversation.messages, ())
         if self._rules is not None:
             ruled = self._rules.apply(conversation.messages, conversation.namespace)
-        shown = conversation.with_messages(ruled.messages)
+        shown = replace(conversation, messages=ruled.messages)
         replies = VerbatimReplies(self.prompts, shown, self._remembered)
 
         def make(messages: Sequence[MessageDict]) -> Prompt:
-            whole = shown.with_messages(replies.with_reasoning(messages))
+            whole = replace(shown, messages=replies.with_reasoning(messages))
             return self.prompts.from_conversation(whole, replies.restore if replies.are_known else None)
 
         fitted = self._fit(shown, make)
@@ -77,7 +77,7 @@ class Chat:
         calls = reply.get("tool_calls")
         following = {"role": "user"} if not calls else {"role": "tool", "tool_call_id": calls[0].get("id")}
         whole = [*conversation.messages, reply, {**following, "content": _ANY_WORDS}]
-        prompt = self.prompt(conversation.with_messages(whole)).prompt
+        prompt = self.prompt(replace(conversation, messages=whole)).prompt
         end = prompt.messages[-1].start
         return Prompt(prompt.tokens[:end], prompt.messages[:-1])
 
@@ -103,3 +103,10 @@ class Chat:
             return ()
         num_tools = len(conversation.tools)
         return (Note("template", f"the model's template shows no tools: it was not told of {num_tools}"),)
+
+
+def check_fits(prompt: Prompt, context_tokens: int) -> Prompt:
+    """Raises unless the prompt leaves at least one token for the reply."""
+    if prompt.length >= context_tokens:
+        raise ContextOverflowError(prompt.length, context_tokens)
+    return prompt

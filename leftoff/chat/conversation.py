@@ -26,9 +26,6 @@ class Conversation:
     namespace: str = ""
     add_generation_prompt: bool = True
 
-    def with_messages(self, messages: Sequence[MessageDict]) -> "Conversation":
-        return replace(self, messages=messages)
-
     @property
     def prefill(self) -> str:
         """The text of a last message of the assistant's: it is the beginning of the reply, and the model goes on there.

@@ -67,13 +67,6 @@ class Cut:
         return [*header, *question, *turns[self.size :]]
 
 
-def check_fits(prompt: Prompt, context_tokens: int) -> Prompt:
-    """Raises unless the prompt leaves at least one token for the reply."""
-    if prompt.length >= context_tokens:
-        raise ContextOverflowError(prompt.length, context_tokens)
-    return prompt
-
-
 @dataclass(frozen=True)
 class _Attempt:
     """A prompt, or a lower bound on its tokens where it was too long to be tokenised."""

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.chat.overflow import ContextOverflowError, Cutter, check_fits, possible_cuts
+from leftoff.chat.chat import check_fits
+from leftoff.chat.overflow import ContextOverflowError, Cutter, possible_cuts
 from leftoff.chat.template.render import MessageDict
 from leftoff.types import Prompt
 from tests.chat.conversations import RULES, assistant, call, result, user
