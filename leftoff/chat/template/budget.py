@@ -3,6 +3,7 @@
 Code that may create a large value, or walk through one, charges the budget before it does.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, MappingView, Set, Sized
 from contextlib import contextmanager
@@ -10,7 +11,10 @@ from contextvars import ContextVar
 from itertools import chain
 from typing import Any, TypeVar
 
+from jinja2 import pass_context
 from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from leftoff.chat.work import checkpoint
@@ -23,6 +27,10 @@ _CONTAINER = 56  # an empty container takes the memory of so many characters
 REFERENCE = 8  # and so does a reference in one
 _MAX_DEPTH = 200  # of lists in lists: Python's own recursion ends soon after
 _MAX_INTEGER = 1 << 64
+_HIDDEN_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
+_MAX_EXPONENT = 64
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+MAX_FIELD = 1000
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -147,15 +155,43 @@ def _parts(value: object) -> Iterator[object] | None:
     return None
 
 
-# --- called for every statement of a template
+# --- called by the code that Jinja compiles from a template
+
+
+class BudgetedEnvironment(ImmutableSandboxedEnvironment):
+    """The part of the sandbox that runs for every expression of a template."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(**options)
+        self.pieces = Pieces
+        # Not a plain method: the compiled template calls it as the environment's attribute.
+        self.concat = lambda pieces: "".join(_charged(pieces))  # type: ignore[method-assign]
+
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401
+        # The most frequent cases, without the exceptions that Jinja raises and catches on its way to the same result.
+        if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
+            return obj[attribute]
+        if type(obj) is Namespace:
+            is_there = not attribute.startswith("_") and hasattr(obj, attribute)
+            return getattr(obj, attribute) if is_there else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
+        budget = current()
+        _charge_operator(budget, operator, left, right)
+        return charge_result(budget, super().call_binop(context, operator, left, right))
 
 
 def tick(_: None) -> None:
     current().tick()
 
 
-def concat(pieces: Iterable[str]) -> str:
-    return "".join(_charged(pieces))
+@pass_context
+def charge_printed(_: Context, value: object) -> object:
+    """Called for all values that are printed."""
+    return value if type(value) is str else charge_walk(value)
 
 
 class Pieces(list[str]):
@@ -174,3 +210,20 @@ def _charged(pieces: Iterable[str]) -> Iterator[str]:
     for piece in pieces:
         budget.charge(REFERENCE + len(piece))
         yield piece
+
+
+def _charge_operator(budget: Budget, operator: str, left: object, right: object) -> None:
+    if operator == "*":
+        for sequence, number in ((left, right), (right, left)):
+            if isinstance(sequence, str | list | tuple) and isinstance(number, int):
+                budget.charge(size_of(sequence) * max(0, number))
+    elif operator == "**" and not (isinstance(right, int | float) and abs(right) <= _MAX_EXPONENT):
+        raise LimitError("it raises a number to a power that is too large")
+    elif operator == "%" and isinstance(left, str):
+        if _HIDDEN_WIDTH.search(left):
+            raise LimitError("it formats with a width that is too large, or by names")
+        num_fields = left.count("%")
+        budget.charge(MAX_FIELD * num_fields)
+        budget.charge_deep(right, times=num_fields)
+    else:
+        budget.charge(size_of(left) + size_of(right))

@@ -10,34 +10,29 @@ from collections.abc import Callable
 from types import BuiltinMethodType
 from typing import Any
 
-from jinja2 import nodes, pass_context
+from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import TemplateAssertionError
 from jinja2.runtime import BlockReference, Context, LoopContext, Macro, TemplateReference, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
-from jinja2.utils import Cycler, Namespace
+from jinja2.sandbox import SandboxedFormatter
+from jinja2.utils import Cycler
 from jinja2.visitor import NodeTransformer
 
 from leftoff.chat.template.budget import (
+    MAX_FIELD,
     REFERENCE,
-    Budget,
+    BudgetedEnvironment,
     LimitError,
-    Pieces,
+    charge_printed,
     charge_result,
     charge_size,
     charge_walk,
-    concat,
     current,
-    size_of,
     tick,
 )
 from leftoff.chat.template.filters import budgeted, charge_method, filters, tests
 
-_HIDDEN_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
 _WIDE_FIELD = re.compile(r"\d{4}")
-_MAX_FIELD = 1000
-_MAX_EXPONENT = 64
-_DICT_ATTRIBUTES = frozenset(dir(dict))
 
 _LIST_CHANGES = frozenset({"append", "extend", "insert", "pop"})  # some templates build lists of their own
 _ALLOWED: dict[type, frozenset[str]] = {
@@ -72,26 +67,22 @@ class _Code(CodeGenerator):
         self.writeline(f"{frame.buffer} = environment.pieces()")
 
 
-class Sandbox(ImmutableSandboxedEnvironment):
+class Sandbox(BudgetedEnvironment):
     """Jinja as chat templates expect it. Renders only inside a `spending` block.
 
     A template that `changes_lists` must be given copies of its arguments.
     """
 
-    intercepted_binops = frozenset({"+", "-", "*", "**", "%"})
     code_generator_class = _Code
-    pieces = Pieces
 
     def __init__(self, *, changes_lists: bool, **options: Any) -> None:  # noqa: ANN401
         # Not optimised: constants would be computed when the template is parsed, outside of any budget.
-        super().__init__(optimized=False, finalize=_finalize, **options)
+        super().__init__(optimized=False, finalize=charge_printed, **options)
         self._changes_lists = changes_lists
         del self.globals["lipsum"]
         self.filters.clear()
         self.filters.update({**filters(), _TICK: tick, _SIZE: charge_size, _WALK: charge_walk})
         self.tests.update(tests())
-        # Not a plain method: the compiled template calls it as the environment's attribute.
-        self.concat = concat  # type: ignore[method-assign]
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         self.filters[name] = budgeted(function)
@@ -103,15 +94,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return not attr.startswith("_")
         allowed = next((_ALLOWED[kind] for kind in type(obj).__mro__ if kind in _ALLOWED), ())
         return attr in allowed
-
-    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401
-        # The most frequent cases, without the exceptions that Jinja raises and catches on its way to the same result.
-        if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
-            return obj[attribute]
-        if type(obj) is Namespace:
-            is_there = not attribute.startswith("_") and hasattr(obj, attribute)
-            return getattr(obj, attribute) if is_there else self.undefined(obj=obj, name=attribute)
-        return super().getattr(obj, attribute)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N805
         if not callable(__obj):
@@ -127,11 +109,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 if isinstance(arg, tuple):  # a macro's `varargs` may nest tuples, as a literal may
                     budget.charge_deep(arg)
         return charge_result(budget, super().call(__context, __obj, *given, **kwargs))
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
-        budget = current()
-        _charge_operator(budget, operator, left, right)
-        return charge_result(budget, super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:  # noqa: ANN401
         if super().wrap_str_format(value) is None:
@@ -215,32 +192,9 @@ class _Formatter(SandboxedFormatter):
         if _WIDE_FIELD.search(format_spec):
             raise LimitError("it formats with a width that is too large")
         current().charge_deep(value, times=2)
-        current().charge(_MAX_FIELD if format_spec else 0)
+        current().charge(MAX_FIELD if format_spec else 0)
         return str(super().format_field(value, format_spec))
 
     def convert_field(self, value: Any, conversion: Any) -> Any:  # noqa: ANN401
         current().charge_deep(value)
         return super().convert_field(value, conversion)
-
-
-@pass_context
-def _finalize(_: Context, value: object) -> object:
-    """Called for all values that are printed."""
-    return value if type(value) is str else charge_walk(value)
-
-
-def _charge_operator(budget: Budget, operator: str, left: object, right: object) -> None:
-    if operator == "*":
-        for sequence, number in ((left, right), (right, left)):
-            if isinstance(sequence, str | list | tuple) and isinstance(number, int):
-                budget.charge(size_of(sequence) * max(0, number))
-    elif operator == "**" and not (isinstance(right, int | float) and abs(right) <= _MAX_EXPONENT):
-        raise LimitError("it raises a number to a power that is too large")
-    elif operator == "%" and isinstance(left, str):
-        if _HIDDEN_WIDTH.search(left):
-            raise LimitError("it formats with a width that is too large, or by names")
-        num_fields = left.count("%")
-        budget.charge(_MAX_FIELD * num_fields)
-        budget.charge_deep(right, times=num_fields)
-    else:
-        budget.charge(size_of(left) + size_of(right))
