@@ -7,7 +7,9 @@ the cells in order. A sequence that continues in a hole below its own cells gets
     cell                 0    1    2    3    4    5    6
     A was cut back to 2  A0   A1   ·    ·    B0   B1   ·
     decode B             A0   A1   B2   ·    B0   B1   ·     B2 is summed before B0
-    move B down first    A0   A1   B0   B1   B2   ·    ·     in order: `first_above_hole` says what to move
+    move B down first    A0   A1   B0   B1   B2   ·    ·     in order: `first_misplaced` says what to move
+
+The same happens when pages are loaded behind shared cells: they go into a hole below those.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,12 @@ class CellMap:
         self._end = 0  # all cells from here on are free
         self.num_free = num_cells
         self.lengths = [0] * num_sequences
+        self._disordered: set[int] = set()  # sequences with a later position in a lower cell
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether every sequence can grow as it is: its cells ascend, and new ones come after them."""
+        return not self.has_holes and not self._disordered
 
     @property
     def has_holes(self) -> bool:
@@ -46,6 +54,8 @@ class CellMap:
             self._lowest_free = self._end
         else:
             cells = self._take(num_tokens)
+            if start and cells[0] < self._table[seq, start - 1]:
+                self._disordered.add(seq)
             self._table[seq, start : start + num_tokens] = cells
             self._holders[cells] = 1
         self.num_free -= num_tokens
@@ -57,11 +67,15 @@ class CellMap:
         self._table[target, :length] = cells
         self._holders[cells] += 1
         self.lengths[target] = length
+        if source in self._disordered:
+            self._disordered.add(target)
+            self._check_order(target)
 
     def cut(self, seq: int, length: int) -> None:
         """Cuts a sequence back; cells that no other sequence holds become free."""
         cells = self._table[seq, length : self.lengths[seq]]
         self.lengths[seq] = length
+        self._check_order(seq)
         self._holders[cells] -= 1
         freed = cells[self._holders[cells] == 0]
         if freed.size == 0:
@@ -77,13 +91,17 @@ class CellMap:
         self._lowest_free = self._end = 0
         self.num_free = self._holders.size
         self.lengths = [0] * len(self.lengths)
+        self._disordered.clear()
 
-    def first_above_hole(self, seq: int) -> int | None:
-        """The first position that lies above a hole: it and all later ones must move down before the sequence grows.
+    def first_misplaced(self, seq: int) -> int | None:
+        """The first position with a free cell or a later position of its own below it: it and all later ones must move.
 
-        None if the sequence would continue above its own cells anyway.
+        None if the cells of the sequence ascend, and it would continue above them.
         """
         cells = self._table[seq, : self.lengths[seq]]
+        if seq in self._disordered:
+            lowest_left = np.minimum.accumulate(cells[::-1])[::-1]
+            return int(np.argmax(cells > np.minimum(lowest_left, self._lowest_free)))
         if cells.size == 0 or cells[-1] < self._lowest_free:
             return None
         return int(np.searchsorted(cells, self._lowest_free))
@@ -94,6 +112,11 @@ class CellMap:
     def num_own(self, seq: int, start: int) -> int:
         """Number of cells from position `start` on that no other sequence holds."""
         return int(np.count_nonzero(self._holders[self._table[seq, start : self.lengths[seq]]] == 1))
+
+    def _check_order(self, seq: int) -> None:
+        """A sequence that was cut back may be in order again."""
+        if seq in self._disordered and np.all(np.diff(self._table[seq, : self.lengths[seq]]) > 0):
+            self._disordered.remove(seq)
 
     def _take(self, num_tokens: int) -> Cells:
         if not self.has_holes:

@@ -93,7 +93,7 @@ class PagedMemory(LlamaMemory):
         return self._windows.max_batch_tokens if self._windows is not None else self.num_cells
 
     def prepare(self, num_tokens: Mapping[int, int]) -> None:
-        if self._cells.has_holes:
+        if not self._cells.is_orderly:
             self._close_up(num_tokens)
         if self._windows is not None:
             if any(self._is_on_grid(seq) for seq in num_tokens):
@@ -164,7 +164,7 @@ class PagedMemory(LlamaMemory):
     def _close_up(self, seqs: Iterable[int]) -> None:
         """Moves the ends of sequences down into the holes below them, lowest first, so that none moves twice."""
         while True:
-            starts = {seq: start for seq in seqs if (start := self._cells.first_above_hole(seq)) is not None}
+            starts = {seq: start for seq in seqs if (start := self._cells.first_misplaced(seq)) is not None}
             if not starts:
                 return
             seq = min(starts, key=lambda seq: self._cells.cell(seq, starts[seq]))

@@ -50,10 +50,10 @@ def read_alone(engine: LlamaEngine, *parts: Tokens, num_reply: int = 0) -> tuple
 
 
 def wander(engine: LlamaEngine, rng: np.random.Generator) -> None:
-    """One random move: a batch of one or of many sequences, a fork, a cut, a drop, a load."""
+    """One random step: a batch of one or many sequences, a fork, a load behind shared cells, a cut, a drop, a move."""
     memory = engine.memory
     seq, other, third = rng.permutation(memory.num_sequences)[:3].tolist()
-    match rng.choice(["batch", "step", "fork", "cut", "drop", "move"]):
+    match rng.choice(["batch", "step", "fork", "join", "cut", "drop", "move"]):
         case "batch":
             seqs = [seq, other, third][: rng.integers(1, 4)]
             engine.decode([Work(seq, some(engine, int(rng.integers(1, 40)))) for seq in seqs])
@@ -62,6 +62,9 @@ def wander(engine: LlamaEngine, rng: np.random.Generator) -> None:
                 engine.decode([Work(seq, some(engine, 1)) for seq in range(memory.num_sequences)])
         case "fork":
             memory.fork(seq, other, memory.length(seq))
+        case "join" if memory.length(seq) > 1:
+            join(engine, seq, other, int(rng.integers(1, memory.length(seq))))
+            engine.decode([Work(other, some(engine, 3))])
         case "cut" if memory.can_cut(seq, length := int(rng.integers(0, memory.length(seq) + 1))):
             memory.fork(seq, seq, length)
         case "drop":
@@ -72,6 +75,14 @@ def wander(engine: LlamaEngine, rng: np.random.Generator) -> None:
             load(engine, other, saved)
     if memory.free_cells < 400:
         memory.drop(third)
+
+
+def join(engine: LlamaEngine, source: int, target: int, num_shared: int) -> None:
+    """Makes `target` the same as `source`: its beginning shared, the rest loaded."""
+    memory, length = engine.memory, engine.memory.length(source)
+    page = memory.save_page(source, num_shared, length)
+    snapshot = memory.save_snapshot(source) if memory.kind.has_snapshots else None
+    memory.restore(target, length, share=Share(source, num_shared), pages=[page.whole()], snapshot=snapshot)
 
 
 @with_cells
@@ -98,6 +109,23 @@ def test_a_sequence_does_not_go_on_in_a_hole_before_its_beginning(engine: LlamaE
     logits = read(engine, 0, tokens[93:], PIECE)
     np.testing.assert_array_equal(logits, expected)
     assert reply(engine, 0, logits, 8)[0] == expected_reply
+
+
+@with_cells
+@pytest.mark.parametrize("num_free", [33, 60])
+def test_what_is_loaded_behind_shared_cells_does_not_stay_in_a_hole_before_them(
+    engine: LlamaEngine, num_free: int
+) -> None:
+    """Whether it fills the hole or not."""
+    memory, tokens = engine.memory, some(engine, 115, seed=2)
+    expected, expected_reply = read_alone(engine, tokens[:93], tokens[93:], num_reply=8)
+    read(engine, 1, some(engine, num_free), PIECE)
+    read(engine, 0, tokens[:93], PIECE)
+    memory.drop(1)
+    join(engine, 0, 2, 60)
+    logits = read(engine, 2, tokens[93:], PIECE)
+    np.testing.assert_array_equal(logits, expected)
+    assert reply(engine, 2, logits, 8)[0] == expected_reply
 
 
 @with_cells
