@@ -115,7 +115,7 @@ def anchors(page: Path) -> set[str]:
 def test_the_files_it_names_are_there(page: Path) -> None:
     """A whole path, or the end of one as far as it is clear: `plan.py`, `cache/plan.py`. NAME stands for a new file."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    found = re.findall(r"`([\w./-]+(?:\.py|\.md|\.yml|\.toml|/))(?:::\w+)?`", text)
+    found = re.findall(r"`([\w./-]+(?:\.py|\.md|\.yml|\.toml|/)|(?:leftoff|lab|tests)/[\w./-]+)`", text)
     assert [name for name in found if "NAME" not in name and not is_there(name)] == []
 
 
@@ -124,6 +124,13 @@ def is_there(name: str) -> bool:
         return True
     paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))
     return any(path.as_posix().endswith(f"/{name.rstrip('/')}") for path in paths)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_modules_it_runs_are_there(page: Path) -> None:
+    for name in re.findall(r"python -m ((?:leftoff|lab|tests|training)[\w.]*)", page.read_text()):
+        path = ROOT / name.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
