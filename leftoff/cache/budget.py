@@ -112,9 +112,11 @@ class ByteBudget:
     # --- using
 
     def hit(self, point: ResumePoint) -> None:
+        """Records that a prompt was resumed from it."""
         self.ranking.hit(point, self._clock())
 
     def holds(self, point: ResumePoint) -> bool:
+        """It belongs to this tier, and was not evicted."""
         return point in self.ranking
 
     def reprice(self, point: ResumePoint) -> None:

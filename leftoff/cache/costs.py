@@ -70,6 +70,8 @@ class Costs:
     def save_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.save_bytes_per_ms
 
+    # --- measurements
+
     def saw_prefill(self, num_tokens: int, ms: float) -> None:
         self.pieces.add(num_tokens, ms)
         if num_tokens >= _SMALLEST_TOKENS and ms > 0:

@@ -114,6 +114,7 @@ class Watch:
         self.clock = clock
 
     def add(self, future: Future[Item]) -> None:
+        """Waits for its item from now on."""
         if future.done():  # it was still in memory, and says nothing about the disk
             return
         if not self._awaited:

@@ -131,6 +131,7 @@ class Planner:
         yield from self._from_trees(lookup, points, shared)
 
     def cost_ms(self, plan: Plan) -> float:
+        """Fetching, loading, and the prefill of the rest."""
         costs, snapshot = self._costs, plan.snapshot
         snapshot_bytes = snapshot.nbytes if snapshot is not None else 0
         page_bytes = self._memory.page_bytes(plan.resume - plan.shared) if self._needs_pages(plan) else 0

@@ -144,6 +144,7 @@ class Tree:
         self.num_tokens = 0
 
     def match(self, tokens: Tokens) -> Match:
+        """The longest prefix of `tokens` in the tree."""
         data = tokens.tobytes()
         path: list[Node] = []
         node, at = self.root, 0

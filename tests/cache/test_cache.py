@@ -214,10 +214,10 @@ def test_what_is_given_up_for_the_engine_comes_back_when_the_sequence_leaves_it(
     table = Table(kind, num_slots=2)
     table.ask(run((1, 100)))
     table.cache.save_idle()
-    store = table.cache.ram.budget
-    assert store.shed is not None
-    store.shed(store.budget_bytes)  # as if all of it were needed
-    assert store.used_bytes < 100 * BYTES_PER_TOKEN
+    budget = table.cache.ram.budget
+    assert budget.shed is not None
+    budget.shed(budget.budget_bytes)  # as if all of it were needed
+    assert budget.used_bytes < 100 * BYTES_PER_TOKEN
     for value in (2, 3, 4):
         table.ask(run((value, 50)))
     assert table.ask(run((1, 100), (5, 5))) == "reused 100 of 105 from RAM · 5 new"
@@ -283,9 +283,9 @@ def test_forgetting_stops_at_what_has_become_one_with_a_parent_that_holds_data()
     for value in (2, 3):
         table.ask(run((1, 40), (value, 30)))
     table.cache.save_idle()
-    store = table.cache.ram.budget
+    budget = table.cache.ram.budget
     for point in [point for node in table.cache.ram.trees[""].nodes() for point in node.points if point.position > 40]:
-        store.drop(point)
+        budget.drop(point)
     table.ask(run((5, 50)))
     assert table.ask(run((1, 40), (6, 5))).startswith("reused 40 of 45")
 
@@ -323,10 +323,10 @@ def test_to_clear_what_is_mine_costs_others_nothing() -> None:
     table.request(Prompt(run((1, 300))), namespace="other")
     table.cache.save_idle()
     table.request(Prompt(run((2, 380))), namespace="mine")
-    store = table.cache.ram.budget
-    before = store.num_evictions
+    budget = table.cache.ram.budget
+    before = budget.num_evictions
     table.cache.clear(lambda namespace: namespace == "mine")
-    assert store.num_evictions == before
+    assert budget.num_evictions == before
     assert table.ask(run((1, 300), (3, 5)), namespace="other").startswith("reused 300 of 305")
     assert table.ask(run((2, 380)), namespace="mine").startswith("reused 0")
 

@@ -26,9 +26,9 @@ from leftoff.cache.turn import Turn
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt, Tokens
-from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
+from tests.cache.memory_blob_store import MemoryBlobStore
 
 NUM_CELLS = 900
 
@@ -63,11 +63,11 @@ class Conversations(RuleBasedStateMachine):
         if self.leans_on_disk:
             budget, disk_budget = min(budget, 900), max(disk_budget or 0, 5_000)
         self.now = 0.0
-        self.board = Board()
+        self.store = MemoryBlobStore()
 
         def open_cache() -> None:
             self.memory = ChainMemory(self.kind, num_slots + num_spares, NUM_CELLS)
-            disk = None if disk_budget is None else DiskSettings(self.board, disk_budget, POLICIES[policy]())
+            disk = None if disk_budget is None else DiskSettings(self.store, disk_budget, POLICIES[policy]())
             self.cache = Cache(
                 self.memory,
                 num_slots=num_slots,
@@ -163,11 +163,11 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 99), is_told=st.booleans())
     def lose_something(self, index: int, is_told: bool) -> None:
-        (self.board.break_down if is_told else self.board.lose)(index)
+        (self.store.break_down if is_told else self.store.lose)(index)
 
     @rule(is_full=st.booleans())
     def fill_up(self, is_full: bool) -> None:
-        self.board.is_full = is_full
+        self.store.is_full = is_full
 
     def guarded_read(self, turn: Turn, num_tokens: int | None) -> bool:
         """Reads, unless the other turns leave no room."""
@@ -190,9 +190,9 @@ class Conversations(RuleBasedStateMachine):
         if hasattr(self, "cache"):
             self.cache.check_integrity()
             if self.cache.disk is not None:
-                store = self.cache.disk.budget
-                assert self.board.used_bytes <= store.used_bytes <= store.budget_bytes
-                assert self.board.most_bytes <= store.budget_bytes
+                budget = self.cache.disk.budget
+                assert self.store.used_bytes <= budget.used_bytes <= budget.budget_bytes
+                assert self.store.most_bytes <= budget.budget_bytes
             for sequence in self.cache.sequences:
                 if self.memory.is_whole(sequence.seq):
                     self.memory.assert_holds(sequence.seq, sequence.tokens)

@@ -10,21 +10,23 @@ from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import MessageSpan, Prompt, Tokens
-from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
+from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.cache.trees import UNLIMITED, Clock
 
 PAGE_TOKENS = 32
 
 
-def opened(kind: MemoryKind, board: Board, *, ram: int = UNLIMITED, disk: int = UNLIMITED, slots: int = 1) -> Driver:
+def opened(
+    kind: MemoryKind, store: MemoryBlobStore, *, ram: int = UNLIMITED, disk: int = UNLIMITED, slots: int = 1
+) -> Driver:
     memory = ChainMemory(kind, 1 if kind is MemoryKind.OPAQUE else slots)
     cache = Cache(
         memory,
         num_slots=slots,
         budget_bytes=ram,
-        disk=DiskSettings(board, disk),
+        disk=DiskSettings(store, disk),
         placement=Placement(smallest_gap=40, slack=4),
         clock=Clock(),
         page_tokens=PAGE_TOKENS,
@@ -43,12 +45,12 @@ def chat(tokens: Tokens, header: int) -> Prompt:
 
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_a_restart_goes_on_where_the_conversation_stood(kind: MemoryKind) -> None:
-    board = Board()
-    first = opened(kind, board)
+    store = MemoryBlobStore()
+    first = opened(kind, store)
     prompt, reply = chat(words(0, 150), 40), words(1000, 1030)
     first.request(prompt, reply)
     first.cache.close(1.0)
-    second = opened(kind, board)
+    second = opened(kind, store)
     told = np.concatenate([prompt.tokens, reply])
     turn = second.request(chat(np.concatenate([told, words(2000, 2010)]), 40))
     assert turn.report.reused == told.size
@@ -58,8 +60,8 @@ def test_a_restart_goes_on_where_the_conversation_stood(kind: MemoryKind) -> Non
 
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
-    board = Board()
-    driver = opened(kind, board, ram=4_000)
+    store = MemoryBlobStore()
+    driver = opened(kind, store, ram=4_000)
     talks = [chat(words(1000 * index, 1000 * index + 100), 40) for index in range(6)]
     for talk in talks:
         driver.request(talk, words(1, 9))
@@ -70,33 +72,33 @@ def test_what_left_ram_comes_back_from_disk(kind: MemoryKind) -> None:
 
 
 def test_a_page_is_written_once() -> None:
-    board = Board()
-    driver = opened(MemoryKind.HYBRID, board)
+    store = MemoryBlobStore()
+    driver = opened(MemoryKind.HYBRID, store)
     header = words(0, 96)
     for index in range(5):
         driver.request(chat(np.concatenate([header, words(1000 * index + 1000, 1000 * index + 1020)]), 96))
         driver.cache.save_idle()
-    pages = [plank.item for plank in board.planks.values() if isinstance(plank.item, Page)]
+    pages = [blob.item for blob in store.stored.values() if isinstance(blob.item, Page)]
     assert sum(page.end <= 96 for page in pages) == 96 // PAGE_TOKENS
 
 
 def test_a_smaller_budget_after_a_restart_holds_at_once() -> None:
-    board = Board()
-    first = opened(MemoryKind.HYBRID, board)
+    store = MemoryBlobStore()
+    first = opened(MemoryKind.HYBRID, store)
     for index in range(4):
         first.request(chat(words(1000 * index, 1000 * index + 100), 40))
     first.cache.close(1.0)
-    assert board.used_bytes > 5_000
-    opened(MemoryKind.HYBRID, board, disk=5_000).cache.check_integrity()
-    assert board.used_bytes <= 5_000
+    assert store.used_bytes > 5_000
+    opened(MemoryKind.HYBRID, store, disk=5_000).cache.check_integrity()
+    assert store.used_bytes <= 5_000
 
 
 def test_a_full_disk_costs_nothing_but_itself() -> None:
-    board = Board(is_full=True)
-    driver = opened(MemoryKind.HYBRID, board)
+    store = MemoryBlobStore(is_full=True)
+    driver = opened(MemoryKind.HYBRID, store)
     driver.request(chat(words(0, 100), 40), words(200, 210))
     driver.cache.save_idle()
-    assert board.used_bytes == 0
+    assert store.used_bytes == 0
     assert driver.cache.disk is not None
     assert driver.cache.disk.budget.used_bytes == 0
     assert driver.request(chat(words(0, 100), 40)).report.computed == 0
@@ -107,9 +109,9 @@ def test_a_full_disk_costs_nothing_but_itself() -> None:
 def test_random_traffic_with_restarts_and_losses(kind: MemoryKind, seed: int) -> None:
     """Every state is exact, both budgets hold to the byte, and the disk is of use."""
     rng = np.random.default_rng(seed)
-    board, sources = Board(), Counter[str]()
+    store, sources = MemoryBlobStore(), Counter[str]()
     ram, disk = [(0, 30_000), (900, 9_000), (6_000, 4_000)][seed]
-    driver = opened(kind, board, ram=ram, disk=disk)
+    driver = opened(kind, store, ram=ram, disk=disk)
     known = [words(0, 60)]
     for _ in range(150):
         known_tokens = known[rng.integers(max(0, len(known) - 6), len(known))]
@@ -121,16 +123,16 @@ def test_random_traffic_with_restarts_and_losses(kind: MemoryKind, seed: int) ->
         driver.cache.save_idle()
         match rng.integers(0, 12):
             case 0:
-                board.lose(int(rng.integers(99)))
+                store.lose(int(rng.integers(99)))
             case 1:
-                board.break_down(int(rng.integers(99)))
+                store.break_down(int(rng.integers(99)))
             case 2 | 3 | 4:
                 driver.cache.close(1.0)
-                driver = opened(kind, board, ram=ram, disk=disk)
+                driver = opened(kind, store, ram=ram, disk=disk)
             case 5:
-                board.is_full = not board.is_full
+                store.is_full = not store.is_full
         driver.cache.check_integrity()
         assert driver.cache.disk is not None
-        assert board.used_bytes <= driver.cache.disk.budget.used_bytes <= disk
-        assert board.most_bytes <= disk
+        assert store.used_bytes <= driver.cache.disk.budget.used_bytes <= disk
+        assert store.most_bytes <= disk
     assert sources["disk"] > 5, sources

@@ -11,15 +11,15 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.disk_tier import GRACE_S, PATIENCE_S, DiskSettings, Fetch, Watch
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt
-from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
+from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.cache.trees import UNLIMITED
 
 RECORDS = [Record(name, 1) for name in "abc"]
 
 
-class Stuck(Board):
+class Stuck(MemoryBlobStore):
     """Nothing comes until it is told to bring it."""
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
@@ -34,22 +34,22 @@ class Time:
         return self.now
 
 
-def opened(shelf: Board, kind: MemoryKind) -> Driver:
+def opened(store: MemoryBlobStore, kind: MemoryKind) -> Driver:
     memory = ChainMemory(kind)
-    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, disk=DiskSettings(shelf, UNLIMITED), page_tokens=32)
+    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, disk=DiskSettings(store, UNLIMITED), page_tokens=32)
     return Driver(cache, memory, chunk=20)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MemoryKind if kind is not MemoryKind.OPAQUE])
 def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
     prompt = Prompt(np.arange(150, dtype=np.int32))
-    before = opened(Board(), kind)
+    before = opened(MemoryBlobStore(), kind)
     before.request(prompt)
     before.cache.close(1.0)
     assert before.cache.disk is not None
-    shelf = before.cache.disk.blobs
-    assert isinstance(shelf, Board)
-    driver = opened(Stuck(planks=shelf.planks), kind)
+    store = before.cache.disk.blobs
+    assert isinstance(store, MemoryBlobStore)
+    driver = opened(Stuck(stored=store.stored), kind)
     disk = driver.cache.disk
     assert disk is not None
     disk.watch = Watch(patience_s=0.05)
@@ -60,10 +60,10 @@ def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
 
 
 def test_one_that_brings_something_now_and_then_is_waited_for() -> None:
-    shelf, time = Stuck(), Time()
+    store, time = Stuck(), Time()
     watch = Watch(clock=time)
-    fetch = Fetch(shelf, RECORDS, watch)
-    for answer in shelf.asked:
+    fetch = Fetch(store, RECORDS, watch)
+    for answer in store.asked:
         time.now += PATIENCE_S - 1
         assert not fetch.is_done
         answer.set_result(Snapshot(1, RECORDS[0]))
@@ -72,21 +72,21 @@ def test_one_that_brings_something_now_and_then_is_waited_for() -> None:
 
 
 def test_what_has_come_before_it_hung_is_there() -> None:
-    shelf, time = Stuck(), Time()
-    fetch = Fetch(shelf, RECORDS, Watch(clock=time))
-    shelf.asked[0].set_result(Snapshot(1, RECORDS[0]))
+    store, time = Stuck(), Time()
+    fetch = Fetch(store, RECORDS, Watch(clock=time))
+    store.asked[0].set_result(Snapshot(1, RECORDS[0]))
     time.now += PATIENCE_S
     assert fetch.is_done
     assert fetch.lost() == RECORDS[1:]
 
 
 def test_while_it_hangs_others_hardly_wait_and_then_it_is_trusted_again() -> None:
-    shelf, time = Stuck(), Time()
+    store, time = Stuck(), Time()
     watch = Watch(clock=time)
-    first = Fetch(shelf, RECORDS, watch)
-    stuck = shelf.asked
+    first = Fetch(store, RECORDS, watch)
+    stuck = store.asked
     time.now += PATIENCE_S
-    second = Fetch(shelf, RECORDS, watch)
+    second = Fetch(store, RECORDS, watch)
     assert [first.is_done, second.is_done] == [True, False]
     time.now += GRACE_S
     assert [first.lost(), second.lost()] == [RECORDS, RECORDS]
@@ -95,23 +95,23 @@ def test_while_it_hangs_others_hardly_wait_and_then_it_is_trusted_again() -> Non
 
 
 def test_one_file_that_hangs_leaves_the_others_readable() -> None:
-    shelf, time = Stuck(), Time()
+    store, time = Stuck(), Time()
     watch = Watch(clock=time)
-    Fetch(shelf, RECORDS[:1], watch)
+    Fetch(store, RECORDS[:1], watch)
     time.now += 10 * PATIENCE_S
-    fetch = Fetch(shelf, RECORDS[1:], watch)
-    shelf.asked[0].set_result(Snapshot(1, RECORDS[1]))
+    fetch = Fetch(store, RECORDS[1:], watch)
+    store.asked[0].set_result(Snapshot(1, RECORDS[1]))
     time.now += PATIENCE_S - 1
     assert not fetch.is_done
-    shelf.asked[1].set_result(Snapshot(1, RECORDS[2]))
+    store.asked[1].set_result(Snapshot(1, RECORDS[2]))
     assert fetch.lost() == []
 
 
 def test_a_disk_that_was_not_asked_for_long_does_not_hang() -> None:
-    shelf, time = Stuck(), Time()
+    store, time = Stuck(), Time()
     watch = Watch(clock=time)
     time.now += 10 * PATIENCE_S
-    assert not Fetch(shelf, RECORDS, watch).is_done
+    assert not Fetch(store, RECORDS, watch).is_done
 
 
 def test_what_is_in_memory_says_nothing_of_the_disk() -> None:
@@ -119,8 +119,8 @@ def test_what_is_in_memory_says_nothing_of_the_disk() -> None:
     watch = Watch(clock=time)
     stuck = Fetch(Stuck(), RECORDS, watch)
     time.now += PATIENCE_S
-    board = Board()
-    record = board.put(Snapshot(1, RECORDS[0]), "", np.zeros(1, np.int32))
+    store = MemoryBlobStore()
+    record = store.put(Snapshot(1, RECORDS[0]), "", np.zeros(1, np.int32))
     assert record is not None
-    assert Fetch(board, [record], watch).lost() == []
+    assert Fetch(store, [record], watch).lost() == []
     assert stuck.is_done

@@ -1,4 +1,4 @@
-"""What the shelf has lost is forgotten at once, however much it is."""
+"""What the store has lost is forgotten at once, however much it is."""
 
 import time
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from leftoff.cache.disk_tier import DiskSettings, DiskTier
 from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.engine.memory.base import MemoryKind, Page, Snapshot
-from tests.cache.board import Board
 from tests.cache.chain import ChainMemory
+from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.cache.trees import UNLIMITED
 
 NUM_CHATS = 1000
@@ -24,7 +24,7 @@ MOST_TIMES_AS_LONG = 8.0  # for four times as many: in proportion it is 4, each 
 
 
 @dataclass
-class Library(Board):
+class Library(MemoryBlobStore):
     """What an earlier process left of many conversations that begin alike: all of it can be lost at once."""
 
     num_chats: int = NUM_CHATS
@@ -43,9 +43,9 @@ class Library(Board):
         self._broken += records
 
 
-def tier_of(shelf: Board) -> DiskTier:
+def tier_of(store: MemoryBlobStore) -> DiskTier:
     memory = ChainMemory(MemoryKind.HYBRID)
-    return DiskTier(DiskSettings(shelf, UNLIMITED, ValuePerByte()), time.monotonic, memory, Costs(), PAGE_TOKENS)
+    return DiskTier(DiskSettings(store, UNLIMITED, ValuePerByte()), time.monotonic, memory, Costs(), PAGE_TOKENS)
 
 
 def records_in(tier: DiskTier) -> list[Record]:
@@ -57,9 +57,9 @@ def records_in(tier: DiskTier) -> list[Record]:
 
 def seconds_to_forget(num_chats: int) -> float:
     """Of computing, however busy the machine is."""
-    shelf = Library(num_chats=num_chats)
-    tier = tier_of(shelf)
-    shelf.lose_all(records_in(tier))
+    store = Library(num_chats=num_chats)
+    tier = tier_of(store)
+    store.lose_all(records_in(tier))
     began = time.thread_time()
     tier.forget_lost()
     return time.thread_time() - began
@@ -72,11 +72,11 @@ def test_the_time_it_takes_is_in_proportion_to_what_is_lost() -> None:
 
 @pytest.mark.parametrize("share", [1, 2, 10])
 def test_thousands_are_lost_at_once(share: int) -> None:
-    shelf = Library()
-    tier = tier_of(shelf)
+    store = Library()
+    tier = tier_of(store)
     lost = records_in(tier)[::share]
     assert len(lost) > NUM_CHATS * 7 // share
-    shelf.lose_all(lost)
+    store.lose_all(lost)
     tier.forget_lost()
     tier.check_integrity()
     left = records_in(tier)

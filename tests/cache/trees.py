@@ -53,7 +53,7 @@ class Clock:
 
 @dataclass
 class Grove:
-    """A tree with its store, and words to fill them with."""
+    """A tree with its budget, and words to fill them with."""
 
     budget_bytes: int = UNLIMITED
     policy: Policy = field(default_factory=LeastRecentlyUsed)

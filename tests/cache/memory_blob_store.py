@@ -1,4 +1,4 @@
-"""A shelf without a disk: it keeps what it is given, counts its bytes, and loses things when told to."""
+"""A blob store without a disk: it keeps what it is given, counts its bytes, and loses things when told to."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -13,7 +13,7 @@ OVERHEAD_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Plank:
+class Blob:
     item: Item
     record: Record
     namespace: str
@@ -21,11 +21,11 @@ class Plank:
 
 
 @dataclass
-class Board:
+class MemoryBlobStore:
     """Implements `cache.blob_store.BlobStore`. Handed to a second cache, it is what a restart finds."""
 
     overhead_bytes: int = OVERHEAD_BYTES
-    planks: dict[str, Plank] = field(default_factory=dict)
+    stored: dict[str, Blob] = field(default_factory=dict)
     is_full: bool = False
     num_puts: int = 0
     most_bytes: int = 0
@@ -33,20 +33,20 @@ class Board:
 
     @property
     def used_bytes(self) -> int:
-        return sum(plank.record.nbytes for plank in self.planks.values())
+        return sum(blob.record.nbytes for blob in self.stored.values())
 
     def stored_paths(self) -> Iterable[StoredPath]:
-        for plank in sorted(self.planks.values(), key=lambda plank: _end(plank.item)):
-            yield StoredPath(plank.namespace, plank.tokens[: _end(plank.item)], [_on_shelf(plank)], [0.0])
+        for blob in sorted(self.stored.values(), key=lambda blob: _end(blob.item)):
+            yield StoredPath(blob.namespace, blob.tokens[: _end(blob.item)], [_on_disk(blob)], [0.0])
 
     def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
         if self.is_full:
             return None
         self.num_puts += 1
         name = f"{type(item).__name__} {namespace} {_start(item)} {tokens[: _end(item)].tobytes().hex()}"
-        assert name not in self.planks, "put a second time"
+        assert name not in self.stored, "put a second time"
         record = Record(name, item.nbytes + self.overhead_bytes)
-        self.planks[name] = Plank(item, record, namespace, tokens)
+        self.stored[name] = Blob(item, record, namespace, tokens)
         self.most_bytes = max(self.most_bytes, self.used_bytes)
         return record
 
@@ -54,7 +54,7 @@ class Board:
         return [self._future(record) for record in records]
 
     def remove(self, record: Record) -> None:
-        self.planks.pop(record.name, None)
+        self.stored.pop(record.name, None)
 
     def record_hits(self, records: Iterable[Record]) -> None: ...
 
@@ -71,19 +71,19 @@ class Board:
 
     def lose(self, index: int) -> None:
         """As a damaged file does: nobody knows before it is read."""
-        if self.planks:
-            del self.planks[list(self.planks)[index % len(self.planks)]]
+        if self.stored:
+            del self.stored[list(self.stored)[index % len(self.stored)]]
 
     def break_down(self, index: int) -> None:
-        """As a write does that failed: the shelf says so when it is asked."""
-        if self.planks:
-            plank = self.planks.pop(list(self.planks)[index % len(self.planks)])
-            self._broken.append(plank.record)
+        """As a write does that failed: the store says so when it is asked."""
+        if self.stored:
+            blob = self.stored.pop(list(self.stored)[index % len(self.stored)])
+            self._broken.append(blob.record)
 
     def _future(self, record: Record) -> Future[Item]:
         future: Future[Item] = Future()
-        if record.name in self.planks:
-            future.set_result(self.planks[record.name].item)
+        if record.name in self.stored:
+            future.set_result(self.stored[record.name].item)
         else:
             future.set_exception(BlobError(f"{record.name[:20]} is gone"))
         return future
@@ -97,6 +97,6 @@ def _end(item: Item) -> int:
     return item.end if isinstance(item, Page) else item.position
 
 
-def _on_shelf(plank: Plank) -> Item:
-    item = plank.item
-    return Page(item.start, item.end, plank.record) if isinstance(item, Page) else Snapshot(item.position, plank.record)
+def _on_disk(blob: Blob) -> Item:
+    item = blob.item
+    return Page(item.start, item.end, blob.record) if isinstance(item, Page) else Snapshot(item.position, blob.record)
