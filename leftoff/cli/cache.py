@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from leftoff.cli.cache_view import Listing, as_json, show_findings, show_listing, show_path
+from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
@@ -128,13 +128,14 @@ class _Request:
 
 
 def _list(request: _Request) -> int:
-    listings = [Listing.of(usage) for usage in request.models()]
+    usages = request.models()
     if request.args.json:
-        print(json.dumps({"folder": str(request.root), "models": [as_json(listing) for listing in listings]}))
-    elif not listings:
+        print(json.dumps({"folder": str(request.root), "models": [model_json(usage) for usage in usages]}))
+        return 0
+    if not usages:
         request.say_nothing_is_kept()
-    for listing in () if request.args.json else listings:
-        show_listing(request.console, listing, every=request.args.all)
+    for usage in usages:
+        show_model(request.console, usage, every=request.args.all)
     return 0
 
 
@@ -158,13 +159,16 @@ def _verify(request: _Request) -> int:
         results = [
             (usage, verify(usage.path, stages.begin(f"checking {one_line(usage.name)}"))) for usage in request.models()
         ]
-    if not results and not request.args.json:
-        request.say_nothing_is_kept()
     faulty = [(usage, findings) for usage, findings in results if findings.faults]
     if request.args.fix:
         for usage, findings in faulty:
             remove_faults(usage, findings.faults)
-    show_findings(request.console, results, is_fixed=request.args.fix, as_json=request.args.json)
+    if request.args.json:
+        print(json.dumps(findings_json(results)))
+    elif not results:
+        request.say_nothing_is_kept()
+    else:
+        show_findings(request.console, results, is_fixed=request.args.fix)
     return _FAULTY if faulty and not request.args.fix else _SOUND
 
 

@@ -1,8 +1,7 @@
 """Prints the disk cache, as tables or as JSON."""
 
-import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -23,21 +22,9 @@ _AGES = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 Results = list[tuple[ModelUsage, Findings]]
 
 
-@dataclass(frozen=True)
-class Listing:
-    """One model and its conversations, most recently used first."""
-
-    usage: ModelUsage
-    branches: list[Branch]
-
-    @classmethod
-    def of(cls, usage: ModelUsage) -> "Listing":
-        branches = [] if usage.problem else [*Catalog.of(usage.path).branches()]
-        return cls(usage, sorted(branches, key=lambda branch: branch.last_used, reverse=True))
-
-
-def show_listing(console: Console, listing: Listing, *, every: bool) -> None:
-    usage, branches = listing.usage, listing.branches
+def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
+    """Prints a model and its conversations, most recently used first: the latest, or every one."""
+    branches = _branches(usage)
     console.print(one_line(_headline(usage)), style="bold", soft_wrap=True)
     if usage.problem:
         console.print(f"  cannot be read: {one_line(usage.problem)}\n")
@@ -73,10 +60,7 @@ def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, t
         console.print(f"\n{printable(_preview(text))}")
 
 
-def show_findings(console: Console, results: Results, *, is_fixed: bool, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"models": [_findings_json(usage, findings) for usage, findings in results]}))
-        return
+def show_findings(console: Console, results: Results, *, is_fixed: bool) -> None:
     for usage, findings in results:
         checked = f"{show_files(findings.num_blobs)}, {show_bytes(findings.nbytes)}"
         bad = len(findings.faults)
@@ -88,8 +72,12 @@ def show_findings(console: Console, results: Results, *, is_fixed: bool, as_json
         console.print("`leftoff cache verify --fix` removes what is damaged: it will be computed again")
 
 
-def as_json(listing: Listing) -> dict[str, Any]:
-    usage = listing.usage
+def findings_json(results: Results) -> dict[str, Any]:
+    models = [{"name": usage.name, "path": str(usage.path), **asdict(findings)} for usage, findings in results]
+    return {"models": models}
+
+
+def model_json(usage: ModelUsage) -> dict[str, Any]:
     return {
         **asdict(usage),
         "path": str(usage.path),
@@ -103,7 +91,7 @@ def as_json(listing: Listing) -> dict[str, Any]:
                 "nbytes": branch.nbytes,
                 "last_used": branch.last_used,
             }
-            for branch in listing.branches
+            for branch in _branches(usage)
         ],
     }
 
@@ -125,8 +113,9 @@ def _headline(usage: ModelUsage) -> str:
     return " · ".join(parts)
 
 
-def _findings_json(usage: ModelUsage, findings: Findings) -> dict[str, Any]:
-    return {"name": usage.name, "path": str(usage.path), **asdict(findings)}
+def _branches(usage: ModelUsage) -> list[Branch]:
+    branches = [] if usage.problem else [*Catalog.of(usage.path).branches()]
+    return sorted(branches, key=lambda branch: branch.last_used, reverse=True)
 
 
 def _short(blob: Blob) -> str:

@@ -16,7 +16,7 @@ from leftoff.chat.template.render import MessageDict
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
-from leftoff.cli.talk import LocalModel, RemoteModel, Talker, TalkError, Wishes, as_url
+from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.units import printable
 from leftoff.config import Settings
 from leftoff.sampling import Sampling
@@ -90,18 +90,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     settings = settings_from(args)
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
-    wishes = Wishes(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
-    with ended_by_signals(), closing(_talker(console, args.whom or settings.model, settings, wishes)) as talker:
+    options = ReplyOptions(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
+    with ended_by_signals(), closing(_talker(console, args.whom or settings.model, settings, options)) as talker:
         return _Chat(console, talker, ChatHistory(args.system)).run()
 
 
-def _talker(console: Console, whom: str, settings: Settings, wishes: Wishes) -> Talker:
+def _talker(console: Console, whom: str, settings: Settings, options: ReplyOptions) -> Talker:
     url = as_url(whom)
     if url is not None:
-        return RemoteModel(url, wishes, *settings.api_key[:1])
+        return RemoteModel(url, options, *settings.api_key[:1])
     quiet_logs()
     service: Service = load_service(console, dataclasses.replace(settings, model=whom, slots=1))
-    return LocalModel(service, wishes)
+    return LocalModel(service, options)
 
 
 def _temperature(text: str) -> float:

@@ -17,7 +17,7 @@ from leftoff.sampling import PARAMETERS, Parameter
 
 
 class Takes(Enum):
-    """What follows a flag."""
+    """The kind of value that follows a flag."""
 
     NOTHING = "nothing"
     VALUE = "value"
@@ -26,7 +26,7 @@ class Takes(Enum):
 
 @dataclass(frozen=True)
 class Foreign:
-    """Flags that have one reason in common."""
+    """Flags that are ignored or refused for one reason."""
 
     reason: str
     switches: str = ""

@@ -31,7 +31,7 @@ class TalkError(LeftoffError):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ReplyOptions:
     """The options of a reply. None means the model's or the server's default."""
 
     temperature: float | None = None
@@ -69,9 +69,9 @@ class Talker(Protocol):
 class LocalModel:
     """A model in this process. Ctrl-C ends a reply; the model stays usable."""
 
-    def __init__(self, service: Service, wishes: Wishes) -> None:
+    def __init__(self, service: Service, options: ReplyOptions) -> None:
         self._service = service
-        self._wishes = wishes
+        self._options = options
         self._runner = asyncio.Runner()
 
     @property
@@ -91,7 +91,7 @@ class LocalModel:
     async def _ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
         prompt = self._service.chat(Conversation(messages)).prompt
         job = ReplyJob(
-            prompt, self._wishes.sampling(self._service.default_sampling), max_tokens=self._wishes.max_tokens
+            prompt, self._options.sampling(self._service.default_sampling), max_tokens=self._options.max_tokens
         )
         pieces: list[str] = []
         async with start_reply(self._service, job) as stream:
@@ -107,8 +107,8 @@ class LocalModel:
 class RemoteModel:
     """The first model of a server at a URL."""
 
-    def __init__(self, url: str, wishes: Wishes, api_key: str = "") -> None:
-        self._wishes = wishes
+    def __init__(self, url: str, options: ReplyOptions, api_key: str = "") -> None:
+        self._options = options
         self._http = connect(url, api_key, timeout=_TIMEOUT)
         self._client = ChatClient(self._http)
         names = self._client.models()
@@ -120,8 +120,8 @@ class RemoteModel:
         self._http.close()
 
     def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
-        wishes = {"temperature": self._wishes.temperature, "max_tokens": self._wishes.max_tokens}
-        given = {name: value for name, value in wishes.items() if value is not None}
+        options = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
+        given = {name: value for name, value in options.items() if value is not None}
         try:
             reply = self._client.ask({"model": self.name, "messages": messages, **given}, show)
         except ClientError as error:

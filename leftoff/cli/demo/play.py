@@ -7,11 +7,11 @@ from statistics import median
 
 from leftoff.cli.chat import ChatHistory
 from leftoff.cli.demo.scenes import Scene, Step
-from leftoff.cli.talk import LocalModel, Turn, Wishes
+from leftoff.cli.talk import LocalModel, ReplyOptions, Turn
 from leftoff.cli.units import show_ms
 from leftoff.server.service import Service
 
-_WISHES = Wishes(temperature=0, max_tokens=32)
+_OPTIONS = ReplyOptions(temperature=0, max_tokens=32)
 _WARM_UP = [{"role": "user", "content": "Hello!"}]
 _NEAR_TIE = "where two words are almost as likely, it matters in which batches the prompt was read"
 
@@ -98,7 +98,7 @@ class Side:
     def _open(self) -> None:
         with ExitStack() as running:  # Python crashes at exit if the engine's thread still runs
             self._service = self._start()
-            self._model = running.enter_context(closing(LocalModel(self._service, _WISHES)))
+            self._model = running.enter_context(closing(LocalModel(self._service, _OPTIONS)))
             self._model.ask(_WARM_UP, _ignore)  # the first request of a process is slower than all others
             self._running = running.pop_all()
 
