@@ -110,3 +110,28 @@ def test_idle_sequences_make_way_where_cells_that_they_share_have_to_move() -> N
         cells = attention_cells(scheduler.engine)
         for sequence in scheduler.cache.sequences:
             assert [cell.position for cell in cells if sequence.seq in cell.seqs] == [*range(sequence.length)]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen35", "gemma3"])
+@pytest.mark.parametrize("spares", [0, 1])
+def test_whatever_a_plan_shares_and_loads_the_cells_of_who_runs_ascend(architecture: str, spares: int) -> None:
+    """Random prices make random plans: shared with any sequence, cut back in place, loaded behind shared cells."""
+    rng = np.random.default_rng(1)
+    with scheduler_for(architecture, slots=3, spares=spares, num_cells=1024, micro_batch_tokens=32) as scheduler:
+        known = [prompt(scheduler, 40, seed=0)]
+        for number in range(50):
+            costs = scheduler.cache.costs
+            costs.prefill_tokens_per_ms, costs.load_bytes_per_ms = 10 ** rng.uniform(-2, 1), 10 ** rng.uniform(3, 7)
+            old = known[rng.integers(len(known))]
+            old = old[: rng.integers(1, old.size + 1)]
+            tokens = np.concatenate([old, prompt(scheduler, int(rng.integers(1, 40)), seed=number)])[:300]
+            reply = ask(scheduler, tokens)
+            known = [*known, np.concatenate([tokens, np.array(reply.tokens, np.int32)])][-8:]
+            if rng.random() < 0.4:
+                scheduler.tidy()
+            written = known[-1][:-1]
+            cells = attention_cells(scheduler.engine)
+            for sequence in scheduler.cache.sequences:
+                if np.array_equal(sequence.tokens, written):
+                    assert [cell.position for cell in cells if sequence.seq in cell.seqs] == [*range(written.size)]
+        scheduler.cache.check_integrity()
