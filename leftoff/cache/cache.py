@@ -52,15 +52,12 @@ class Cache:
         self.tiers = Tiers(
             memory, self.costs, clock, self.sequences, self.ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
         )
+        self.disk: DiskTier | None = self.tiers.disk
         self._clock = clock
         self._placement = placement or Placement()
         self._planner = Planner(memory, self.costs, self._placement)
         self._restorer = Restorer(memory, self.costs, self.sequences, self.tiers)
         self._last_plan: Plan | None = None
-
-    @property
-    def disk(self) -> DiskTier | None:
-        return self.tiers.disk
 
     # --- a turn
 

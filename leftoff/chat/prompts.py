@@ -58,15 +58,15 @@ class PromptMaker:
         prefill = conversation.prefill if conversation.add_generation_prompt else ""
         asked = conversation.without_prefill() if prefill else conversation
         if rewrite is None:
-            rendered = self._render(asked, self._check if must_fit else _take)
+            rendered = self._render(asked, self._check if must_fit else None)
         else:
-            rendered = rewrite(self._render(asked, _take))  # it may yet become shorter
+            rendered = rewrite(self._render(asked, None))  # it may yet become shorter
         whole = replace(rendered, text=rendered.text + prefill)
         if must_fit and (prefill or rewrite is not None):
             self._check(whole.text)
         return whole
 
-    def _render(self, asked: Conversation, check: Callable[[str], None]) -> Rendered:
+    def _render(self, asked: Conversation, check: Callable[[str], None] | None) -> Rendered:
         tools = self.quirks.tools(asked.tools)
 
         def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
@@ -95,12 +95,9 @@ class PromptMaker:
             MessageSpan(span.role, start, end)
             for span, start, end in zip(spans, positions, positions[1:], strict=False)
         )
-        breaks = [position + added for position in tokenised.positions(_blank_lines(text, spans))]
-        return Prompt(tokens, messages, tuple(breaks))
-
-
-def _take(_: str) -> None:
-    """A check that accepts every text."""
+        if not (lines := _blank_lines(text, spans)):
+            return Prompt(tokens, messages)
+        return Prompt(tokens, messages, tuple(position + added for position in tokenised.positions(lines)))
 
 
 def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:

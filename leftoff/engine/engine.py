@@ -78,8 +78,8 @@ class LlamaEngine:
 
         On `CancelledError` and other failures each sequence is back at its old length, or its `is_whole` is False.
         """
-        self._check(works)
         num_tokens = {work.seq: work.tokens.size for work in works}
+        self._check(works, sum(num_tokens.values()))
         self.memory.prepare(num_tokens)
         self.context.begin_batch()
         rows = [
@@ -107,7 +107,7 @@ class LlamaEngine:
     def sampler(self, sampling: Sampling) -> Sampler:
         return Sampler(self.model, sampling)
 
-    def _check(self, works: Sequence[Work]) -> None:
+    def _check(self, works: Sequence[Work], num_tokens: int) -> None:
         if not works:
             raise InputError("nothing to decode")
         if len({work.seq for work in works}) < len(works):
@@ -118,7 +118,6 @@ class LlamaEngine:
             if not self.memory.is_whole(work.seq):
                 raise InputError(f"sequence {work.seq} was cancelled halfway: restore or drop it first")
             self.model.vocabulary.check(work.tokens)
-        num_tokens = sum(work.tokens.size for work in works)
         if num_tokens > self.memory.free_cells:
             raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.memory.free_cells} free cells")
 

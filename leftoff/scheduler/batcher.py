@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from leftoff.cache.costs import Costs
 from leftoff.engine.engine import LlamaEngine, Work
@@ -33,18 +34,23 @@ class Batcher:
     def next(self, runs: Sequence[Run], step: int) -> list[tuple[Run, Work]]:
         """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
         reading: list[Run] = []
-        writing: list[Run] = []
+        batch: list[tuple[Run, Work]] = []
         for run in runs:
-            if run.finish is None:
-                (reading if run.turn.is_reading else writing).append(run)
-        batch = [(run, run.work(1)) for run in writing]
+            if run.finish is not None:
+                continue
+            if run.turn.is_reading:
+                reading.append(run)
+            else:
+                batch.append((run, run.work(1)))
         if not reading:
             return batch
-        most = min(self._limits.piece_tokens, self._engine.batch_tokens - len(reading) - len(writing))
-        quick = min(most, self._quick_tokens())
+        limits = self._limits
+        most = min(limits.piece_tokens, self._engine.batch_tokens - len(reading) - len(batch))
+        # so many tokens of prompts delay running replies by no more than `piece_ms`
+        quick = min(most, max(limits.smallest_piece, int(limits.piece_ms * self._costs.prefill_tokens_per_ms)))
         room = limit = quick if batch else most
         free_cells = self._engine.memory.free_cells if len(reading) > 1 else 0
-        for run in sorted(reading, key=lambda run: run.last_served):
+        for run in sorted(reading, key=attrgetter("last_served")):
             work = run.work(limit)
             if work.tokens.size <= room:
                 batch.append((run, work))
@@ -52,8 +58,3 @@ class Batcher:
                 # a second prompt keeps the others waiting, and must leave them their cells
                 room = min(room, quick, free_cells) - work.tokens.size
         return batch
-
-    def _quick_tokens(self) -> int:
-        """Prefill tokens of a batch that delay running replies by no more than `piece_ms`."""
-        quick = int(self._limits.piece_ms * self._costs.prefill_tokens_per_ms)
-        return max(self._limits.smallest_piece, quick)

@@ -48,7 +48,7 @@ class Run:
         """Makes the sampler, once: after a pause it goes on with the tokens it has seen."""
         if self._sampler is None:
             self._engine = engine
-            self._sampler = engine.sampler(self.job.sampling)
+            self._sampler = Sampler(engine.model, self.job.sampling)
             if self.job.sampling.has_penalties:
                 self._sampler.accept(self.job.prompt.tokens)
 

@@ -7,8 +7,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -89,13 +88,17 @@ class Service:
 
     def chat(self, conversation: Conversation) -> ChatPrompt:
         """The prompt of a conversation, after header rules and overflow handling."""
-        with _too_long_messages():
+        try:
             return self.chats.prompt(conversation)
+        except ContextOverflowError as error:
+            raise _too_long_messages(error) from error
 
     def render(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation, without header rules."""
-        with _too_long_messages():
+        try:
             return self.chats.text(conversation)
+        except ContextOverflowError as error:
+            raise _too_long_messages(error) from error
 
     def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
         """Drops the remembered replies of the namespaces that are meant."""
@@ -147,14 +150,8 @@ class Service:
             raise stopping()
 
 
-@contextmanager
-def _too_long_messages() -> Iterator[None]:
-    try:
-        yield
-    except ContextOverflowError as error:
-        raise PromptTooLongError(
-            error.prompt_tokens, error.context_tokens, "messages", is_exact=error.is_exact
-        ) from error
+def _too_long_messages(error: ContextOverflowError) -> PromptTooLongError:
+    return PromptTooLongError(error.prompt_tokens, error.context_tokens, "messages", is_exact=error.is_exact)
 
 
 def _open(settings: Settings, progress: Progress | None) -> Model:

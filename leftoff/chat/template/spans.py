@@ -49,11 +49,12 @@ class _Found:
 
 
 def render_with_spans(
-    messages: Sequence[MessageDict], render: Render, check: Callable[[str], None] = lambda _: None
+    messages: Sequence[MessageDict], render: Render, check: Callable[[str], None] | None = None
 ) -> Rendered:
     """`render` takes messages and whether to add the generation prompt; `check` may raise, to refuse the text."""
     text = render(messages, True)
-    check(text)
+    if check is not None:
+        check(text)
     found = (
         _by_marks(text, messages, render, _mark_beginnings)
         or _by_marks(text, messages, render, _mark_middle)

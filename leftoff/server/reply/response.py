@@ -172,7 +172,7 @@ class EventStream(Response):
                 self._replies.close()
                 await send(self._failure(too_slow(num_unread())))
                 return
-            data = b"".join(self._events(batch))
+            data = self._framed(batch)
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
@@ -181,9 +181,9 @@ class EventStream(Response):
         body = self._writer.framing.frame(self._writer.failure(error)) + self._writer.last
         return {"type": "http.response.body", "body": body, "more_body": False}
 
-    def _events(self, batch: list[tuple[int, Event]]) -> Iterator[bytes]:
-        for index, event in batch:
-            yield from map(self._writer.framing.frame, [*self._chunks(index, event)])
+    def _framed(self, batch: list[tuple[int, Event]]) -> bytes:
+        chunks = [chunk for index, event in batch for chunk in self._chunks(index, event)]
+        return b"".join(map(self._writer.framing.frame, chunks))
 
     def _chunks(self, index: int, event: Event) -> Iterable[msgspec.Struct]:
         if isinstance(event, End):

@@ -125,12 +125,12 @@ class ReplyStream:
         text = self._text.push(token)
         if self._parser is None:
             self._send(Piece(token, text, (), chosen, top))
-            return not self._text.is_stopped
+            return self._text.stop is None
         parts = self._parser.push(text)
         self._texts.append(text)
         self._parts += parts
         self._send(Piece(token, text, parts, chosen, top))
-        return not (self._text.is_stopped or self._parser.is_over)
+        return self._text.stop is None and not self._parser.is_over
 
     def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
         self.is_complete = True
