@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
@@ -16,6 +17,11 @@ os.environ["LEFTOFF_DISK"] = "0"
 
 # Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.
 vars(DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE_S))
+
+
+# Else hypothesis fails an example that takes longer than 200 ms.
+hypothesis.settings.register_profile("leftoff", deadline=None)
+hypothesis.settings.load_profile("leftoff")
 
 
 @pytest.fixture(autouse=True)
