@@ -29,7 +29,7 @@ import leftoff
 from leftoff.config import Settings
 from leftoff.hub import default_model
 from leftoff.server.app import build_app
-from leftoff.server.http.hosts import KnownHosts
+from leftoff.server.http.origins import KnownHosts
 from leftoff.server.service import Service
 
 _PACKAGE = Path(leftoff.__file__).parent

@@ -19,7 +19,7 @@ from leftoff.cache.report import ReuseReport
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.template.render import MessageDict
-from leftoff.chat.text_stream import TextStream
+from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError

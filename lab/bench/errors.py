@@ -1,6 +1,6 @@
 """What can go wrong with servers under test."""
 
-from leftoff.errors import LeftoffError
+from leftoff.types import LeftoffError
 
 
 class BenchError(LeftoffError):

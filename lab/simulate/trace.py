@@ -13,8 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from leftoff.errors import LeftoffError
-from leftoff.types import Tokens
+from leftoff.types import LeftoffError, Tokens
 
 Span = tuple[int, int]  # the first and the last of block ids that follow each other
 

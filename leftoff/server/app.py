@@ -16,9 +16,8 @@ from leftoff.server.admin.prewarm import PrewarmApi
 from leftoff.server.anthropic.routes import Anthropic
 from leftoff.server.http.endpoint import Dialect, Endpoint, openapi
 from leftoff.server.http.errors import on_error
-from leftoff.server.http.hosts import HostCheck, KnownHosts
 from leftoff.server.http.middleware import BodyLimit, Keys
-from leftoff.server.http.origins import OriginCheck
+from leftoff.server.http.origins import HostCheck, KnownHosts, OriginCheck
 from leftoff.server.llamacpp.routes import Native
 from leftoff.server.ollama.routes import Ollama
 from leftoff.server.openai.routes import OpenAI

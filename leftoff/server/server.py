@@ -12,7 +12,7 @@ from leftoff.config import Settings
 from leftoff.server.app import build_app
 from leftoff.server.http.acceptor import Acceptor, connection_limit, raise_handle_limit
 from leftoff.server.http.connection import IDLE_SECONDS, Connection
-from leftoff.server.http.hosts import KnownHosts
+from leftoff.server.http.origins import KnownHosts
 from leftoff.server.service import Service
 
 _BACKLOG = 2048

@@ -7,7 +7,7 @@ from decimal import Decimal
 import jsonschema
 import pytest
 
-from leftoff.chat.text_stream import TextStream
+from leftoff.chat.tokenizer import TextStream
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import GrammarConstraint, Outline
 from leftoff.grammar.grammar import from_schema

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from leftoff.scheduler.job import Finish
 from leftoff.server.anthropic import types as wire
 from leftoff.server.http.errors import BAD_REQUEST, PromptTooLongError, as_api_error
-from leftoff.server.http.framing import NAMED_EVENTS, Pulse
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import Whole
+from leftoff.server.reply.response import NAMED_EVENTS, Pulse, Whole
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
 
 _ERROR_TYPES = {

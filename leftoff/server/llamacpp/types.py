@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from leftoff.server.reply.logprobs import TokenLogprob
-from leftoff.server.reply.usage import PromptProgress, WireTimings
+from leftoff.server.reply.usage import PromptProgress, TokenLogprob, WireTimings
 from leftoff.server.request.fields import GenerationFields
 
 # --- requests

@@ -10,12 +10,10 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
-from leftoff.server.http.framing import EVENTS
 from leftoff.server.llamacpp.types import GenerationSettings, NativeChunk, NativeCompletion, NativeRequest
-from leftoff.server.reply.logprobs import TokenLogprob, token_logprobs
-from leftoff.server.reply.response import Whole
+from leftoff.server.reply.response import EVENTS, Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
-from leftoff.server.reply.usage import progress_of, timings_of, timings_so_far
+from leftoff.server.reply.usage import TokenLogprob, progress_of, timings_of, timings_so_far, token_logprobs
 from leftoff.server.request.job import ReplyJob
 
 _RANDOM_SEED = 0xFFFFFFFF  # in llama-server, a seed that is drawn anew each time

@@ -12,10 +12,9 @@ from msgspec import UNSET
 
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
-from leftoff.server.http.framing import LINES
 from leftoff.server.ollama.types import Call, Chunk, ErrorBody, Function, OutputMessage
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown
-from leftoff.server.reply.response import Whole
+from leftoff.server.reply.response import LINES, Whole
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
 
 _NANOSECONDS = 1_000_000  # in a millisecond

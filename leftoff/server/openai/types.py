@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from leftoff.server.reply.logprobs import TokenLogprob
-from leftoff.server.reply.usage import PromptProgress, Usage, WireTimings
+from leftoff.server.reply.usage import PromptProgress, TokenLogprob, Usage, WireTimings
 from leftoff.server.request.fields import GenerationFields, NumReplies, StreamOptions
 
 FinishReason = Literal["stop", "length", "tool_calls"]

@@ -11,12 +11,18 @@ from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, 
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
-from leftoff.server.http.framing import EVENTS
 from leftoff.server.openai import types as wire
-from leftoff.server.reply.logprobs import token_logprobs
-from leftoff.server.reply.response import Whole
+from leftoff.server.reply.response import EVENTS, Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
-from leftoff.server.reply.usage import PromptProgress, WireTimings, progress_of, timings_of, timings_so_far, usage_of
+from leftoff.server.reply.usage import (
+    PromptProgress,
+    WireTimings,
+    progress_of,
+    timings_of,
+    timings_so_far,
+    token_logprobs,
+    usage_of,
+)
 from leftoff.server.request.fields import ChatRequest
 
 

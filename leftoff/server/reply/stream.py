@@ -15,7 +15,7 @@ import numpy as np
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.formats.parts import Part, join_parts, parse_arguments
-from leftoff.chat.text_stream import TextStream
+from leftoff.chat.tokenizer import TextStream
 from leftoff.chat.verbatim import Written
 from leftoff.scheduler.job import Finish, Timings
 from leftoff.scheduler.run import Run

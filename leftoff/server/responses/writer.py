@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
-from leftoff.server.http.framing import NAMED_EVENTS, Pulse
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import Whole
+from leftoff.server.reply.response import NAMED_EVENTS, Pulse, Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.fields import FunctionCall, Message, ToolCall
 from leftoff.server.responses import types as wire

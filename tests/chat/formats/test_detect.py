@@ -15,7 +15,7 @@ from leftoff.chat.formats.parts import Call
 from leftoff.chat.formats.tagged import TaggedFormat
 from leftoff.chat.template.quirks import find_quirks
 from leftoff.chat.template.render import CHATML, ChatTemplate
-from leftoff.chat.text_stream import TextStream
+from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.hub import default_model

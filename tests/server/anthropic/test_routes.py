@@ -9,7 +9,7 @@ import httpx
 import pytest
 from anthropic.types import Message, MessageParam, TextBlockParam
 
-from leftoff.server.http.framing import Pulse
+from leftoff.server.reply.response import Pulse
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from leftoff.server.http.hosts import KnownHosts
+from leftoff.server.http.origins import KnownHosts
 from leftoff.server.server import Server, serving
 from leftoff.server.service import Service
 from tests.server.fixtures import settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.chat.text_stream import TextStream
+from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from tests.factory import model_path
