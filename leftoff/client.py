@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from leftoff.types import LeftoffError
+from leftoff.errors import LeftoffError
 
 _PATH = "/v1/chat/completions"
 _SHOWN_CHARACTERS = 500  # of an error page that is not JSON

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from leftoff.types import LeftoffError
+from leftoff.errors import LeftoffError
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 30  # MiB

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leftoff.errors import LeftoffError
 from leftoff.models import EMBEDDED
-from leftoff.types import LeftoffError
 
 ListFiles = Callable[[str], Sequence[str]]
 Download = Callable[[str, str], Path]

@@ -13,10 +13,6 @@ Logits = npt.NDArray[np.float32]
 HEADER_ROLES = ("system", "developer")  # of the messages that a conversation begins with
 
 
-class LeftoffError(Exception):
-    """Base of all errors that a person can solve: the message names the value and the way out."""
-
-
 def owner_of(namespace: str) -> str:
     """The owner in a cache namespace `owner/salt`. A report may name other namespaces of the same owner only."""
     return namespace.partition("/")[0]

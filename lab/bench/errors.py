@@ -1,6 +1,6 @@
 """What can go wrong with servers under test."""
 
-from leftoff.types import LeftoffError
+from leftoff.errors import LeftoffError
 
 
 class BenchError(LeftoffError):

@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from leftoff.types import LeftoffError, Tokens
+from leftoff.errors import LeftoffError
+from leftoff.types import Tokens
 
 Span = tuple[int, int]  # the first and the last of block ids that follow each other
 

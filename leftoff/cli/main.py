@@ -12,7 +12,7 @@ from leftoff import __version__
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.signals import INTERRUPTED
 from leftoff.cli.units import printable
-from leftoff.types import LeftoffError
+from leftoff.errors import LeftoffError
 
 _COMMANDS = {
     "serve": "run the server",

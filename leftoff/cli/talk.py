@@ -13,12 +13,12 @@ from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.cli.units import show_ms
 from leftoff.client import ChatClient, ClientError, connect
 from leftoff.engine.errors import EngineError
+from leftoff.errors import LeftoffError
 from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.stream import End, Piece, start_reply
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
-from leftoff.types import LeftoffError
 
 Show = Callable[[str], None]
 

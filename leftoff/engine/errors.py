@@ -1,6 +1,6 @@
 """Errors of the engine. Every message names the value and the way out."""
 
-from leftoff.types import LeftoffError
+from leftoff.errors import LeftoffError
 
 
 class EngineError(LeftoffError):

@@ -10,8 +10,7 @@ import uvicorn
 
 from leftoff.config import Settings
 from leftoff.server.app import build_app
-from leftoff.server.http.acceptor import Acceptor, connection_limit, raise_handle_limit
-from leftoff.server.http.connection import IDLE_SECONDS, Connection
+from leftoff.server.http.connection import IDLE_SECONDS, Acceptor, Connection, connection_limit, raise_handle_limit
 from leftoff.server.http.origins import KnownHosts
 from leftoff.server.service import Service
 

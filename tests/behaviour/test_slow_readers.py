@@ -28,7 +28,7 @@ def service() -> Iterator[Service]:
 def buffers(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones: the tests are to be quick."""
     service.journal.clear()
-    monkeypatch.setattr("leftoff.server.http.acceptor._SEND_BUFFER_BYTES", LITTLE)
+    monkeypatch.setattr("leftoff.server.http.connection._SEND_BUFFER_BYTES", LITTLE)
     monkeypatch.setattr("leftoff.server.http.connection._UNREAD_BYTES", 256 << 10)
 
 

@@ -14,7 +14,7 @@ from jinja2.parser import Parser
 from leftoff.chat.template.budget import Budget, LimitError, current, spending
 from leftoff.chat.template.sandbox import Sandbox
 from leftoff.chat.work import GivenUpError
-from leftoff.types import LeftoffError
+from leftoff.errors import LeftoffError
 
 MessageDict = Mapping[str, Any]
 ToolDict = Mapping[str, Any]
