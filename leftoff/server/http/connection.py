@@ -221,7 +221,16 @@ _SILENT_SECONDS = 60  # between two equal log lines
 
 
 class Acceptor:
-    """Accepts from one listener, on the event loop. `resume` is called several times a second."""
+    """Accepts connections up to a limit, and closes idle ones to make room.
+
+    asyncio would accept all there are. When no file handle is free it retries as often as the backlog is long, with a
+    traceback each: 2,048 a second. Here the first failure ends the attempt, and the server's next tick tries again.
+
+    At the limit, connections without a complete request are closed, the longest waiting first: idle clients lose
+    nothing, and half-sent requests hold up nobody. When all connections are being answered, new ones wait in the
+    kernel's backlog, which costs no handle. They get no 503: the queue of requests is shorter than the limit and
+    refuses by itself.
+    """
 
     def __init__(
         self,
