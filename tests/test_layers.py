@@ -41,7 +41,6 @@ class Module:
 
     name: str
     imports: frozenset[str]
-    type_imports: frozenset[str]
     num_lines: int
 
     @property
@@ -68,19 +67,10 @@ def read_module(name: str, path: Path, known: Collection[str]) -> Module:
     text = path.read_text()
     folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
     package = name.partition(".")[0]
-
-    def imported(nodes: Iterator[ast.AST]) -> frozenset[str]:
-        found = (target for node in nodes for target in targets(node, folder))
-        modules = (target if target in known else target.rpartition(".")[0] for target in found)
-        return frozenset(module for module in modules if module.partition(".")[0] == package and module != name)
-
-    tree = ast.parse(text)
-    for_types = imported(node for branch in ast.walk(tree) if is_for_types(branch) for node in ast.walk(branch))
-    return Module(name, imported(ast.walk(tree)), for_types, len(text.splitlines()))
-
-
-def is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    found = (target for node in ast.walk(ast.parse(text)) for target in targets(node, folder))
+    modules = (target if target in known else target.rpartition(".")[0] for target in found)
+    imports = frozenset(module for module in modules if module.partition(".")[0] == package and module != name)
+    return Module(name, imports, len(text.splitlines()))
 
 
 def targets(node: ast.AST, folder: str) -> Iterator[str]:
@@ -136,17 +126,13 @@ def row_of(room: str) -> int:
 
 
 def cycle(modules: dict[str, Module]) -> list[str]:
-    """Modules that import each other in a circle; empty when there is none. Imports for types count in server/."""
-    graph = {name: imports_that_count(module) & modules.keys() for name, module in modules.items()}
+    """Modules that import each other in a circle, if only for their types; empty when there is none."""
+    graph = {name: module.imports & modules.keys() for name, module in modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         return [*error.args[1]]
     return []
-
-
-def imports_that_count(module: Module) -> frozenset[str]:
-    return module.imports if module.layer == "server" else module.imports - module.type_imports
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +211,7 @@ def test_a_circle_inside_a_folder_is_found(tmp_path: Path) -> None:
     found = cycle(package_of(tmp_path / "round", straight | {"engine/c.py": "from leftoff.engine.a import x\n"}))
     assert {*found} == {f"leftoff.engine.{name}" for name in "abc"}
     for_types = "if TYPE_CHECKING:\n    from leftoff.engine.a import x\n"
-    assert cycle(package_of(tmp_path / "types", straight | {"engine/c.py": for_types})) == []
+    assert cycle(package_of(tmp_path / "types", straight | {"engine/c.py": for_types})) != []
 
 
 def test_imports_between_dialects_and_upwards_are_found(tmp_path: Path) -> None:
@@ -240,9 +226,3 @@ def test_imports_between_dialects_and_upwards_are_found(tmp_path: Path) -> None:
         "leftoff.server.ollama.routes imports leftoff.server.openai.types",
         "leftoff.server.reply.stream imports leftoff.server.app",
     ]
-
-
-def test_a_circle_of_types_counts_in_the_server(tmp_path: Path) -> None:
-    for_types = "if TYPE_CHECKING:\n    from leftoff.server.reply.a import x\n"
-    files = {"server/reply/a.py": "from leftoff.server.reply.b import x\n", "server/reply/b.py": for_types}
-    assert {*cycle(package_of(tmp_path, files))} == {"leftoff.server.reply.a", "leftoff.server.reply.b"}

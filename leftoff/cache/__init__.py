@@ -2,7 +2,7 @@
 
 1. For each namespace, a radix tree records the token sequences that were read (`tree.py`).
 2. Its nodes hold *pages*, the attention KV of a range of positions, and *resume points*, positions with a snapshot of
-   what cannot be cut back: a recurrent state or a sliding window (`resume_point.py`).
+   what cannot be cut back: a recurrent state or a sliding window (`node.py`).
 3. There are two tiers of such trees, RAM and an optional disk, each under a byte budget (`tier.py`, `tiers.py`); the
    disk tier writes behind, to a `BlobStore`, the pages and the resume points that other prompts are known to need
    (`disk_tier.py`, `blob_store.py`).

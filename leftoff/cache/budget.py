@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from operator import attrgetter
 
+from leftoff.cache.node import Node, ResumePoint, StoredPage, Stretch, by_position, by_start
 from leftoff.cache.policy import Policy, Ranking
-from leftoff.cache.resume_point import ResumePoint, StoredPage, Stretch, by_position, by_start
-from leftoff.cache.tree import Match, Node, Tree, index_of, pages_up_to, point_before, points_after
+from leftoff.cache.tree import Match, Tree, index_of, pages_up_to, point_before, points_after
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
 

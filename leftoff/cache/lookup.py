@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from leftoff.cache.blob_store import is_on_disk
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import PagePart

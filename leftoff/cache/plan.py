@@ -14,8 +14,8 @@ from leftoff.cache.blob_store import Item, Record, is_on_disk
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import Fetch
 from leftoff.cache.lookup import Lookup
+from leftoff.cache.node import ResumePoint
 from leftoff.cache.placement import Placement
-from leftoff.cache.resume_point import ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot
 

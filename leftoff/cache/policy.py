@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import ResumePoint
 
 Column = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from leftoff.cache.blob_store import BlobStore
 from leftoff.cache.costs import Costs
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match

@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 
 from leftoff.cache.budget import ByteBudget
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import ResumePoint
 from leftoff.cache.tree import common_prefix
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Tokens

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings, DiskTier
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import ResumePoint
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tier import Tier

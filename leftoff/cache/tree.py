@@ -12,64 +12,13 @@ tell evicted from new. The tree counts no bytes and evicts nothing; `budget.py` 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from leftoff.cache.resume_point import ResumePoint, StoredPage, Stretch, by_position, by_start
+from leftoff.cache.node import WIDTH, Node, ResumePoint, StoredPage, Stretch, by_position, by_start
 from leftoff.engine.memory.base import Page
 from leftoff.types import Tokens
-
-_WIDTH = 4  # bytes per token
-
-
-@dataclass(eq=False, slots=True)
-class Node:
-    """The tokens [start, end) of a path, after those of its parent."""
-
-    parent: "Node | None"
-    start: int
-    key: bytes
-    children: dict[bytes, "Node"] = field(default_factory=dict)
-    points: list[ResumePoint] = field(default_factory=list)  # by position, in (start, end]
-    stretches: list[Stretch] = field(default_factory=list)  # by start, within [start, end), not overlapping
-    last_used: float = 0.0
-    is_live: bool = False  # it holds points or pages, or a node below does
-    num_live_children: int = 0
-    lost_until: int = 0  # a point up to here was evicted
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.key) // _WIDTH
-
-    @property
-    def tokens(self) -> Tokens:
-        return np.frombuffer(self.key, np.int32)
-
-    @property
-    def is_leaf(self) -> bool:
-        return not self.children
-
-    def point_at(self, position: int) -> ResumePoint | None:
-        index = bisect_left(self.points, position, key=by_position)
-        return self.points[index] if index < len(self.points) and self.points[index].position == position else None
-
-    def stretch_at(self, start: int) -> Stretch | None:
-        index = bisect_left(self.stretches, start, key=by_start)
-        return self.stretches[index] if index < len(self.stretches) and self.stretches[index].start == start else None
-
-    @property
-    def holds_data(self) -> bool:
-        return bool(self.points or self.stretches)
-
-    def update_liveness(self) -> None:
-        """To be called after points or stretches were added or removed."""
-        at: Node | None = self
-        while at is not None and at.is_live != (at.holds_data or at.num_live_children > 0):
-            at.is_live = not at.is_live
-            if at.parent is not None:
-                at.parent.num_live_children += 1 if at.is_live else -1
-            at = at.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +98,13 @@ class Tree:
         path: list[Node] = []
         node, at = self.root, 0
         while True:
-            child = node.children.get(data[at : at + _WIDTH])
+            child = node.children.get(data[at : at + WIDTH])
             if child is None:
-                return Match(tuple(path), at // _WIDTH)
+                return Match(tuple(path), at // WIDTH)
             path.append(child)
             stop = at + len(child.key)
             if data[at:stop] != child.key:
-                return Match(tuple(path), at // _WIDTH + common_prefix(data[at:stop], child.key))
+                return Match(tuple(path), at // WIDTH + common_prefix(data[at:stop], child.key))
             node, at = child, stop
 
     def insert(self, tokens: Tokens, now: float) -> Match:
@@ -170,7 +119,7 @@ class Tree:
                 path[-1].key += rest
             else:
                 path.append(self._add(path[-1] if path else self.root, match.length, rest))
-            self.num_tokens += len(rest) // _WIDTH
+            self.num_tokens += len(rest) // WIDTH
         for node in path:
             node.last_used = now
         return Match(tuple(path), int(tokens.size))
@@ -181,8 +130,8 @@ class Tree:
         assert not node.holds_data
         assert node.parent is not None
         parent = node.parent
-        del parent.children[node.key[:_WIDTH]]
-        self.num_tokens -= len(node.key) // _WIDTH
+        del parent.children[node.key[:WIDTH]]
+        self.num_tokens -= len(node.key) // WIDTH
         node.parent = None
         if len(parent.children) == 1 and parent.parent is not None:
             self._merge(parent)
@@ -198,7 +147,7 @@ class Tree:
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""
-        assert self.num_tokens == sum(len(node.key) // _WIDTH for node in self.nodes())
+        assert self.num_tokens == sum(len(node.key) // WIDTH for node in self.nodes())
         references: dict[StoredPage, int] = {}
         for node in self.nodes():
             _check_node(node)
@@ -211,7 +160,7 @@ class Tree:
 
     def _add(self, parent: Node, start: int, key: bytes) -> Node:
         child = Node(parent, start, key)
-        parent.children[key[:_WIDTH]] = child
+        parent.children[key[:WIDTH]] = child
         return child
 
     def _split(self, node: Node, position: int) -> Node:
@@ -220,12 +169,12 @@ class Tree:
         [start ············ end)  →  [start ··· position)──[position ··· end)
         """
         assert node.parent is not None
-        size = (position - node.start) * _WIDTH
+        size = (position - node.start) * WIDTH
         upper = Node(node.parent, node.start, node.key[:size], last_used=node.last_used, is_live=node.is_live)
         upper.lost_until = min(node.lost_until, position)
-        node.parent.children[node.key[:_WIDTH]] = upper
+        node.parent.children[node.key[:WIDTH]] = upper
         node.parent, node.start, node.key = upper, position, node.key[size:]
-        upper.children[node.key[:_WIDTH]] = node
+        upper.children[node.key[:WIDTH]] = node
         stop = bisect_right(node.points, position, key=by_position)
         upper.points, node.points = node.points[:stop], node.points[stop:]
         for point in upper.points:
@@ -255,7 +204,7 @@ class Tree:
         child.start, child.key, child.parent = node.start, node.key + child.key, node.parent
         child.lost_until = max(child.lost_until, node.lost_until)
         child.is_live = child.holds_data or child.num_live_children > 0
-        node.parent.children[node.key[:_WIDTH]] = child
+        node.parent.children[node.key[:WIDTH]] = child
         node.parent = None
 
 
@@ -303,7 +252,7 @@ def pages_up_to(point: ResumePoint) -> Iterator[Stretch]:
 
 def common_prefix(left: bytes, right: bytes) -> int:
     """The number of tokens that two runs have in common at their beginning."""
-    size = min(len(left), len(right)) // _WIDTH
+    size = min(len(left), len(right)) // WIDTH
     first, second = np.frombuffer(left, np.int32, size), np.frombuffer(right, np.int32, size)
     different = first != second
     return int(different.argmax()) if different.any() else size
@@ -321,7 +270,7 @@ def _joined(upper: list[Stretch], lower: list[Stretch]) -> list[Stretch]:
 def _check_node(node: Node) -> None:
     assert node.key, "an empty node"
     assert node.parent is not None
-    assert node.parent.children[node.key[:_WIDTH]] is node
+    assert node.parent.children[node.key[:WIDTH]] is node
     assert node.parent.end == node.start
     assert len(node.children) != 1, f"[{node.start}, {node.end}) should be one with its only child"
     positions = [point.position for point in node.points]

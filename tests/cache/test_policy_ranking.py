@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.simulate.policies import GreedyDual, LeastRecentlyUsed
+from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.policy import Ranking
-from leftoff.cache.resume_point import ResumePoint
-from leftoff.cache.tree import Node
 
 NODE = Node(None, 0, b"")
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.budget import ByteBudget
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import ResumePoint
 from leftoff.cache.sequences import EngineSequence, SequenceTable, State
 from leftoff.engine.memory.base import MemoryKind
 from tests.cache.chain import ChainMemory

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.cache.tree import Node, Tree, common_prefix
+from leftoff.cache.node import Node
+from leftoff.cache.tree import Tree, common_prefix
 from tests.cache.trees import Grove, shape, text, whole
 
 LETTERS = st.text("ab", min_size=1, max_size=12)

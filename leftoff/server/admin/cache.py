@@ -10,10 +10,10 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.cache.resume_point import ResumePoint
+from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.cache.tree import Node, Tree
+from leftoff.cache.tree import Tree
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import bad_field
 from leftoff.server.reply.response import json_response
