@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import httpx
 import numpy as np
@@ -178,11 +179,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     common = [arguments.model, "--slots", "4", "--ctx", "16384", "--threads", str(arguments.threads)]
+    leftoff = [sys.executable, "-m", "leftoff", "serve", *common, "--port", "0"]
     model = Model(arguments.model)
     vocabulary_size = model.vocabulary.size
     model.close()
     with (
-        started([sys.executable, "-m", "leftoff", "serve", *common, "--port", "0"], "http://") as ours,
+        TemporaryDirectory() as folder,  # else the prompts of an earlier run are found on disk
+        started([*leftoff, "--cache-dir", folder], "http://") as ours,
         started([sys.executable, "-m", "lab.bench.peer", *common], "URL") as theirs,
     ):
         rows = asyncio.run(compare(ours, theirs, vocabulary_size, arguments.rounds))
