@@ -313,6 +313,7 @@ class Definition:
 
 @cache
 def definitions() -> tuple[Definition, ...]:
+    """All settings, for flags, environment variables and the documentation."""
     return tuple(
         Definition(field.name, field.default, field.metadata["flag"]) for field in dataclasses.fields(Settings)
     )

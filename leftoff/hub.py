@@ -95,6 +95,7 @@ def fetch(reference: Reference, list_files: ListFiles, download: Download) -> Pa
 
 
 def choose(reference: Reference, files: Sequence[str]) -> Weights:
+    """The file of a repository that a reference asks for, or the preferred one."""
     found = [weights for weights in group(files) if weights.is_whole]
     if not found:
         raise HubError(

@@ -68,12 +68,12 @@ class Chat:
         return ChatPrompt(conversation, fitted.prompt, replies.key, notes)
 
     def text(self, conversation: Conversation) -> str:
-        """What the template makes of a conversation as it is. Nothing is tokenised: it need not fit."""
+        """The text that the template renders from a conversation as it is. Nothing is tokenised: it need not fit."""
         self._check_size(conversation)
         return self.prompts.render(conversation, must_fit=False).text
 
     def ahead(self, conversation: Conversation, reply: MessageDict) -> Prompt:
-        """What the next prompt of a conversation will begin with, after a reply: all but the next message's text."""
+        """The beginning of the conversation's next prompt, after a reply: all but the next message's text."""
         calls = reply.get("tool_calls")
         following = {"role": "user"} if not calls else {"role": "tool", "tool_call_id": calls[0].get("id")}
         whole = [*conversation.messages, reply, {**following, "content": _ANY_WORDS}]

@@ -15,7 +15,7 @@ _WHOLE = ("tool_calls", "reasoning_content", "reasoning")
 
 @dataclass(frozen=True)
 class Conversation:
-    """What is to be replied to. `tools` are those shown to the model; `options` are variables for the template.
+    """A chat to reply to. `tools` are those shown to the model; `options` are variables for the template.
 
     `namespace` is the tenant's, as for the cache: nothing remembered for one namespace is used for another.
     """

@@ -151,6 +151,7 @@ class Parted(NamedTuple):
 
 
 def parted(messages: Sequence[MessageDict]) -> Parted:
+    """A conversation as its header and the messages after it."""
     size = next((i for i, message in enumerate(messages) if message.get("role") not in HEADER_ROLES), len(messages))
     return Parted(messages[:size], messages[size:])
 

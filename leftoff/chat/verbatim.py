@@ -188,6 +188,7 @@ def said_of(message: MessageDict) -> ParsedReply:
 
 
 def says_the_same(one: ParsedReply, other: ParsedReply) -> bool:
+    """Whether two replies have the same content, calls and reasoning, however they are written."""
     return shown(one) == shown(other) and one.reasoning.strip() == other.reasoning.strip()
 
 

@@ -31,6 +31,7 @@ _ENTRY = "name of an entry, as `leftoff cache list` shows it, or the first chara
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `cache`."""
     parser = subparsers.add_parser(
         "cache",
         description="Manages the disk cache, which has a folder for each model. Entries can be listed while a server "

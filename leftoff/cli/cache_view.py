@@ -41,6 +41,7 @@ def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
 
 
 def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, text: str) -> None:
+    """Prints a blob, and all blobs on the path to its end."""
     what = f"page [{blob.start}, {blob.end})" if blob.is_page else f"snapshot after {blob.end} tokens"
     console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold", soft_wrap=True)
     console.print(
@@ -61,6 +62,7 @@ def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, t
 
 
 def show_findings(console: Console, results: Results, *, is_fixed: bool) -> None:
+    """Prints what a verification has found, model by model."""
     for usage, findings in results:
         checked = f"{show_files(findings.num_blobs)}, {show_bytes(findings.nbytes)}"
         bad = len(findings.faults)
@@ -73,11 +75,13 @@ def show_findings(console: Console, results: Results, *, is_fixed: bool) -> None
 
 
 def findings_json(results: Results) -> dict[str, Any]:
+    """The findings of a verification, for `--json`."""
     models = [{"name": usage.name, "path": str(usage.path), **asdict(findings)} for usage, findings in results]
     return {"models": models}
 
 
 def model_json(usage: ModelUsage) -> dict[str, Any]:
+    """A model's folder and its branches, for `--json`."""
     return {
         **asdict(usage),
         "path": str(usage.path),
@@ -97,6 +101,7 @@ def model_json(usage: ModelUsage) -> dict[str, Any]:
 
 
 def show_age(moment: float) -> str:
+    """How long ago a moment was: `3 hours ago`."""
     age_s = max(0.0, time.time() - moment)
     return next((f"{age_s / unit:.0f} {name} ago" for unit, name in _AGES if age_s >= 2 * unit), "just now")
 

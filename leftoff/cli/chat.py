@@ -64,6 +64,7 @@ def _message(role: str, content: str) -> MessageDict:
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `chat`."""
     parser = subparsers.add_parser(
         "chat",
         usage="leftoff chat [MODEL | URL] [options]",
@@ -88,6 +89,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Chats until the user ends it; returns the exit code."""
     settings = settings_from(args)
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     options = ReplyOptions(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)

@@ -22,6 +22,7 @@ _ALL_LAYERS = -1
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `doctor`."""
     parser = subparsers.add_parser(
         "doctor",
         description="Shows the llama.cpp library, this machine, and the memory and the speed of a model.",
@@ -49,6 +50,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Examines library, machine and model; returns the exit code."""
     console = Console(markup=False, highlight=False)
     library = load_library()
     with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:

@@ -143,6 +143,7 @@ _WORDS = ("on", "off", "auto", "true", "false", "enabled", "disabled")
 
 
 def add_foreign(parser: CommandLine) -> None:
+    """Adds llama-server's flags that have no effect here, hidden from the help."""
     parser.set_defaults(ignored=[])
     for foreign in FOREIGN:
         for option, takes in foreign.options:
@@ -153,6 +154,7 @@ def add_foreign(parser: CommandLine) -> None:
 
 
 def add_sampling(parser: CommandLine) -> None:
+    """Adds a flag for each sampling parameter that has one."""
     group = parser.add_argument_group(
         "sampling", "Defaults for requests that do not say. llama-server's flags for its other samplers work too."
     )

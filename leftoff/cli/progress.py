@@ -29,6 +29,7 @@ class Stages:
 
 @contextmanager
 def show_stages(console: Console, *, visible: bool) -> Iterator[Stages]:
+    """A progress bar while the block runs."""
     # drawn only when progress is reported: a thread that redraws would disturb what is measured
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not visible) as progress:

@@ -88,6 +88,7 @@ class Report:
 
 
 def describe(library: Library, model: ModelReport) -> Report:
+    """The whole report of the doctor."""
     return Report(__version__, _describe_library(library), _describe_machine(), model)
 
 
@@ -149,6 +150,7 @@ def _features(system_info: str) -> tuple[str, ...]:
 
 
 def show_report(console: Console, report: Report) -> None:
+    """Prints a report as tables."""
     console.print(_table(f"leftoff {report.leftoff}", _library_rows(report.library) + _machine_rows(report.machine)))
     console.print(_table("model", _model_rows(report.model)))
     console.print(_table("measured here", _measured_rows(report.model.measurements)))

@@ -40,6 +40,7 @@ _LAST_LINE = "Ctrl-C stops the server. One line per request follows."
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `serve`."""
     parser = subparsers.add_parser(
         "serve",
         usage="leftoff serve [MODEL] [options]",
@@ -59,6 +60,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Serves until a signal ends it; returns the exit code."""
     settings = settings_of(args)
     with logging_to_stderr(settings.log_level):
         return _run(args, settings)
@@ -92,6 +94,7 @@ def _supervise(console: Console, settings: Settings) -> int:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
+    """The settings of a command line, after flags that contradict each other were refused."""
     settings = settings_from(args)
     if args.positional and args.model not in (None, args.positional):
         raise SettingError(f"two models, {args.positional} and --model {args.model}: give one")
@@ -115,6 +118,7 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
 
 
 def show_screen(console: Console, service: Service, url: str) -> None:
+    """Prints the start screen: model, memory, cache, and lines to connect with."""
     console.print(f"\nleftoff {__version__} · {url}\n", style="bold")
     console.print(_grid(facts(service)))
     console.print("\ntry it, or connect", style="bold")
@@ -130,6 +134,7 @@ def show_screen(console: Console, service: Service, url: str) -> None:
 
 
 def facts(service: Service) -> list[tuple[str, str]]:
+    """The rows of the start screen."""
     model, settings, kind = service.model, service.settings, service.engine.memory.kind
     return [
         (

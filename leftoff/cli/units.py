@@ -11,10 +11,12 @@ def show_bytes(nbytes: float) -> str:
 
 
 def show_bandwidth(bytes_per_s: float) -> str:
+    """`3.2 GB/s`."""
     return f"{show_bytes(bytes_per_s)}/s"
 
 
 def show_rate(tokens_per_s: float) -> str:
+    """`1,234 tokens/s`."""
     return f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s >= 100 else f"{tokens_per_s:.1f} tokens/s"
 
 
@@ -24,10 +26,12 @@ def show_count(count: float) -> str:
 
 
 def show_files(count: int) -> str:
+    """`1 file`, `3 files`."""
     return f"{count:,} {'file' if count == 1 else 'files'}"
 
 
 def show_ms(ms: float) -> str:
+    """`39 ms`, or `12.3 s` from ten seconds on."""
     return f"{ms:,.0f} ms" if ms < 9_999.5 else f"{ms / 1000:.1f} s"
 
 

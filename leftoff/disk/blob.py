@@ -69,4 +69,5 @@ class Write:
 
 
 def blob_name(kind: int, start: int, tag: bytes) -> str:
+    """The file name of a page or snapshot: a hash of its kind and path."""
     return blake3(_IDENTITY.pack(kind, start) + tag).hexdigest(_NAME_BYTES)

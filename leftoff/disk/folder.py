@@ -29,6 +29,7 @@ _LOCK_STEP_S = 0.02
 
 
 def model_folder(root: Path, fingerprint: str) -> Path:
+    """The folder of a model under a cache folder, by its fingerprint."""
     return root / LAYOUT / fingerprint[:_FINGERPRINT_DIGITS]
 
 
@@ -69,6 +70,7 @@ class FolderLock:
 
 
 def is_locked(folder: Path) -> bool:
+    """Whether a process has the folder locked now."""
     try:
         fd = os.open(folder / _LOCK_FILE, os.O_RDONLY)
     except OSError:

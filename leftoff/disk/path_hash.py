@@ -43,4 +43,5 @@ def as_bytes(tokens: Tokens) -> memoryview:
 
 
 def as_tokens(content: bytes) -> Tokens:
+    """Tokens from the bytes in which the index stores them."""
     return np.frombuffer(content, "<i4").astype(np.int32)

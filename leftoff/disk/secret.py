@@ -29,6 +29,7 @@ def folder_secret(root: Path) -> bytes:
 
 
 def new_secret() -> bytes:
+    """A random secret."""
     return secrets.token_bytes(SECRET_BYTES)
 
 

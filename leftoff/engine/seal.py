@@ -69,6 +69,7 @@ def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: byt
 
 
 def kind_of(item: Page | Snapshot) -> int:
+    """The number by which blobs tell pages from snapshots."""
     return PAGE if isinstance(item, Page) else SNAPSHOT
 
 

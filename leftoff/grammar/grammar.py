@@ -76,6 +76,7 @@ SPACES = Grammar(r"/[ \t\n]{0,8}/")
 
 
 def any_of(grammars: Sequence[Grammar]) -> Grammar:
+    """A grammar that accepts what any of the given ones accepts."""
     if len(grammars) == 1:
         return grammars[0]
     return Grammar(
@@ -130,6 +131,7 @@ def text_until(end: str, vocabulary: Vocabulary) -> Grammar:
 
 
 def check_characters(num_characters: int) -> None:
+    """Raises `GrammarError` for a source that is too long to be parsed."""
     if num_characters > MAX_SOURCE_CHARACTERS:
         raise GrammarError(f"it has {num_characters} characters: must be at most {MAX_SOURCE_CHARACTERS}")
 

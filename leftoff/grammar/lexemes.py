@@ -14,6 +14,8 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Text:
+    """A literal text."""
+
     text: str
 
 
@@ -26,21 +28,29 @@ class Class:
 
 @dataclass(frozen=True)
 class Name:
+    """A reference to a rule."""
+
     name: str
 
 
 @dataclass(frozen=True)
 class Concat:
+    """Items one after the other."""
+
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True)
 class Choice:
+    """One of several items."""
+
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
+    """An item, between `least` and `most` times."""
+
     item: "Node"
     least: int
     most: int | None

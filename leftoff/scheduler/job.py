@@ -1,4 +1,4 @@
-"""What the scheduler is asked to generate, and the interfaces through which it answers."""
+"""A job for the scheduler: the reply to generate, and the interfaces through which its tokens come back."""
 
 import time
 from dataclasses import dataclass, field

@@ -58,7 +58,7 @@ class Run:
         self.fetch = None
 
     def work(self, limit: int) -> Work:
-        """What to decode next: the prompt up to the next snapshot, or the token just chosen."""
+        """The tokens to decode next: the prompt up to the next snapshot, or the token just chosen."""
         if not self.turn.is_reading:
             return Work(self.turn.seq, self._next)
         start, prompt = self.turn.position, self.turn.prompt

@@ -34,6 +34,7 @@ _PRESENCE = "leftoff is running: its API is under /v1, its health at /health, an
 
 
 def build_app(service: Service, hosts: KnownHosts) -> Starlette:
+    """The ASGI application: the routes of all dialects behind the middleware."""
     dialects = [make(service) for make in _DIALECTS]
     error_shapes = {prefix: shape for dialect in dialects for prefix, shape in dialect.error_shapes.items()}
     endpoints = [endpoint for dialect in dialects for endpoint in dialect.endpoints()]

@@ -27,6 +27,7 @@ _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more tha
 
 
 def make_scheduler(model: Model, settings: Settings) -> Scheduler:
+    """An engine, its cache with the disk tier if one is configured, and the scheduler over both."""
     engine = LlamaEngine(model, _context_settings(model, settings))
     disk = _open_disk(engine, settings)
     cache = Cache(
@@ -41,7 +42,7 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
 
 
 def namespace_secret(settings: Settings, cache: Cache) -> bytes:
-    """Of the cache folder, so that tenants find what is theirs after a restart; without a disk, of this process."""
+    """The secret of the cache folder, so that tenants find their entries after a restart; without a disk, a new one."""
     if cache.disk is None:
         return new_secret()
     root = _cache_root(settings)

@@ -123,6 +123,7 @@ def serving(service: Service) -> Iterator[str]:
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket. Raises an error that names the address if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # By its protocol asyncio tells that this is TCP and sends without delay; left out, every reply waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

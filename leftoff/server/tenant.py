@@ -36,6 +36,7 @@ class Tenant:
 
 
 def tenant_of(request: Request) -> Tenant:
+    """The tenant of a request, as the middleware has found it."""
     tenant = request.state.tenant
     assert isinstance(tenant, Tenant)
     return tenant

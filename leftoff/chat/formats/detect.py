@@ -54,6 +54,7 @@ _FAMILIES = (
 
 
 def find_format(template: ChatTemplate) -> OutputFormat:
+    """The format of a model's replies, by the markers that its template mentions."""
     if template.mentions("<|channel|>") and template.mentions("<|message|>"):
         return HarmonyFormat()
     family = next(family for family in _FAMILIES if all(map(template.mentions, family.texts)))

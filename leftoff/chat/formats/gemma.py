@@ -18,6 +18,8 @@ _MAX_DEPTH = 64
 
 
 class GemmaCalls(CallFormat):
+    """Calls of Gemma 4: a name and arguments in JSON with quotes of its own."""
+
     syntax = CallSyntax(
         "<|tool_call>call:",
         "{",

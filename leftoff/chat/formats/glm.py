@@ -17,6 +17,8 @@ _VALUE_END = Markers("</arg_value>", strips=False)
 
 
 class GlmCalls(CallFormat):
+    """Calls of GLM 4.5: a name, then each argument as a key and a value between tags."""
+
     syntax = CallSyntax(
         "<tool_call>",
         "\n",

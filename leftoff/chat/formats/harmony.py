@@ -25,6 +25,8 @@ _HEADER = re.compile(
 
 
 class HarmonyFormat(OutputFormat):
+    """Replies of gpt-oss: messages on channels, some of them calls."""
+
     name = "harmony"
     syntax = CallSyntax(
         "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>", between="<|start|>assistant"

@@ -12,6 +12,8 @@ from leftoff.chat.formats.tagged import CallFormat
 
 
 class HermesCalls(CallFormat):
+    """Calls of Hermes and Qwen: one JSON object between tags."""
+
     syntax = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", between="\n")
     triggers = ("<tool_call>",)
     markers = ("</tool_call>",)

@@ -49,6 +49,7 @@ def parse_call(scanner: Scanner, names: frozenset[str] | None = None) -> Waiting
 
 
 def parse_call_list(scanner: Scanner) -> Waiting[None]:
+    """Parses a JSON list of calls."""
     yield from scanner.expect("[")
     yield from scanner.calls(parse_call, ",")
     yield from scanner.expect("]")
@@ -190,6 +191,7 @@ def parse_string(scanner: Scanner) -> Waiting[str]:
 
 
 def to_json(value: object) -> str:
+    """JSON as chat templates write it: without escapes for letters beyond ASCII."""
     return json.dumps(value, ensure_ascii=False)
 
 

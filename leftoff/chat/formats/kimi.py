@@ -16,6 +16,8 @@ _NAME_END = Markers(_ARGUMENTS, strips=False)
 
 
 class KimiCalls(CallFormat):
+    """Calls of Kimi K2: a section of calls, each with an id and JSON arguments."""
+
     syntax = CallSyntax(_CALL + "functions.", ":0" + _ARGUMENTS, _CALL_END, begin=_BEGIN, end=_END)
     triggers = (_BEGIN,)
     markers = (_END, _CALL, _CALL_END, _ARGUMENTS)

@@ -61,6 +61,7 @@ class ParsedReply:
 
 
 def join_parts(parts: Iterable[Part]) -> ParsedReply:
+    """The content, reasoning and calls of a whole reply."""
     content: list[str] = []
     reasoning: list[str] = []
     names: list[str] = []

@@ -21,6 +21,8 @@ _VALUE_ENDS = Markers(_PARAMETER_END, "\n" + _PARAMETER_END, strips=False)
 
 
 class QwenXmlCalls(CallFormat):
+    """Calls of Qwen3-Coder and later: XML-like tags for the function and each parameter."""
+
     syntax = CallSyntax(
         "<tool_call>\n<function=",
         ">\n",

@@ -124,6 +124,7 @@ def charge_result(budget: Budget, result: Any) -> Any:  # noqa: ANN401
 
 
 def charge_size(value: Value) -> Value:
+    """Charges the size of a value to the budget of the current rendering, and passes it on."""
     current().charge(size_of(value))
     return value
 
@@ -185,6 +186,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def tick(_: None) -> None:
+    """Charges one step to the budget of the current rendering."""
     current().tick()
 
 

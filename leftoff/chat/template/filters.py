@@ -43,6 +43,7 @@ _STEPS_PER_CHARACTER = 16  # of a search: so many take as long as making a chara
 
 
 def filters() -> dict[str, Function]:
+    """The filters that templates may use, each charging its work to the budget."""
     own: dict[str, Function] = {
         "e": _escape,
         "escape": _escape,
@@ -59,6 +60,7 @@ def filters() -> dict[str, Function]:
 
 
 def tests() -> dict[str, Function]:
+    """The tests that templates may use."""
     return {**_TESTS, **{name: _walking(_TESTS[name]) for name in _COMPARING_TESTS}}
 
 

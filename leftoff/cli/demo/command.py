@@ -78,6 +78,7 @@ def _counts(turn: Turn) -> str:
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `demo`."""
     parser = subparsers.add_parser(
         "demo",
         usage="leftoff demo [MODEL] [options]",
@@ -94,6 +95,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Plays all scenes; returns 1 if the cache did not help in one of them."""
     began = time.monotonic()
     console = Console(markup=False, highlight=False, emoji=False)
     quiet_logs()

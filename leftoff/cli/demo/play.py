@@ -115,6 +115,7 @@ class Side:
 
 
 def failures(outcomes: Sequence[Outcome]) -> list[str]:
+    """The scenes in which the cache did not help, each with the reason."""
     return [
         f"the cache did not help in scene {number}, {outcome.scene.title}: {outcome.failure}"
         for number, outcome in enumerate(outcomes, 1)

@@ -141,6 +141,7 @@ def export_bundle(folder: Path, blob: Blob, target: Path) -> Manifest:
 
 
 def read_manifest(source: Path) -> Manifest:
+    """The manifest of a bundle, verified."""
     with _open_regular(source) as file:
         return _open_bundle(file, source).manifest
 

@@ -58,6 +58,7 @@ def models(root: Path) -> list[ModelUsage]:
 
 
 def usage_of(folder: Path) -> ModelUsage:
+    """What one model's folder holds, and which process uses it."""
     pid = (holder(folder) or 0) if is_locked(folder) else None
     changed = folder.stat().st_mtime
     try:

@@ -30,6 +30,8 @@ class InputBlock(Struct):
 
 
 class InputMessage(Struct):
+    """One message of the conversation."""
+
     role: Role
     content: str | Annotated[list[InputBlock], Meta(max_length=MOST_MESSAGES)]
 
@@ -44,6 +46,8 @@ class Tool(Struct):
 
 
 class ToolChoice(Struct):
+    """Which tools the model may or must use."""
+
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
@@ -56,11 +60,15 @@ class Thinking(Struct):
 
 
 class OutputConfig(Struct):
+    """The field `output_config`: effort and format."""
+
     effort: str | None = None
     format: dict[str, Any] | None = None
 
 
 class MessagesRequest(GenerationFields, kw_only=True):
+    """The body of /v1/messages."""
+
     messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MOST_MESSAGES)]
     model: str | None = None
     system: str | Annotated[list[InputBlock], Meta(max_length=MOST_MESSAGES)] | None = None
@@ -85,16 +93,22 @@ class Usage(Struct):
 
 
 class TextBlock(Struct, tag_field="type", tag="text"):
+    """A block of text in a reply."""
+
     text: str
     citations: None = None
 
 
 class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
+    """A block of reasoning in a reply."""
+
     thinking: str
     signature: str
 
 
 class ToolUseBlock(Struct, tag_field="type", tag="tool_use"):
+    """A tool call in a reply."""
+
     id: str
     name: str
     input: dict[str, Any]
@@ -104,6 +118,8 @@ OutputBlock = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class OutputMessage(Struct, tag_field="type", tag="message"):
+    """A whole reply."""
+
     id: str
     model: str
     content: list[OutputBlock]
@@ -114,11 +130,15 @@ class OutputMessage(Struct, tag_field="type", tag="message"):
 
 
 class ErrorDetails(Struct):
+    """The type and message of an error."""
+
     type: str
     message: str
 
 
 class ErrorBody(Struct):
+    """An error in Anthropic's shape."""
+
     error: ErrorDetails
     type: Literal["error"] = "error"
 

@@ -27,6 +27,7 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
+    """The body of a request, decoded. Large ones are decoded on another thread."""
     try:
         data = await request.body()
     except ClientDisconnect as error:
@@ -41,6 +42,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
 
 
 def decode(data: bytes, kind: type[Body]) -> Body:
+    """Decodes a body. Raises an `ApiError` that names the wrong field, or the first bad byte."""
     try:
         return _decoded(data, kind)
     except msgspec.ValidationError as error:

@@ -42,6 +42,8 @@ def most_unread_bytes(*, others_wait: bool) -> int:
 
 
 class Phase(Enum):
+    """The part of an exchange that a connection is in."""
+
     HEAD = auto()  # of a new connection, or of the next request once its first byte is there
     BODY = auto()
     ANSWER = auto()  # the request is complete, the response is not

@@ -75,6 +75,8 @@ class Details(msgspec.Struct, omit_defaults=True):
 
 
 class ErrorBody(msgspec.Struct):
+    """An error in OpenAI's shape."""
+
     error: Details
 
 
@@ -87,6 +89,7 @@ def bad_field(param: str, message: str) -> ApiError:
 
 
 def missing_field(param: str) -> ApiError:
+    """400: a required field is not there."""
     return bad_field(param, "this field is required")
 
 
@@ -96,19 +99,23 @@ def not_yet(param: str, value: object, instead: str) -> ApiError:
 
 
 def stopping() -> ApiError:
+    """503: the server is shutting down."""
     return _unavailable("the server is stopping: try again later", "stopping")
 
 
 def busy(message: str) -> ApiError:
+    """503: the server has too much to do."""
     return _unavailable(f"{message}: try again later", "busy")
 
 
 def too_much_at_once(limit_bytes: int) -> ApiError:
+    """503: the bodies of all requests together are too large."""
     message = f"the requests that are being answered hold more than {limit_bytes / MIB:g} MiB: try again later"
     return _unavailable(message, "too_much_at_once")
 
 
 def too_slow(unread_bytes: int) -> ApiError:
+    """408: a client has not read its stream."""
     problem = f"{unread_bytes} bytes of this stream waited unread, so that its reply was cancelled"
     message = f"{problem}: read it as it comes, or ask for fewer tokens"
     return ApiError(408, message, kind="timeout_error", code="client_too_slow")

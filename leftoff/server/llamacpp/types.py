@@ -21,6 +21,8 @@ class NativeRequest(GenerationFields, kw_only=True):
 
 
 class TokenizeRequest(Struct):
+    """The body of /tokenize."""
+
     content: str
     add_special: bool = False
     parse_special: bool = True
@@ -28,6 +30,8 @@ class TokenizeRequest(Struct):
 
 
 class DetokenizeRequest(Struct):
+    """The body of /detokenize."""
+
     tokens: list[Any]
 
 

@@ -18,12 +18,14 @@ from leftoff.server.request.fields import (
 
 
 def messages_as_chat(body: OllamaChatRequest) -> ChatRequest:
+    """A chat in the common form."""
     messages = [_message(message, f"messages[{index}]") for index, message in enumerate(body.messages or ())]
     _name_calls(messages)
     return _common(body, messages, body.tools)
 
 
 def prompt_as_chat(body: OllamaGenerateRequest) -> ChatRequest:
+    """A prompt as a chat of one message, in the common form."""
     _refuse_images(body.images, "images")
     for name in ("suffix", "template"):
         if value := getattr(body, name):

@@ -11,20 +11,28 @@ from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationF
 
 
 class Options(GenerationFields, kw_only=True):
+    """The field `options`: sampling and limits."""
+
     num_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None  # -1: no limit; -2: as many as fit
 
 
 class Function(Struct):
+    """The function and arguments of a call."""
+
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class Call(Struct, omit_defaults=True):
+    """A call in a message."""
+
     function: Function
     id: str | None = None
 
 
 class OllamaMessage(Struct):
+    """One message of a chat."""
+
     role: Role
     content: str | None = None
     thinking: str | None = None
@@ -49,11 +57,15 @@ class _Request(Struct, kw_only=True):
 
 
 class OllamaChatRequest(_Request, kw_only=True):
+    """The body of /api/chat."""
+
     messages: Annotated[list[OllamaMessage], Meta(max_length=MOST_MESSAGES)] | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
 
 
 class OllamaGenerateRequest(_Request, kw_only=True):
+    """The body of /api/generate."""
+
     prompt: str = ""
     system: str | None = None
     raw: bool | None = None
@@ -63,6 +75,8 @@ class OllamaGenerateRequest(_Request, kw_only=True):
 
 
 class ShowRequest(Struct):
+    """The body of /api/show."""
+
     model: str = ""
     name: str = ""  # the former name of `model`
 
@@ -71,6 +85,8 @@ class ShowRequest(Struct):
 
 
 class OutputMessage(Struct):
+    """A message of the model, or a piece of one."""
+
     content: str
     role: str = "assistant"
     thinking: str | UnsetType = UNSET
@@ -78,6 +94,8 @@ class OutputMessage(Struct):
 
 
 class ErrorBody(Struct):
+    """An error in Ollama's shape."""
+
     error: str
 
 

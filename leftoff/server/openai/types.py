@@ -30,10 +30,14 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
 
 class ChatLogprobs(Struct):
+    """Log-probabilities in a chat completion."""
+
     content: list[TokenLogprob]
 
 
 class TextLogprobs(Struct):
+    """Log-probabilities in a text completion, as parallel lists."""
+
     tokens: list[str]
     token_logprobs: list[float]
     top_logprobs: list[dict[str, float]]
@@ -41,6 +45,8 @@ class TextLogprobs(Struct):
 
 
 class Function(Struct):
+    """The function of a call, or a piece of its arguments."""
+
     name: str | UnsetType = UNSET
     arguments: str = ""
 
@@ -74,6 +80,8 @@ class ChatChoice(Struct):
 
 
 class TextChoice(Struct):
+    """One text completion, or a piece of it."""
+
     index: int
     text: str
     finish_reason: FinishReason | None = None

@@ -38,17 +38,23 @@ class Block:
 
 @dataclass(frozen=True)
 class Opened:
+    """A new block begins."""
+
     block: Block
 
 
 @dataclass(frozen=True)
 class Grown:
+    """Text was added to the open block."""
+
     block: Block
     text: str
 
 
 @dataclass(frozen=True)
 class Closed:
+    """The open block is complete."""
+
     block: Block
 
 

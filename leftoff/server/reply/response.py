@@ -194,6 +194,7 @@ async def answer(
 
 
 def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
+    """A response with a JSON body."""
     return Response(_encode(content), status, media_type="application/json")
 
 

@@ -11,10 +11,14 @@ from leftoff.server.reply.stream import End, Piece, Progress, ReplyStream, Token
 
 
 class PromptDetails(Struct):
+    """How many tokens of the prompt came from the cache."""
+
     cached_tokens: int
 
 
 class Usage(Struct):
+    """OpenAI's `usage`."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
@@ -36,6 +40,8 @@ class WireTimings(Struct):
 
 
 class PromptProgress(Struct):
+    """llama-server's `prompt_progress`."""
+
     total: int
     cache: int
     processed: int
@@ -64,6 +70,7 @@ def timings_of(ends: Sequence[End], num_per_prompt: int = 1) -> WireTimings:
 
 
 def timings_so_far(stream: ReplyStream) -> WireTimings:
+    """The timings of a reply that is still running."""
     timings, report = stream.run.timings, stream.report
     return _wire_timings(
         reused=report.reused if report else 0,
@@ -75,6 +82,7 @@ def timings_so_far(stream: ReplyStream) -> WireTimings:
 
 
 def progress_of(event: Progress) -> PromptProgress:
+    """The progress of a prompt, on the wire."""
     return PromptProgress(event.total, event.reused, event.num_read, round(event.ms))
 
 

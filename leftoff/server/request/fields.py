@@ -33,12 +33,16 @@ class StructuredOutputs(Struct):
 
 
 class JsonSchema(Struct):
+    """OpenAI's `response_format.json_schema`."""
+
     schema: Schema | None = None
     name: str | None = None
     strict: bool | None = None
 
 
 class ResponseFormat(Struct):
+    """The form of a reply: text, any JSON, JSON by a schema, or a regular expression."""
+
     type: str = "text"
     json_schema: JsonSchema | None = None
     schema: Schema | None = None  # llama-server's place for it
@@ -59,6 +63,8 @@ class ForeignFormat(ResponseFormat, kw_only=True):
 
 
 class GenerationFields(SamplingFields, kw_only=True):
+    """Fields that all dialects and routes share: sampling, limits, stop strings, streaming, constraints."""
+
     stop: Stop | Stops | None = None
     max_tokens: Limit | None = None
     max_completion_tokens: Limit | None = None
@@ -110,17 +116,23 @@ class Part(Struct, omit_defaults=True):
 
 
 class FunctionCall(Struct, omit_defaults=True):
+    """The function and arguments of a call in a message."""
+
     name: str
     arguments: str | dict[str, Any] = ""
 
 
 class ToolCall(Struct, omit_defaults=True):
+    """A call in a message of the assistant."""
+
     function: FunctionCall
     id: str | None = None
     type: str | None = None
 
 
 class Message(Struct, omit_defaults=True):
+    """One message of a chat, in OpenAI's form."""
+
     role: Role
     content: str | Annotated[list[Part], Meta(max_length=MOST_MESSAGES)] | None = None
     name: str | None = None
@@ -221,6 +233,8 @@ _SHOWN_CHARACTERS = 200
 
 
 class StreamOptions(Struct):
+    """OpenAI's `stream_options`."""
+
     include_usage: bool | None = None
 
 
@@ -235,7 +249,7 @@ class ChatRequest(ChatFields, kw_only=True):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What was left out of the request when it was converted, for the reuse report."""
+        """Parts of the request that were dropped when it was converted, for the reuse report."""
         return ()
 
 

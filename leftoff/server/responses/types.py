@@ -27,11 +27,15 @@ class InputItem(Struct):
 
 
 class Effort(Struct):
+    """The field `reasoning`: how much to think."""
+
     effort: str | None = None
     summary: str | None = None
 
 
 class TextFormat(Struct, omit_defaults=True):
+    """The form of the text: plain, JSON, or JSON by a schema."""
+
     type: str
     name: str | None = None
     schema: dict[str, Any] | None = None
@@ -39,11 +43,15 @@ class TextFormat(Struct, omit_defaults=True):
 
 
 class Text(Struct, omit_defaults=True):
+    """The field `text`."""
+
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class ResponsesRequest(GenerationFields, kw_only=True):
+    """The body of /v1/responses."""
+
     input: str | Annotated[list[InputItem], Meta(max_length=MOST_MESSAGES)] | None = None
     model: str | None = None
     instructions: str | None = None
@@ -67,16 +75,22 @@ class ResponsesRequest(GenerationFields, kw_only=True):
 
 
 class OutputText(Struct, tag_field="type", tag="output_text"):
+    """Text inside a message item."""
+
     text: str
     annotations: list[None] = field(default_factory=list)
     logprobs: list[None] = field(default_factory=list)
 
 
 class ReasoningText(Struct, tag_field="type", tag="reasoning_text"):
+    """Text inside a reasoning item."""
+
     text: str
 
 
 class MessageItem(Struct, tag_field="type", tag="message"):
+    """A message of the model."""
+
     id: str
     status: Status
     content: list[OutputText]
@@ -84,6 +98,8 @@ class MessageItem(Struct, tag_field="type", tag="message"):
 
 
 class ReasoningItem(Struct, tag_field="type", tag="reasoning"):
+    """The model's reasoning."""
+
     id: str
     status: Status
     content: list[ReasoningText]
@@ -92,6 +108,8 @@ class ReasoningItem(Struct, tag_field="type", tag="reasoning"):
 
 
 class CallItem(Struct, tag_field="type", tag="function_call"):
+    """A function call."""
+
     id: str
     status: Status
     call_id: str
@@ -103,15 +121,21 @@ OutputItem = MessageItem | ReasoningItem | CallItem
 
 
 class InputDetails(Struct):
+    """How many tokens of the prompt came from the cache."""
+
     cached_tokens: int
     cache_write_tokens: int
 
 
 class OutputDetails(Struct):
+    """How many tokens of the reply are reasoning."""
+
     reasoning_tokens: int
 
 
 class ResponseUsage(Struct):
+    """Token counts of a response."""
+
     input_tokens: int
     input_tokens_details: InputDetails
     output_tokens: int
@@ -120,11 +144,15 @@ class ResponseUsage(Struct):
 
 
 class Failure(Struct):
+    """The error of a failed response."""
+
     code: str
     message: str
 
 
 class Incomplete(Struct):
+    """The reason why a response is incomplete."""
+
     reason: str
 
 

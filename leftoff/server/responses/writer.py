@@ -116,6 +116,7 @@ class ResponseWriter:
 
 
 def status_of(end: End) -> wire.Status:
+    """The status of a response that has ended."""
     return "incomplete" if end.finish is Finish.LENGTH else "completed"
 
 
