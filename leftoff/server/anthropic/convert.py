@@ -22,6 +22,10 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _SKIPPED = ("redacted_thinking", "server_tool_use", "mcp_tool_use")
 
 
+# A content block, and its path in the request for error messages.
+Placed = tuple[str, InputBlock]
+
+
 class MarkedMessages:
     """The messages of a request. `indices` are of those with `cache_control`: a snapshot is kept at their end."""
 
@@ -29,49 +33,49 @@ class MarkedMessages:
         self.messages: list[Message] = []
         self.indices: set[int] = set()
         if body.system:
-            self._add_words("system", _blocks(body.system), "system")
+            self._add_words("system", _blocks(body.system, "system"))
         for index, message in enumerate(body.messages):
             self._add(message, f"messages[{index}].content")
 
     def _add(self, message: InputMessage, place: str) -> None:
-        blocks = _blocks(message.content)
+        blocks = _blocks(message.content, place)
         match message.role:
             case "system":
-                self._add_words("system", blocks, place)
+                self._add_words("system", blocks)
             case "user":
-                self._add_turn(blocks, place)
+                self._add_turn(blocks)
             case "assistant":
-                self._add_reply(blocks, place)
+                self._add_reply(blocks)
 
-    def _add_turn(self, blocks: list[InputBlock], place: str) -> None:
+    def _add_turn(self, blocks: list[Placed]) -> None:
         """A user's message: each tool result becomes a message of its own."""
-        words: list[InputBlock] = []
-        for at, block in enumerate(blocks):
+        words: list[Placed] = []
+        for place, block in blocks:
             if block.type != "tool_result":
-                words.append(block)
+                words.append((place, block))
                 continue
             if words:
-                self._add_words("user", words, place)
+                self._add_words("user", words)
                 words = []
-            inner = f"{place}[{at}].content"
+            inner = f"{place}.content"
             result = convert(block.content or "", str | list[InputBlock], inner)
-            text = _text(_blocks(result), inner)
-            self._push(Message("tool", text, tool_call_id=block.tool_use_id), [block])
+            text = "\n".join(_texts(_blocks(result, inner)))
+            self._push(Message("tool", text, tool_call_id=block.tool_use_id), [(place, block)])
         if words or not blocks:
-            self._add_words("user", words, place)
+            self._add_words("user", words)
 
-    def _add_reply(self, blocks: list[InputBlock], place: str) -> None:
-        words = [block for block in blocks if block.type not in ("thinking", "tool_use")]
-        thoughts = "".join(block.thinking or "" for block in blocks if block.type == "thinking")
-        calls = [_call(block, f"{place}[{at}]") for at, block in enumerate(blocks) if block.type == "tool_use"]
-        text = "".join(_texts(words, place))
+    def _add_reply(self, blocks: list[Placed]) -> None:
+        words = [(place, block) for place, block in blocks if block.type not in ("thinking", "tool_use")]
+        thoughts = "".join(block.thinking or "" for _, block in blocks if block.type == "thinking")
+        calls = [_call(block, place) for place, block in blocks if block.type == "tool_use"]
+        text = "".join(_texts(words))
         self._push(Message("assistant", text, tool_calls=calls or None, reasoning_content=thoughts or None), blocks)
 
-    def _add_words(self, role: Literal["system", "user"], blocks: list[InputBlock], place: str) -> None:
-        self._push(Message(role, _text(blocks, place)), blocks)
+    def _add_words(self, role: Literal["system", "user"], blocks: list[Placed]) -> None:
+        self._push(Message(role, "\n".join(_texts(blocks))), blocks)
 
-    def _push(self, message: Message, blocks: list[InputBlock]) -> None:
-        if any(block.cache_control for block in blocks):
+    def _push(self, message: Message, blocks: list[Placed]) -> None:
+        if any(block.cache_control for _, block in blocks):
             self.indices.add(len(self.messages))
         self.messages.append(message)
 
@@ -97,23 +101,20 @@ def as_chat(body: MessagesRequest, messages: list[Message]) -> ChatRequest:
     )
 
 
-def _blocks(content: str | list[InputBlock]) -> list[InputBlock]:
-    return [InputBlock("text", content)] if isinstance(content, str) else content
+def _blocks(content: str | list[InputBlock], place: str) -> list[Placed]:
+    blocks = [InputBlock("text", content)] if isinstance(content, str) else content
+    return [(f"{place}[{at}]", block) for at, block in enumerate(blocks)]
 
 
-def _text(blocks: list[InputBlock], place: str) -> str:
-    return "\n".join(_texts(blocks, place))
-
-
-def _texts(blocks: list[InputBlock], place: str) -> Iterator[str]:
-    for at, block in enumerate(blocks):
+def _texts(blocks: list[Placed]) -> Iterator[str]:
+    for place, block in blocks:
         if block.type in _SKIPPED or block.type.endswith("_tool_result"):
             continue
         if block.type != "text":
             problem = f"a block of type {block.type!r} cannot be read here: this server takes text only"
-            raise bad_field(f"{place}[{at}]", problem)
+            raise bad_field(place, problem)
         if block.text is None:
-            raise missing_field(f"{place}[{at}].text")
+            raise missing_field(f"{place}.text")
         yield block.text
 
 

@@ -5,12 +5,14 @@ Sampling that a request does not set has llama-server's defaults, not OpenAI's.
 
 import time
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.scheduler.job import Job
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, not_yet
@@ -56,9 +58,8 @@ class OpenAI(Dialect):
             num_logprobs=body.logprobs,
         )
         head = self._head("cmpl", body, len(jobs))
-        vocabulary = self._service.model.vocabulary
-        echoes = [vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace") for job in jobs]
-        writer = TextWriter(head, echoes if body.echo else [""] * len(jobs))
+        echoes = await self._service.aside(lambda: self._texts_of(jobs), request) if body.echo else [""] * len(jobs)
+        writer = TextWriter(head, echoes)
         return await answer(request, self._service, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
@@ -69,6 +70,11 @@ class OpenAI(Dialect):
         if name != own:
             raise ApiError(404, f"there is no model {name!r} here: this server runs {own!r}", code="model_not_found")
         return json_response(self._card())
+
+    def _texts_of(self, jobs: Sequence[Job]) -> list[str]:
+        """The prompts as text."""
+        vocabulary = self._service.model.vocabulary
+        return [vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace") for job in jobs]
 
     def _head(self, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
         return Head(

@@ -220,6 +220,9 @@ def test_what_is_not_text_is_refused_by_its_place(claude: anthropic.Anthropic, k
     assert error["type"] == "error"
     assert error["error"]["type"] == "invalid_request_error"
     assert f"messages[0].content[1]: a block of type '{kind}'" in error["error"]["message"]
+    result = {"type": "tool_result", "tool_use_id": "call_1", "content": "found"}
+    with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.content\[2\]: a block of type"):
+        ask(claude, messages=[{"role": "user", "content": [result, *content]}])
 
 
 @pytest.mark.parametrize(
