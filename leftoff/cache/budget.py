@@ -119,10 +119,20 @@ class ByteBudget:
         """It belongs to this tier, and was not evicted."""
         return point in self.ranking
 
-    def reprice(self, point: ResumePoint) -> None:
-        """Has its value estimated again before the next eviction."""
-        if self.holds(point):
-            self._changed.add(point)
+    def move_sequence(self, before: ResumePoint | None, after: ResumePoint | None) -> bool:
+        """A sequence of the engine goes on from `after`: the value of both is estimated again before the next eviction.
+
+        False if `after` does not belong to this tier, or was evicted.
+        """
+        if before is not None:
+            before.num_sequences -= 1
+            if before in self.ranking:
+                self._changed.add(before)
+        if after is None or after not in self.ranking:
+            return False
+        after.num_sequences += 1
+        self._changed.add(after)
+        return True
 
     def set_age(self, point: ResumePoint, age_s: float) -> None:
         """For a point that an earlier process has left."""

@@ -72,10 +72,10 @@ class Node:
     is_live: bool = False  # it holds points or pages, or a node below does
     num_live_children: int = 0
     lost_until: int = 0  # a point up to here was evicted
+    end: int = field(init=False)  # not a property: it is read at every step of a match
 
-    @property
-    def end(self) -> int:
-        return self.start + len(self.key) // WIDTH
+    def __post_init__(self) -> None:
+        self.end = self.start + len(self.key) // WIDTH
 
     @property
     def tokens(self) -> Tokens:

@@ -170,15 +170,8 @@ class EngineSequence:
 
     def _go_on_from(self, point: ResumePoint | None) -> None:
         """A point on disk, or one made up for a plan, is not RAM's to keep."""
-        before = self.point
-        if before is not None:
-            before.num_sequences -= 1
-            self._ram.reprice(before)
-        self._point = None
-        if point is not None and self._ram.holds(point):
-            self._point = weakref.ref(point)
-            point.num_sequences += 1
-            self._ram.reprice(point)
+        is_held = self._ram.move_sequence(self.point, point)
+        self._point = weakref.ref(point) if point is not None and is_held else None
 
 
 Shared = dict[EngineSequence, int]  # the common prefix of each with a prompt

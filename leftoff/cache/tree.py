@@ -117,6 +117,7 @@ class Tree:
                 path[-1] = self._split(path[-1], match.length)
             if path and path[-1].is_leaf:
                 path[-1].key += rest
+                path[-1].end = int(tokens.size)
             else:
                 path.append(self._add(path[-1] if path else self.root, match.length, rest))
             self.num_tokens += len(rest) // WIDTH
@@ -272,6 +273,7 @@ def _check_node(node: Node) -> None:
     assert node.parent is not None
     assert node.parent.children[node.key[:WIDTH]] is node
     assert node.parent.end == node.start
+    assert node.end == node.start + len(node.key) // WIDTH
     assert len(node.children) != 1, f"[{node.start}, {node.end}) should be one with its only child"
     positions = [point.position for point in node.points]
     assert positions == sorted(set(positions)), f"points out of order: {positions}"
