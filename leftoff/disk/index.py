@@ -65,7 +65,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Usage:
+class BlobHits:
     """Hits of a blob since they were last written to the index, and the time of the last one."""
 
     last_used: float
@@ -162,9 +162,9 @@ class Index:
             with self._transaction():
                 self._connection.execute(f"UPDATE blob SET last_used = ? WHERE {late}", (latest, latest))
 
-    def note(self, usages: Mapping[str, Usage]) -> None:
+    def note(self, hits: Mapping[str, BlobHits]) -> None:
         """Adds hits to blobs."""
-        rows = [(usage.last_used, usage.hits, name) for name, usage in usages.items()]
+        rows = [(usage.last_used, usage.hits, name) for name, usage in hits.items()]
         with self._transaction():
             self._connection.executemany("UPDATE blob SET last_used = ?, hits = hits + ? WHERE name = ?", rows)
 

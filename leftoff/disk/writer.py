@@ -16,7 +16,7 @@ from leftoff.disk import clock
 from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import PROBLEMS, DamagedIndexError, describe
 from leftoff.disk.folder import ModelFolder
-from leftoff.disk.index import Usage
+from leftoff.disk.index import BlobHits
 
 logger = logging.getLogger("leftoff.disk")
 
@@ -50,7 +50,7 @@ class Writer:
         self._queue: dict[str, Entry] = {}  # to be written, by name, oldest first
         self._removals: dict[str, None] = {}  # names, as an ordered set
         self._waiting_bytes = 0  # of the queue, and of the batch that is being written
-        self._usages: dict[str, Usage] = {}
+        self._hits: dict[str, BlobHits] = {}
         self._changed = threading.Condition()
         self._is_working = self._is_stopped = False
         self._is_paused = self._is_damaged = False  # after a problem with the disk, or with the index
@@ -108,8 +108,8 @@ class Writer:
         now = clock.now()
         with self._changed:
             for name in names:
-                before = self._usages.get(name)
-                self._usages[name] = Usage(now, before.hits + 1 if before else 1)
+                before = self._hits.get(name)
+                self._hits[name] = BlobHits(now, before.hits + 1 if before else 1)
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until the queue is written; False if that takes longer."""
@@ -166,9 +166,9 @@ class Writer:
         """Writes hits, and after many removals cleans the index."""
         self._next_chores = time.monotonic() + self._retry_s
         with self._changed:
-            usages, self._usages = self._usages, {}
-        if usages:
-            self._folder.index.note(usages)
+            hits, self._hits = self._hits, {}
+        if hits:
+            self._folder.index.note(hits)
         if self._num_removed >= (1 if self._is_stopped else _REMOVALS_PER_CLEANING):
             self._num_removed = 0
             self._folder.index.drop_unreachable_runs()

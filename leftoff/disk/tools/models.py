@@ -58,7 +58,7 @@ def models(root: Path) -> list[ModelUsage]:
 
 
 def usage_of(folder: Path) -> ModelUsage:
-    """What one model's folder holds, and which process uses it."""
+    """The size and age of a model's folder, and the process that has it locked."""
     pid = (holder(folder) or 0) if is_locked(folder) else None
     changed = folder.stat().st_mtime
     try:

@@ -21,6 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from leftoff.config import MIB, Settings
 
+logger = logging.getLogger(__name__)
+
 # How long an idle connection is kept. Clients open a new one easily, and SDKs keep none for longer.
 IDLE_SECONDS = 5
 
@@ -34,6 +36,13 @@ _HEAD_BYTES = 64 << 10  # as h11 has it; llhttp has no limit
 # Bytes that a client must send or read per window: 500 a second, as Apache's mod_reqtimeout wants it. A limit on the
 # whole time would break honest uploads over slow lines.
 _WINDOW_SECONDS, _WINDOW_BYTES = 30, 15_000
+_BEYOND_QUEUE = 128  # connections that are idle, or whose request needs no slot, such as /health
+_OWN_HANDLES = 64  # for the disk cache, the log, a GPU's driver
+_LEAST_CONNECTIONS = 8
+_ACCEPTED_AT_ONCE = 64  # before the event loop does other work
+_MADE_ROOM = 8  # connections to close when no handle is free: the server needs some for itself too
+_SEND_BUFFER_BYTES = 64 << 10  # else the kernel buffers 4 MB for a client that does not read
+_SILENT_SECONDS = 60  # between two equal log lines
 
 
 def most_unread_bytes(*, others_wait: bool) -> int:
@@ -209,17 +218,6 @@ class Connection(HttpToolsProtocol):
 def _authority(host: bytes, port: int | None) -> bytes:
     name = b"[%b]" % host if b":" in host else host
     return name if port is None else b"%b:%d" % (name, port)
-
-
-logger = logging.getLogger(__name__)
-
-_BEYOND_QUEUE = 128  # connections that are idle, or whose request needs no slot, such as /health
-_OWN_HANDLES = 64  # for the disk cache, the log, a GPU's driver
-_LEAST_CONNECTIONS = 8
-_ACCEPTED_AT_ONCE = 64  # before the event loop does other work
-_MADE_ROOM = 8  # connections to close when no handle is free: the server needs some for itself too
-_SEND_BUFFER_BYTES = 64 << 10  # else the kernel buffers 4 MB for a client that does not read
-_SILENT_SECONDS = 60  # between two equal log lines
 
 
 class Acceptor:

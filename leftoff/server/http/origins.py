@@ -21,6 +21,10 @@ from leftoff.server.http.middleware import HEALTH, Guard
 
 # What containers call the machine they run on. These names are reserved: nobody can register them.
 _CONTAINER_NAMES = ("host.docker.internal", "host.containers.internal")
+# `none` is the user: an address that was typed, or a bookmark. `same-site` is refused as `cross-site` is: another port
+# of localhost is the same site, and another program.
+_OWN_SITES = ("same-origin", "none")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
 _SHOWN_CHARACTERS = 100
 
 
@@ -103,13 +107,6 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
         return ip_address(name)
     except ValueError:
         return None
-
-
-# `none` is the user: an address that was typed, or a bookmark. `same-site` is refused as `cross-site` is: another port
-# of localhost is the same site, and another program.
-_OWN_SITES = ("same-origin", "none")
-_DEFAULT_PORTS = {"http": "80", "https": "443"}
-_SHOWN_CHARACTERS = 100
 
 
 class OriginCheck(Guard):

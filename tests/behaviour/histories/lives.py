@@ -3,7 +3,7 @@
 import random
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -14,6 +14,7 @@ from tests.cli.running import serving
 _PATIENCE_S = 600.0  # bounds a hang
 # In tokens of context, slots, MiB of RAM and of disk: every life is another mixture, some of them with hardly any room.
 _CONTEXTS, _SLOTS, _RAM_MIB, _DISK_MIB = (1024, 4096), (1, 3), (64, 64, 4), (256, 256, 8)
+_IN_RAM = ("--ram", "64", "--disk", "0")
 # Whether a client's text has the tokens that the model wrote is another matter, and depends on the past by design.
 _COMMON = ("--log-level", "warning", "--no-remember-replies")
 
@@ -56,34 +57,23 @@ class Lives:
         self.num_lives += 1
 
 
-@contextmanager
-def never_left(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+def never_left(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server with one slot whose cache is empty for whoever comes with a new salt."""
-    with _served(
-        model, ["--ctx", "4096", "--slots", "1", "--ram", "64", "--disk", "0", *flags], signal.SIGKILL
-    ) as http:
-        yield http
+    return _served(model, ["--ctx", "4096", "--slots", "1", *_IN_RAM, *flags])
 
 
-@contextmanager
-def many_slots(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+def many_slots(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server that batches what comes together. Without salts its cache is used, with new ones it is not."""
-    with _served(
-        model, ["--ctx", "8192", "--slots", "3", "--ram", "64", "--disk", "0", *flags], signal.SIGKILL
-    ) as http:
-        yield http
+    return _served(model, ["--ctx", "8192", "--slots", "3", *_IN_RAM, *flags])
 
 
-@contextmanager
-def with_neighbours(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+def with_neighbours(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """The same, but idle sequences stay in the engine: what they do to the rounding is the measure of noise."""
-    fixed = ["--ctx", "4096", "--slots", "3", "--parked", "1", "--ram", "64", "--disk", "0"]
-    with _served(model, [*fixed, *flags], signal.SIGKILL) as http:
-        yield http
+    return _served(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", *_IN_RAM, *flags])
 
 
 @contextmanager
-def _served(model: Path, flags: Sequence[str], end: signal.Signals) -> Iterator[httpx.Client]:
+def _served(model: Path, flags: Sequence[str], end: signal.Signals = signal.SIGKILL) -> Iterator[httpx.Client]:
     with serving(*_COMMON, *flags, model=model) as server:
         assert server.url, f"it did not start: {server.log}"
         with httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http:
