@@ -2,17 +2,15 @@
 
 The environment variable of a setting is its name in capitals after `LEFTOFF_`. llama-server's flags for the same thing
 are aliases, so that a command line written for it works. A flag overrides the environment, which overrides the default.
-This module parses and checks values; the command line itself is in `cli/flags.py`.
+What a setting is stands in `setting.py`; the command line itself is in `cli/flags.py`.
 """
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from leftoff.errors import LeftoffError
+from leftoff.setting import Definition, SettingError, setting
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 30  # MiB
@@ -24,30 +22,8 @@ MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the engine's scratch seque
 _SMALLEST_BATCH = 32  # the probe of a model's memory decodes a few tokens at once
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}  # ggml's numbers
 
-_ENVIRONMENT = "LEFTOFF_"
 ANY = "*"  # in lists of hosts and of origins
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
-SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
-
-
-class SettingError(LeftoffError, ValueError):
-    """An invalid value. The message names the setting, the value and what to give instead."""
-
-
-@dataclass(frozen=True)
-class Flag:
-    """How a setting appears on the command line, and how its text is parsed and checked."""
-
-    names: tuple[str, ...]
-    help: str
-    metavar: str | None = None
-    choices: tuple[str, ...] = ()
-    limits: tuple[int, int] | None = None
-    words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # words that stand for a number
-    bare: str = ""  # the value of the flag when nothing follows it
-    separator: str = "\n"  # between the values of a list in one text
-    check: Callable[[str], str | None] | None = None  # returns what is wrong with a value of a list
-    may_be_empty: bool = True
 
 
 def smallest_batch(num_sequences: int) -> int:
@@ -73,11 +49,6 @@ def _regex_problem(pattern: str) -> str | None:
     except re.error as error:
         return f"{pattern!r} is not a regular expression ({error}): put a \\ before characters meant as they are"
     return None
-
-
-def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
-    """A field of `Settings`. The field's name gives its first flag; `names` are more."""
-    return dataclasses.field(default=default, metadata={"flag": Flag(names, text, **more)})
 
 
 @dataclass(frozen=True)
@@ -230,85 +201,6 @@ class Settings:
             raise SettingError(f"--ctx {self.ctx}: must be at least {least}, or 0 for what the model was trained for")
         if self.batch < least:
             raise SettingError(f"--batch {self.batch}: must be at least {least}, one more than there are slots")
-
-
-@dataclass(frozen=True)
-class Definition:
-    """One setting by its names on the command line and in the environment."""
-
-    name: str
-    default: Any
-    flag: Flag
-
-    @property
-    def option(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def environment(self) -> str:
-        return _ENVIRONMENT + self.name.upper()
-
-    @property
-    def is_list(self) -> bool:
-        return isinstance(self.default, tuple)
-
-    @property
-    def is_switch(self) -> bool:
-        return isinstance(self.default, bool)
-
-    @property
-    def shown_default(self) -> str:
-        if self.is_switch:
-            return "on" if self.default else "off"
-        return " ".join(self.default) if self.is_list else str(self.default)
-
-    def value(self, text: str) -> Any:  # noqa: ANN401
-        """Parses a text. For a list it gives the values to add; an empty text gives none, which empties the list."""
-        value: Any = text
-        if self.is_list:
-            value = tuple(filter(None, map(str.strip, text.split(self.flag.separator))))
-            if not value and not self.flag.may_be_empty:  # a variable that was not set must not open a server
-                raise SettingError(f"{text!r} holds no value: give one, or leave it out")
-        elif self.is_switch:
-            value = self._switch(text)
-        elif isinstance(self.default, int):
-            value = self._number(text)
-        problem = self.problem(value)
-        if problem:
-            raise SettingError(problem)
-        return value
-
-    def joined(self, parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """Adds the values to the default list, in order; an empty part empties the list."""
-        values: tuple[str, ...] = self.default
-        for part in parts:
-            values = (*values, *part) if part else ()
-        return values
-
-    def problem(self, value: Any) -> str | None:  # noqa: ANN401
-        """Says what is wrong with a value and how to correct it; None if it is valid."""
-        flag = self.flag
-        if flag.choices and value not in flag.choices:
-            return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
-        if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
-            return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
-        return next(filter(None, map(flag.check, value)), None) if flag.check else None
-
-    def _switch(self, text: str) -> bool:
-        if text.strip().lower() not in SWITCH:
-            raise SettingError(f"{text!r} is neither on nor off")
-        return SWITCH[text.strip().lower()]
-
-    def _number(self, text: str) -> int:
-        word = self.flag.words.get(text.strip().lower())
-        if word is not None:
-            return word
-        try:
-            return int(text)
-        except ValueError:
-            named = [f"or {name!r}" for name in self.flag.words if name.isalpha()]
-            expected = " ".join([f"such as {self.default}", *named])
-            raise SettingError(f"{text!r} is not a whole number, {expected}") from None
 
 
 @cache

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from leftoff.config import BILLING_LINE, KV_TYPES, MAX_SEQUENCES, SettingError, Settings, definitions
+from leftoff.config import BILLING_LINE, KV_TYPES, MAX_SEQUENCES, Settings, definitions
+from leftoff.setting import SettingError
 
 
 def test_the_defaults_are_valid() -> None:

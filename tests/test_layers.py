@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 ORDER = (
     *("__main__", "cli", "server", "session", "chat", "grammar"),
     *("scheduler", "disk", "cache", "engine", "client", "hub", "models"),
-    *("config", "sampling", "lru", "types", "errors"),
+    *("config", "setting", "sampling", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
@@ -32,7 +32,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 200
+MAX_FILES = 210
 
 
 @dataclass(frozen=True)

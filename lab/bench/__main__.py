@@ -24,9 +24,9 @@ from lab.bench.workload import COLD, USUAL, WORKLOADS, Workload
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.main import run_command
 from leftoff.cli.signals import ended_by_signals
-from leftoff.config import SettingError
 from leftoff.engine.context import default_threads
 from leftoff.hub import default_model, find_model
+from leftoff.setting import SettingError
 
 _OPPONENTS = {"llama-server": side.llama_server, "cold": side.cold, "deterministic": side.deterministic}
 _ROUNDS, _QUICK_SCALE, _SEED = 3, 0.15, 7

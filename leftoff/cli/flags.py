@@ -7,7 +7,8 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from leftoff.config import SWITCH, Definition, SettingError, Settings, definitions
+from leftoff.config import Settings, definitions
+from leftoff.setting import SWITCH, Definition, SettingError
 
 _PAGE = """\
 # Settings

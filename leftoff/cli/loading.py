@@ -16,9 +16,10 @@ from leftoff.chat.template.render import ChatTemplate, TemplateError
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
 from leftoff.cli.units import one_line
-from leftoff.config import SettingError, Settings
+from leftoff.config import Settings
 from leftoff.hub import default_model, find_model
 from leftoff.server.service import Service
+from leftoff.setting import SettingError
 
 Leave = Callable[[int], None]
 

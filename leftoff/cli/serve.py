@@ -26,7 +26,7 @@ from leftoff.cli.report import MEANINGS
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.cli.units import printable, show_bytes, show_count
-from leftoff.config import BILLING_LINE, NO_LIMIT, SettingError, Settings
+from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
 from leftoff.engine.fingerprint import cache_folder
@@ -34,6 +34,7 @@ from leftoff.hub import default_model
 from leftoff.server import server
 from leftoff.server.admin.prewarm import prewarm_files
 from leftoff.server.service import Service
+from leftoff.setting import SettingError
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
 _LAST_LINE = "Ctrl-C stops the server. One line per request follows."

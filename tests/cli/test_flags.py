@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from leftoff.cli.flags import CommandLine, add_settings, settings_from, settings_page
-from leftoff.config import BILLING_LINE, SettingError, Settings, definitions
+from leftoff.config import BILLING_LINE, Settings, definitions
+from leftoff.setting import SettingError
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 VALUES = {"int": "77", "str": "text", "tuple": "one"}

@@ -10,8 +10,9 @@ import pytest
 from leftoff.cli import serve
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines, sampling_of
-from leftoff.config import NO_LIMIT, SettingError, Settings, definitions
+from leftoff.config import NO_LIMIT, Settings, definitions
 from leftoff.sampling import Sampling
+from leftoff.setting import SettingError
 
 
 def parse(line: str) -> argparse.Namespace:

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import MessageDict, TemplateError
-from leftoff.config import SettingError
 from leftoff.sampling import Sampling
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
@@ -25,6 +24,7 @@ from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
+from leftoff.setting import SettingError
 from leftoff.types import HEADER_ROLES, Prompt
 
 _ANY_USER_MESSAGE = {"role": "user", "content": "."}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.config import SettingError
 from leftoff.server.admin.prewarm import prewarm_files
 from leftoff.server.service import Service
+from leftoff.setting import SettingError
 from tests.server.fixtures import settings
 from tests.server.wire import Texts, says, wired
 

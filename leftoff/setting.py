@@ -1,0 +1,118 @@
+"""What a setting is: its flag, its environment variable, and how its text is parsed and checked.
+
+It knows no setting by name: all of them are in `config.py`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leftoff.errors import LeftoffError
+
+_ENVIRONMENT = "LEFTOFF_"
+SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+
+
+class SettingError(LeftoffError, ValueError):
+    """An invalid value. The message names the setting, the value and what to give instead."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a setting appears on the command line, and how its text is parsed and checked."""
+
+    names: tuple[str, ...]
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    limits: tuple[int, int] | None = None
+    words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # words that stand for a number
+    bare: str = ""  # the value of the flag when nothing follows it
+    separator: str = "\n"  # between the values of a list in one text
+    check: Callable[[str], str | None] | None = None  # returns what is wrong with a value of a list
+    may_be_empty: bool = True
+
+
+def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
+    """A field of `Settings`. The field's name gives its first flag; `names` are more."""
+    return dataclasses.field(default=default, metadata={"flag": Flag(names, text, **more)})
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One setting by its names on the command line and in the environment."""
+
+    name: str
+    default: Any
+    flag: Flag
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def environment(self) -> str:
+        return _ENVIRONMENT + self.name.upper()
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.default, tuple)
+
+    @property
+    def is_switch(self) -> bool:
+        return isinstance(self.default, bool)
+
+    @property
+    def shown_default(self) -> str:
+        if self.is_switch:
+            return "on" if self.default else "off"
+        return " ".join(self.default) if self.is_list else str(self.default)
+
+    def value(self, text: str) -> Any:  # noqa: ANN401
+        """Parses a text. For a list it gives the values to add; an empty text gives none, which empties the list."""
+        value: Any = text
+        if self.is_list:
+            value = tuple(filter(None, map(str.strip, text.split(self.flag.separator))))
+            if not value and not self.flag.may_be_empty:  # a variable that was not set must not open a server
+                raise SettingError(f"{text!r} holds no value: give one, or leave it out")
+        elif self.is_switch:
+            value = self._switch(text)
+        elif isinstance(self.default, int):
+            value = self._number(text)
+        problem = self.problem(value)
+        if problem:
+            raise SettingError(problem)
+        return value
+
+    def joined(self, parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Adds the values to the default list, in order; an empty part empties the list."""
+        values: tuple[str, ...] = self.default
+        for part in parts:
+            values = (*values, *part) if part else ()
+        return values
+
+    def problem(self, value: Any) -> str | None:  # noqa: ANN401
+        """Says what is wrong with a value and how to correct it; None if it is valid."""
+        flag = self.flag
+        if flag.choices and value not in flag.choices:
+            return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
+        if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
+            return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
+        return next(filter(None, map(flag.check, value)), None) if flag.check else None
+
+    def _switch(self, text: str) -> bool:
+        if text.strip().lower() not in SWITCH:
+            raise SettingError(f"{text!r} is neither on nor off")
+        return SWITCH[text.strip().lower()]
+
+    def _number(self, text: str) -> int:
+        word = self.flag.words.get(text.strip().lower())
+        if word is not None:
+            return word
+        try:
+            return int(text)
+        except ValueError:
+            named = [f"or {name!r}" for name in self.flag.words if name.isalpha()]
+            expected = " ".join([f"such as {self.default}", *named])
+            raise SettingError(f"{text!r} is not a whole number, {expected}") from None
