@@ -49,6 +49,7 @@ class Costs:
     call_ms: float = 0.2  # per save or load, whatever its size
     disk_bytes_per_ms: float = 5e5
     disk_call_ms: float = 1.0  # per fetch, whatever its size
+    disk_is_measured: bool = False  # by a fetch; until then its rate is a guess, or what the blob store has measured
     pieces: PieceCost = field(default_factory=PieceCost)
 
     @property
@@ -84,9 +85,17 @@ class Costs:
         if nbytes >= _SMALLEST_BYTES and ms > 0:
             self.load_bytes_per_ms += _WEIGHT * (nbytes / ms - self.load_bytes_per_ms)
 
+    def expect_disk(self, bytes_per_ms: float) -> None:
+        """The rate of the first fetch, as far as the blob store can tell before it."""
+        if not self.disk_is_measured:
+            self.disk_bytes_per_ms = bytes_per_ms
+
     def saw_disk(self, nbytes: int, ms: float) -> None:
+        """Averages times, not rates: one fetch from the system's file cache must not hide a slow disk."""
         if nbytes >= _SMALLEST_BYTES and ms > 0:
-            self.disk_bytes_per_ms += _WEIGHT * (nbytes / ms - self.disk_bytes_per_ms)
+            weight = _WEIGHT if self.disk_is_measured else 1.0
+            self.disk_bytes_per_ms = 1 / (weight * ms / nbytes + (1 - weight) / self.disk_bytes_per_ms)
+            self.disk_is_measured = True
 
     def saw_save(self, nbytes: int, ms: float) -> None:
         if nbytes >= _SMALLEST_BYTES and ms > 0:

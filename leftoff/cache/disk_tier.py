@@ -136,9 +136,10 @@ class Fetch:
     """Records being read into RAM. Reading starts at once; the items live as long as this object."""
 
     def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
-        self.nbytes = sum(record.nbytes for record in records)
         self._began = self._ended = time.perf_counter()
         self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
+        # for the measured rate: what was still waiting to be written has come from memory
+        self.nbytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
         self._watch = watch
         self._asked = watch.clock()
         for future in self._futures.values():

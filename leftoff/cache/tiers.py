@@ -63,10 +63,10 @@ class Tiers:
         path = self._saver.path(sequence)
         point = self._saver.save_point(path, sequence.length, logits, is_durable=is_durable)
         sequence.leave_point(point, with_pages=with_pages)
-        if is_durable and self.disk is not None:
-            self.disk.save_point(sequence, path.match)
         if with_pages:
             self._saver.save_pages_so_far(path)
+        if is_durable and self.disk is not None:
+            self.disk.save_point(sequence, path.match)
 
     def remember(self, sequence: EngineSequence) -> None:
         """Keeps its tokens, if only to explain a later miss."""
