@@ -6,11 +6,12 @@ What a setting is stands in `setting.py`; the command line itself is in `cli/fla
 """
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
 
-from leftoff.setting import Definition, SettingError, setting
+from leftoff.setting import SWITCH, Definition, SettingError, setting
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 30  # MiB
@@ -20,7 +21,24 @@ BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the engine's scratch sequence
 _SMALLEST_BATCH = 32  # the probe of a model's memory decodes a few tokens at once
-KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}  # ggml's numbers
+KV_TYPES = {  # ggml's numbers
+    "f32": 0,
+    "f16": 1,
+    "bf16": 30,
+    "q8_0": 8,
+    "q5_1": 7,
+    "q5_0": 6,
+    "q4_1": 3,
+    "q4_0": 2,
+    "iq4_nl": 20,
+}
+_PLAIN_TYPES = ("f32", "f16", "bf16")
+ALL_LAYERS = -2  # as llama-server counts them; -1 is as many as fit
+# Settings that say where weights and the KV cache go, for commands that take only some settings.
+DEVICE_SETTINGS = (
+    *("gpu_layers", "split_mode", "tensor_split", "main_gpu", "device", "n_cpu_moe", "cpu_moe", "override_tensor"),
+    *("flash_attn", "kv_type", "cache_type_k", "cache_type_v", "mmap", "mlock", "fit", "fit_target", "fit_ctx"),
+)
 
 ANY = "*"  # in lists of hosts and of origins
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
@@ -29,6 +47,16 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?"
 def smallest_batch(num_sequences: int) -> int:
     """The fewest tokens that a batch must hold: llama.cpp aborts if it cannot hold one of every sequence."""
     return max(_SMALLEST_BATCH, num_sequences + 1)
+
+
+def flash_problem(flash_attention: str, values_type: str) -> str | None:
+    """Says what is wrong with a type of values where flash attention is off; None if they go together."""
+    if flash_attention != "off" or values_type in _PLAIN_TYPES:
+        return None
+    return (
+        f"--flash-attn off: llama.cpp keeps values of type {values_type} only with flash attention: "
+        f"leave it out, or give --cache-type-v f16"
+    )
 
 
 def host_name(text: str) -> str | None:
@@ -49,6 +77,26 @@ def _regex_problem(pattern: str) -> str | None:
     except re.error as error:
         return f"{pattern!r} is not a regular expression ({error}): put a \\ before characters meant as they are"
     return None
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """The numbers in `3,1` or `3/1`, as llama-server separates them."""
+    return tuple(map(float, filter(None, re.split("[,/]+", text))))
+
+
+def _numbers_problem(text: str) -> str | None:
+    try:
+        is_wrong = any(number < 0 or not math.isfinite(number) for number in numbers(text))
+    except ValueError:
+        is_wrong = True
+    return f"{text!r} is no list of numbers: give one for each device, such as 3,1" if is_wrong else None
+
+
+def _override_problem(text: str) -> str | None:
+    pattern, equals, buffer_type = text.partition("=")
+    if not equals or not pattern or not buffer_type:
+        return f"{text!r} names no buffer type: give PATTERN=TYPE, such as ffn_.*_exps=CPU"
+    return _regex_problem(pattern)
 
 
 @dataclass(frozen=True)
@@ -126,13 +174,72 @@ class Settings:
         metavar="FILE",
     )
     threads: int = setting(0, "compute threads (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0})
+    threads_batch: int = setting(
+        0, "compute threads for prefill (0: as many as --threads)", "-tb", limits=(0, 512), words={"-1": 0}
+    )
     gpu_layers: int = setting(
         -1,
-        "layers to put on the GPU (-1: all)",
+        "layers to put on GPUs (-1: as many as fit; all: all of them, whether they fit or not)",
         "-ngl",
         "--n-gpu-layers",
-        limits=(-1, 1 << 20),
-        words={"all": -1, "auto": -1},
+        limits=(ALL_LAYERS, 1 << 20),
+        words={"all": ALL_LAYERS, "auto": -1},
+    )
+    fit: bool = setting(
+        True,
+        "before loading, choose what was not given so that it fits the free memory: "
+        "the context, experts on the CPU (--n-cpu-moe), layers on GPUs",
+        "-fit",
+    )
+    fit_target: str = setting(
+        "1024", "MiB that --fit leaves free on each device", "-fitt", metavar="MIB", check=_numbers_problem
+    )
+    fit_ctx: int = setting(
+        8192, "fewest tokens of context before --fit moves layers off a GPU", "-fitc", limits=(1, 1 << 30)
+    )
+    device: str = setting(
+        "",
+        "GPUs to use, such as CUDA0,CUDA1; none: the CPU alone (default: all GPUs)",
+        "-dev",
+        metavar="NAMES",
+    )
+    split_mode: str = setting(
+        "layer",
+        "how to use several GPUs: one alone, layers on each, or the rows or tensors of each layer",
+        "-sm",
+        metavar="HOW",
+        choices=("none", "layer", "row", "tensor"),
+    )
+    tensor_split: str = setting(
+        "",
+        "share of each GPU, such as 3,1 (default: by free memory)",
+        "-ts",
+        metavar="N0,N1",
+        check=_numbers_problem,
+    )
+    main_gpu: int = setting(
+        0, "the GPU for everything with --split-mode none, for the KV cache with row", "-mg", limits=(0, 127)
+    )
+    n_cpu_moe: int = setting(0, "keep the experts of the first N layers in RAM, for the CPU", "-ncmoe", limits=(0, 999))
+    cpu_moe: bool = setting(False, "keep the experts of all layers in RAM, for the CPU", "-cmoe")
+    override_tensor: tuple[str, ...] = setting(
+        (),
+        "put tensors whose name matches into a buffer type, such as ffn_.*_exps=CPU; may be given several times",
+        "-ot",
+        metavar="PATTERN=TYPE",
+        separator=",",
+        check=_override_problem,
+    )
+    mmap: bool = setting(True, "map the model file into memory rather than read it")
+    mlock: bool = setting(False, "keep the weights in RAM: never swap them out")
+    flash_attn: str = setting(
+        "auto",
+        "flash attention; without it the cache of a conversation is one piece, saved and loaded whole",
+        "-fa",
+        metavar="HOW",
+        choices=("auto", "on", "off"),
+        words={word: "on" if is_on else "off" for word, is_on in SWITCH.items()} | {"auto": "auto", "-1": "auto"},
+        bare="on",
     )
     batch: int = setting(2048, "maximum tokens in one batch", "-b", "--batch-size", limits=(32, 1 << 20))
     ubatch: int = setting(
@@ -141,10 +248,14 @@ class Settings:
     kv_type: str = setting(
         "f16",
         "data type of the KV cache, for keys and values",
-        "-ctk",
-        "--cache-type-k",
         metavar="TYPE",
         choices=tuple(KV_TYPES),
+    )
+    cache_type_k: str = setting(
+        "", "data type of keys (default: --kv-type)", "-ctk", metavar="TYPE", choices=tuple(KV_TYPES)
+    )
+    cache_type_v: str = setting(
+        "", "data type of values (default: --kv-type)", "-ctv", metavar="TYPE", choices=tuple(KV_TYPES)
     )
     deterministic: bool = setting(
         False,
@@ -199,6 +310,9 @@ class Settings:
             raise SettingError(f"--slots {self.slots} and --parked {self.parked}: at most {MAX_SEQUENCES} together")
         if 0 < self.ctx < least:
             raise SettingError(f"--ctx {self.ctx}: must be at least {least}, or 0 for what the model was trained for")
+        problem = flash_problem(self.flash_attn, self.cache_type_v or self.kv_type)
+        if problem:
+            raise SettingError(problem)
         if self.batch < least:
             raise SettingError(f"--batch {self.batch}: must be at least {least}, one more than there are slots")
 

@@ -24,6 +24,7 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Progress
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job, Timings
@@ -81,10 +82,12 @@ class Session:
         *,
         context: ContextSettings | None = None,
         ram_bytes: int = 2 << 30,
-        gpu_layers: int = -1,
+        model_settings: ModelSettings | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.engine = LlamaEngine.open(model or default_model(), context, gpu_layers=gpu_layers, progress=progress)
+        self.engine = LlamaEngine.open(
+            model or default_model(), context, model_settings=model_settings, progress=progress
+        )
         try:
             self.engine.model.require_text()
         except ModelError:

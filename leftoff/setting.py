@@ -11,7 +11,8 @@ from typing import Any
 from leftoff.errors import LeftoffError
 
 _ENVIRONMENT = "LEFTOFF_"
-SWITCH = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+_ON, _OFF = ("on", "true", "yes", "1", "enabled"), ("off", "false", "no", "0", "disabled")
+SWITCH = dict.fromkeys(_ON, True) | dict.fromkeys(_OFF, False)
 
 
 class SettingError(LeftoffError, ValueError):
@@ -27,10 +28,10 @@ class Flag:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     limits: tuple[int, int] | None = None
-    words: Mapping[str, int] = dataclasses.field(default_factory=dict)  # words that stand for a number
+    words: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # words that stand for a number or a choice
     bare: str = ""  # the value of the flag when nothing follows it
     separator: str = "\n"  # between the values of a list in one text
-    check: Callable[[str], str | None] | None = None  # returns what is wrong with a value of a list
+    check: Callable[[str], str | None] | None = None  # returns what is wrong with a text, or a value of a list
     may_be_empty: bool = True
 
 
@@ -80,6 +81,8 @@ class Definition:
             value = self._switch(text)
         elif isinstance(self.default, int):
             value = self._number(text)
+        else:
+            value = self.flag.words.get(text.strip().lower(), text)
         problem = self.problem(value)
         if problem:
             raise SettingError(problem)
@@ -95,11 +98,12 @@ class Definition:
     def problem(self, value: Any) -> str | None:  # noqa: ANN401
         """Says what is wrong with a value and how to correct it; None if it is valid."""
         flag = self.flag
-        if flag.choices and value not in flag.choices:
+        if flag.choices and value not in (self.default, *flag.choices):
             return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
         if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
             return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
-        return next(filter(None, map(flag.check, value)), None) if flag.check else None
+        texts = value if self.is_list else filter(None, [value])
+        return next(filter(None, map(flag.check, texts)), None) if flag.check else None
 
     def _switch(self, text: str) -> bool:
         if text.strip().lower() not in SWITCH:
@@ -109,7 +113,7 @@ class Definition:
     def _number(self, text: str) -> int:
         word = self.flag.words.get(text.strip().lower())
         if word is not None:
-            return word
+            return int(word)
         try:
             return int(text)
         except ValueError:

@@ -24,6 +24,7 @@ from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
 from leftoff.disk.tools.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.model import Model
+from leftoff.engine.model_settings import ModelSettings
 
 _DAY_S = 86_400
 _SOUND, _FAULTY = 0, 1
@@ -145,7 +146,7 @@ def _show(request: _Request) -> int:
     path = catalog.path_to(blob)
     text = ""
     if request.args.text is not None:
-        model = Model(request.args.text, gpu_layers=0)
+        model = Model(request.args.text, ModelSettings(gpu_layers=0))
         try:
             text = model.vocabulary.detokenize(path.tokens).decode("utf-8", "replace")
         finally:

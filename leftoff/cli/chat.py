@@ -18,12 +18,13 @@ from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.units import printable
-from leftoff.config import Settings
+from leftoff.config import DEVICE_SETTINGS, Settings
 from leftoff.sampling import Sampling
 from leftoff.server.service import Service
 
 _SETTINGS = (
-    *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "gpu_layers", "batch", "ubatch", "kv_type"),
+    *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "threads_batch", "batch", "ubatch"),
+    *DEVICE_SETTINGS,
     *("max_tokens", "chat_template_file"),
 )
 _HELP = """\

@@ -16,6 +16,7 @@ from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model import Model
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.hub import default_model
 
 _ALL_LAYERS = -1
@@ -77,7 +78,7 @@ def _settings(args: argparse.Namespace) -> ContextSettings:
 
 def _examine(path: Path, settings: ContextSettings, gpu_layers: int, stages: Stages) -> ModelReport:
     loading = stages.begin(f"loading {path.name}")
-    with closing(Model(path, gpu_layers=gpu_layers, progress=loading)) as model:
+    with closing(Model(path, ModelSettings(gpu_layers=gpu_layers), progress=loading)) as model:
         stages.begin("hashing the file")
         _ = model.fingerprint  # computed here, so that the progress bar names it: the first time it is slow
         stages.begin("probing its memory")

@@ -15,8 +15,8 @@ _PAGE = """\
 
 `leftoff serve` takes every setting as a flag or from the environment. A flag overrides the environment, and the
 environment overrides the default. A flag for a list may be given several times: each value is added to the default,
-and an empty value empties the list. In an environment variable, `,` separates keys, origins and hosts, and a line break
-separates regular expressions.
+and an empty value empties the list. In an environment variable, `,` separates keys, origins, hosts and overrides, and a
+line break separates regular expressions.
 
 This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py`.
 

@@ -43,14 +43,13 @@ class Foreign:
 FOREIGN = (
     Foreign(
         "always so here",
-        switches="--jinja --cont-batching -cb --metrics --props --warmup --mmap --cache-prompt "
+        switches="--jinja --cont-batching -cb --metrics --props --warmup --cache-prompt "
         "--kv-unified -kvu --no-context-shift --op-offload --kv-offload -kvo --repack --mmproj-auto --cache-idle-slots "
         "--perf --escape -e --prefill-assistant",
-        perhaps="--flash-attn -fa",
     ),
     Foreign(
         "cannot be turned off here",
-        switches="--no-jinja --no-cont-batching -nocb --no-slots --no-cache-prompt --no-kv-unified --no-mmap --no-perf "
+        switches="--no-jinja --no-cont-batching -nocb --no-slots --no-cache-prompt --no-kv-unified --no-perf "
         "--no-escape --no-prefill-assistant --no-op-offload --no-kv-offload -nkvo --no-repack -nr "
         "--no-cache-idle-slots",
     ),
@@ -76,12 +75,10 @@ FOREIGN = (
         valued="--threads-http --timeout -to --sse-ping-interval",
     ),
     Foreign(
-        "llama.cpp places layers and threads by itself",
-        valued="--threads-batch -tb --split-mode -sm --tensor-split -ts --main-gpu -mg --device -dev "
-        "--n-cpu-moe -ncmoe --override-tensor -ot --numa --prio --prio-batch --poll --poll-batch --cpu-mask -C "
-        "--cpu-range -Cr --cpu-strict --fit-target -fitt --fit-ctx -fitc --rpc",
-        switches="--cpu-moe -cmoe --mlock --check-tensors --no-host --direct-io -dio --no-direct-io -ndio",
-        perhaps="--fit -fit",
+        "llama.cpp places threads and reads files by itself",
+        valued="--numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr --cpu-strict --rpc "
+        "--n-cpu-ffn -ncffn --moe-cache-mib --lazy-mode -lzm",
+        switches="--check-tensors --no-host --direct-io -dio --no-direct-io -ndio",
     ),
     Foreign(
         "there is no speculative decoding yet",
@@ -138,6 +135,15 @@ FOREIGN = (
     ),
 )
 
+# llama-server's --load-mode as the settings mmap and mlock; None leaves them as they are.
+_LOAD_MODES: dict[str, tuple[bool | None, bool | None]] = {
+    "auto": (None, None),
+    "none": (False, False),
+    "mmap": (True, False),
+    "mlock": (False, True),
+    "mmap+mlock": (True, True),
+    "dio": (False, False),
+}
 _ANY_SEED = (-1, 2**32 - 1)  # llama-server's two ways to ask for another seed each time
 _WORDS = ("on", "off", "auto", "true", "false", "enabled", "disabled")
 
@@ -150,7 +156,7 @@ def add_foreign(parser: CommandLine) -> None:
             _add(parser, foreign, option, takes)
     hidden = argparse.SUPPRESS
     parser.add_argument("--api-key-file", dest="api_key", action="append", type=_keys_in, help=hidden)
-    parser.add_argument("-ctv", "--cache-type-v", dest="values_type", help=hidden)
+    parser.add_argument("-lm", "--load-mode", action=_LoadMode, choices=_LOAD_MODES, help=hidden)
 
 
 def add_sampling(parser: CommandLine) -> None:
@@ -197,6 +203,13 @@ class _Note(argparse.Action):
         if self.foreign.refused:
             parser.error(f"{option_string}: {self.foreign.reason}")
         namespace.ignored = [*namespace.ignored, (option_string, self.foreign.reason)]
+
+
+class _LoadMode(argparse.Action):
+    """Sets --mmap and --mlock."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ANN401, ARG002
+        namespace.mmap, namespace.mlock = _LOAD_MODES[values]
 
 
 def _add(parser: CommandLine, foreign: Foreign, option: str, takes: Takes) -> None:

@@ -99,11 +99,6 @@ def settings_of(args: argparse.Namespace) -> Settings:
     settings = settings_from(args)
     if args.positional and args.model not in (None, args.positional):
         raise SettingError(f"two models, {args.positional} and --model {args.model}: give one")
-    if args.values_type not in (None, settings.kv_type):
-        raise SettingError(
-            f"--cache-type-v {args.values_type}: keys are {settings.kv_type}, and values have the same type here: "
-            f"give --kv-type {args.values_type} for both, or leave it out"
-        )
     return dataclasses.replace(settings, model=args.positional or settings.model)
 
 
@@ -143,12 +138,17 @@ def facts(service: Service) -> list[tuple[str, str]]:
             f"{service.model_name}, {show_count(model.num_parameters)} parameters, {show_bytes(model.size_bytes)}",
         ),
         ("architecture", model.architecture),
-        ("memory", f"{kind.value}. {MEANINGS[kind]}"),
+        ("memory", f"{kind.value}. {MEANINGS[kind]}{_cost_of_no_flash(service)}"),
         ("context", f"{service.context_tokens:,} tokens, shared by {settings.slots} slots"),
         ("cache", _budgets(service)),
         ("drop-header", _rules(settings.drop_header)),
         ("API key", _access(settings)),
     ]
+
+
+def _cost_of_no_flash(service: Service) -> str:
+    is_its_cause = service.settings.flash_attn == "off" and not service.model.is_recurrent
+    return " That is the price of --flash-attn off, as is one request at a time." if is_its_cause else ""
 
 
 def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:

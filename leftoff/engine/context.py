@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from leftoff.config import KV_TYPES, MAX_SEQUENCES, smallest_batch
+from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batch
 from leftoff.engine.binding import abi
+from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import BlobError, CancelledError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import Arena, Buffer, Raw, arena_for
 from leftoff.engine.model import Model
@@ -43,14 +45,20 @@ class ContextSettings:
     batch_tokens: int = 2048
     micro_batch_tokens: int = 512
     threads: int = field(default_factory=default_threads)
+    threads_batch: int = 0  # for prefill: as many as `threads`, if 0
     kv_type: str = "f16"
+    values_type: str = ""  # of V: as `kv_type`, if empty
+    flash_attention: str = "auto"
     grid: int | None = None  # with --deterministic: prompts are prefilled in pieces that end at multiples of it
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sequences <= MAX_SEQUENCES:
             raise InputError(f"{self.num_sequences} sequences: must be between 1 and {MAX_SEQUENCES}")
-        if self.kv_type not in KV_TYPES:
-            raise InputError(f"unknown KV type {self.kv_type!r}: must be one of {', '.join(KV_TYPES)}")
+        for kv_type in (self.kv_type, self.v_type):
+            if kv_type not in KV_TYPES:
+                raise InputError(f"unknown KV type {kv_type!r}: must be one of {', '.join(KV_TYPES)}")
+        if problem := flash_problem(self.flash_attention, self.v_type):
+            raise InputError(problem)
         least = smallest_batch(self.num_sequences)
         for name, smallest in (
             ("num_cells", least),
@@ -60,6 +68,10 @@ class ContextSettings:
         ):
             if not smallest <= getattr(self, name) < 1 << 31:
                 raise InputError(f"{name} is {getattr(self, name)}: must be at least {smallest}")
+
+    @property
+    def v_type(self) -> str:
+        return self.values_type or self.kv_type
 
 
 class Context:
@@ -224,21 +236,38 @@ class _BatchBuffers:
             raise InputError(f"row {row} of the last batch has no logits")
 
 
-def _create(model: Model, settings: ContextSettings) -> int:
-    dll, log = model.library.dll, model.library.log
-    params = dll.llama_context_default_params()
+def context_params(library: Library, settings: ContextSettings) -> Any:  # noqa: ANN401
+    """The struct for llama.cpp, except for flash attention: `flash_attention_types` says what to try for it."""
+    params = library.dll.llama_context_default_params()
     params.n_ctx = settings.num_cells
     params.n_batch = settings.batch_tokens
     params.n_ubatch = min(settings.micro_batch_tokens, settings.batch_tokens)
     params.n_seq_max = settings.num_sequences + 1
-    params.n_threads = params.n_threads_batch = settings.threads
-    params.type_k = params.type_v = KV_TYPES[settings.kv_type]
+    params.n_threads = settings.threads
+    params.n_threads_batch = settings.threads_batch or settings.threads
+    params.type_k, params.type_v = KV_TYPES[settings.kv_type], KV_TYPES[settings.v_type]
     params.kv_unified = True
     params.swa_full = False
+    return params
+
+
+def flash_attention_types(settings: ContextSettings) -> tuple[int, ...]:
+    """What to try in turn. With flash attention V is stored in rows, so that pages can be joined.
+
+    By default, models that do not support it run without.
+    """
+    return {
+        "on": (abi.FLASH_ATTENTION_ON,),
+        "off": (abi.FLASH_ATTENTION_OFF,),
+        "auto": (abi.FLASH_ATTENTION_ON, abi.FLASH_ATTENTION_AUTO),
+    }[settings.flash_attention]
+
+
+def _create(model: Model, settings: ContextSettings) -> int:
+    dll, log = model.library.dll, model.library.log
+    params = context_params(model.library, settings)
     log.take_errors()
-    # With flash attention V is stored in rows, so that pages can be joined. Models that do not support it run without.
-    for flash_attention in (abi.FLASH_ATTENTION_ON, abi.FLASH_ATTENTION_AUTO):
-        params.flash_attn_type = flash_attention
+    for params.flash_attn_type in flash_attention_types(settings):
         handle: int | None = dll.llama_init_from_model(model.handle, params)
         if handle is not None and dll.llama_get_memory(handle):
             return handle

@@ -14,6 +14,7 @@ from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.memory.llama_memory import LlamaMemory
 from leftoff.engine.memory.probe import probe_memory
 from leftoff.engine.model import Model, Progress
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.sampler import Sampler
 from leftoff.sampling import Sampling
 from leftoff.types import Logits, Tokens
@@ -48,11 +49,11 @@ class LlamaEngine:
         path: str | Path,
         settings: ContextSettings | None = None,
         *,
-        gpu_layers: int = -1,
+        model_settings: ModelSettings | None = None,
         progress: Progress | None = None,
     ) -> "LlamaEngine":
         """Loads the model and makes an engine; closing the engine closes the model too."""
-        model = Model(path, gpu_layers=gpu_layers, progress=progress)
+        model = Model(path, model_settings, progress=progress)
         try:
             return cls(model, settings)
         except BaseException:
@@ -130,7 +131,17 @@ class LlamaEngine:
     def _fingerprint(self) -> str:
         """Hash of everything that state bytes depend on: states are only loaded under the same fingerprint."""
         settings = self.settings
-        parts = [self.model.fingerprint, self.model.library.fingerprint, settings.kv_type, self._rope()]
+        types = "/".join(dict.fromkeys([settings.kv_type, settings.v_type]))
+        parts = [self.model.fingerprint, self.model.library.fingerprint, types, self._rope()]
+        if settings.flash_attention == "off":  # V is stored in columns
+            parts.append("no flash attention")
         if settings.grid is not None:  # the last bit matters, and these change it
             parts += [f"grid {settings.grid}", f"{settings.threads} threads", f"{settings.micro_batch_tokens} at once"]
+            parts += [f"{settings.threads_batch or settings.threads} threads for prefill", *self._devices()]
         return blake3("|".join(parts).encode()).hexdigest()
+
+    def _devices(self) -> list[str]:
+        """Which devices compute what: they round differently. Empty if the CPU computes everything."""
+        devices = self.model.settings.used_devices(self.model.library)
+        shown = [f"{device.name} {device.description}" for device in devices]
+        return [*shown, repr(self.model.settings)] if shown else []

@@ -5,41 +5,35 @@ Files are checked before llama.cpp loads them, where it would give no reason or 
 
 import ctypes as C
 import functools
-import mmap
 import os
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import file_fingerprint, model_parts
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.vocabulary import Vocabulary
 
 Progress = Callable[[float], None]
 
 _DESCRIPTION_BYTES = 256
 
-_MAGIC = b"GGUF"
-_TOKENS_KEY = b"tokenizer.ggml.tokens"
-_STRING, _ARRAY = 8, 9
-_SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_GGUF_HEADER = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of keys
-_VALUE_TYPE = struct.Struct("<I")
-_ARRAY_HEADER = struct.Struct("<IQ")  # type, length
-_STRING_HEADER = struct.Struct("<Q")  # length
-
 
 class Model:
     """Weights in memory, shared by every context made from them. Close it after its contexts."""
 
-    def __init__(self, path: str | Path, *, gpu_layers: int = -1, progress: Progress | None = None) -> None:
+    def __init__(
+        self, path: str | Path, settings: ModelSettings | None = None, *, progress: Progress | None = None
+    ) -> None:
         self.path = Path(path)
+        self.settings = settings or ModelSettings()
         self.library = load_library()
-        _check_files(self.path)
-        self.handle: int | None = _load(self.library, self.path, gpu_layers, progress)
+        check_files(self.path)
+        self.handle: int | None = _load(self.library, self.path, self.settings, progress)
         self.vocabulary = Vocabulary(self.library, self.handle)
         self._check_generates()
 
@@ -126,18 +120,18 @@ class Model:
             raise ModelError(f"{self.path} is an encoder model; leftoff runs models that generate text token by token")
 
 
-def _check_files(path: Path) -> None:
+def check_files(path: Path) -> None:
     """Raises `ModelError` with a reason: llama.cpp would only say that loading failed."""
     for part in model_parts(path):
         if not part.is_file():
             raise ModelError(f"there is no model file at {part}: give a GGUF file, or org/repo[:quant] of the hub")
         try:
             with part.open("rb") as file:
-                magic = file.read(len(_MAGIC))
+                magic = file.read(len(gguf.MAGIC))
         except OSError as error:
             raise ModelError(f"{part} cannot be read ({error.strerror})") from error
-        if magic != _MAGIC:
-            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
+        if magic != gguf.MAGIC:
+            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {gguf.MAGIC!r}")
     if (token := _doubled_token(path)) is not None:
         raise ModelError(f"{path} is damaged: its vocabulary has the token {token!r} twice. Fetch the file again")
 
@@ -145,57 +139,16 @@ def _check_files(path: Path) -> None:
 def _doubled_token(path: Path) -> bytes | None:
     """A token that occurs twice in the vocabulary: llama.cpp aborts on it. All other damage it reports by itself."""
     seen: set[bytes] = set()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
-            for token in _stored_tokens(data):
-                if token in seen:
-                    return token
-                seen.add(token)
-        except (struct.error, KeyError, OverflowError):
-            pass  # cut short or damaged
+    with suppress(*gguf.DAMAGED):
+        for token in gguf.vocabulary_texts(path):
+            if token in seen:
+                return token
+            seen.add(token)
     return None
 
 
-def _stored_tokens(data: mmap.mmap) -> Iterator[bytes]:
-    """The texts of the vocabulary, read from the metadata of a GGUF file."""
-    num_keys, offset = _GGUF_HEADER.unpack_from(data)[3], _GGUF_HEADER.size
-    for _ in range(num_keys):
-        key, offset = _gguf_string(data, offset)
-        (kind,) = _VALUE_TYPE.unpack_from(data, offset)
-        offset += _VALUE_TYPE.size
-        if key == _TOKENS_KEY and kind == _ARRAY:
-            _, length = _ARRAY_HEADER.unpack_from(data, offset)
-            offset += _ARRAY_HEADER.size
-            for _ in range(length):
-                token, offset = _gguf_string(data, offset)
-                yield token
-            return
-        offset = _skip_gguf_value(data, offset, kind)
-
-
-def _gguf_string(data: mmap.mmap, offset: int) -> tuple[bytes, int]:
-    (length,) = _STRING_HEADER.unpack_from(data, offset)
-    start = offset + _STRING_HEADER.size
-    return data[start : start + length], start + length
-
-
-def _skip_gguf_value(data: mmap.mmap, offset: int, kind: int) -> int:
-    if kind == _STRING:
-        return _gguf_string(data, offset)[1]
-    if kind != _ARRAY:
-        return offset + _SCALAR_BYTES[kind]
-    inner, length = _ARRAY_HEADER.unpack_from(data, offset)
-    offset += _ARRAY_HEADER.size
-    if inner != _STRING:
-        return offset + int(_SCALAR_BYTES[inner] * length)
-    for _ in range(length):
-        offset = _gguf_string(data, offset)[1]
-    return offset
-
-
-def _load(library: Library, path: Path, gpu_layers: int, progress: Progress | None) -> int:
-    params = library.dll.llama_model_default_params()
-    params.n_gpu_layers = gpu_layers
+def _load(library: Library, path: Path, settings: ModelSettings, progress: Progress | None) -> int:
+    params = settings.params(library)
 
     def report(fraction: float, _data: object) -> bool:
         # An exception must not pass through C: a broken progress bar is no reason to lose the model.

@@ -6,15 +6,17 @@ from pathlib import Path
 from leftoff.cache.cache import Cache
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
-from leftoff.config import MIB, Settings
+from leftoff.config import MIB, Settings, numbers
 from leftoff.disk.errors import FolderError
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
-from leftoff.engine.model import Model
+from leftoff.engine.model import Model, Progress
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 
@@ -24,6 +26,17 @@ logger = logging.getLogger("leftoff.disk")
 # down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
+
+
+def open_model(settings: Settings, progress: Progress | None) -> Model:
+    """Loads the model, which must be able to write text."""
+    model = Model(settings.model, _model_settings(settings), progress=progress)
+    try:
+        model.require_text()
+    except ModelError:
+        model.close()
+        raise
+    return model
 
 
 def make_scheduler(model: Model, settings: Settings) -> Scheduler:
@@ -73,6 +86,21 @@ def _cache_root(settings: Settings) -> Path:
     return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
 
 
+def _model_settings(settings: Settings) -> ModelSettings:
+    return ModelSettings(
+        gpu_layers=settings.gpu_layers,
+        devices=tuple(filter(None, map(str.strip, settings.device.split(",")))),
+        split_mode=settings.split_mode,
+        tensor_split=numbers(settings.tensor_split),
+        main_gpu=settings.main_gpu,
+        n_cpu_moe=settings.n_cpu_moe,
+        cpu_moe=settings.cpu_moe,
+        override_tensor=settings.override_tensor,
+        mmap=settings.mmap,
+        mlock=settings.mlock,
+    )
+
+
 def _context_settings(model: Model, settings: Settings) -> ContextSettings:
     return ContextSettings(
         num_cells=settings.ctx or min(model.trained_context, _MAX_CONTEXT),
@@ -80,6 +108,9 @@ def _context_settings(model: Model, settings: Settings) -> ContextSettings:
         batch_tokens=settings.batch,
         micro_batch_tokens=settings.ubatch,
         threads=settings.threads or default_threads(),
-        kv_type=settings.kv_type,
+        threads_batch=settings.threads_batch,
+        kv_type=settings.cache_type_k or settings.kv_type,
+        values_type=settings.cache_type_v or settings.kv_type,
+        flash_attention=settings.flash_attn,
         grid=_GRID if settings.deterministic else None,
     )

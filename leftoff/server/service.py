@@ -28,14 +28,13 @@ from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.verbatim import RememberedReplies
 from leftoff.chat.work import Lanes
 from leftoff.config import Settings
-from leftoff.engine.errors import ModelError
-from leftoff.engine.model import Model, Progress
+from leftoff.engine.model import Progress
 from leftoff.grammar.compile import Grammars
 from leftoff.sampling import recommended
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
-from leftoff.server.build import make_scheduler, namespace_secret
+from leftoff.server.build import make_scheduler, namespace_secret, open_model
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import PromptTooLongError, stopping
 from leftoff.server.reuse_log import Counts, Journal
@@ -55,7 +54,7 @@ class Service:
 
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
         self.settings = settings
-        model = _open(settings, progress)
+        model = open_model(settings, progress)
         self.worker = Worker(partial(make_scheduler, model, settings))
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
@@ -158,16 +157,6 @@ class Service:
 
 def _too_long_messages(error: ContextOverflowError) -> PromptTooLongError:
     return PromptTooLongError(error.prompt_tokens, error.context_tokens, "messages", is_exact=error.is_exact)
-
-
-def _open(settings: Settings, progress: Progress | None) -> Model:
-    model = Model(settings.model, gpu_layers=settings.gpu_layers, progress=progress)
-    try:
-        model.require_text()
-    except ModelError:
-        model.close()
-        raise
-    return model
 
 
 def _rules(settings: Settings) -> Rules | None:

@@ -1,16 +1,18 @@
 """Settings from the command line and the environment, in that order; and the page about them."""
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
 from leftoff.cli.flags import CommandLine, add_settings, settings_from, settings_page
-from leftoff.config import BILLING_LINE, Settings, definitions
+from leftoff.config import ALL_LAYERS, BILLING_LINE, Settings, definitions
 from leftoff.setting import SettingError
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 VALUES = {"int": "77", "str": "text", "tuple": "one"}
+VALUES_OF = {"tensor_split": "3,1", "fit_target": "512", "override_tensor": "exps=CPU"}
 
 
 def settings(*arguments: str, **environment: str) -> Settings:
@@ -27,7 +29,7 @@ def parse(*arguments: str) -> argparse.Namespace:
 def other_value(name: str) -> str:
     (definition,) = (d for d in definitions() if d.name == name)
     kind = type(definition.default).__name__
-    return definition.flag.choices[-1] if definition.flag.choices else VALUES[kind]
+    return definition.flag.choices[-1] if definition.flag.choices else VALUES_OF.get(name, VALUES[kind])
 
 
 def test_nothing_given_gives_the_defaults() -> None:
@@ -105,10 +107,42 @@ def test_lists_grow_on_top_of_the_default_and_an_empty_value_empties_them() -> N
 
 
 def test_words_that_llama_server_has_for_numbers() -> None:
-    assert settings("-ngl", "all").gpu_layers == -1
+    assert settings("-ngl", "all").gpu_layers == ALL_LAYERS == -2
     assert settings("-ngl", "-1", "-n", "-1").gpu_layers == -1
     assert settings("-np", "-1").slots == settings("-np", "auto").slots == Settings().slots
     assert settings("-t", "-1").threads == 0
+
+
+@pytest.mark.parametrize(("word", "meaning"), [("enabled", "on"), ("1", "on"), ("False", "off"), ("AUTO", "auto")])
+def test_words_that_llama_server_has_for_flash_attention(word: str, meaning: str) -> None:
+    assert settings("-fa", word).flash_attn == settings(LEFTOFF_FLASH_ATTN=word).flash_attn == meaning
+    assert settings("-fa").flash_attn == "on"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-ts", "3,x"), "'3,x' is no list of numbers: give one for each device, such as 3,1"),
+        (("-ts", "3,-1"), "'3,-1' is no list of numbers"),
+        (("-ot", "exps"), "'exps' names no buffer type: give PATTERN=TYPE"),
+        (("-ot", "(=CPU"), r"'\(' is not a regular expression"),
+        (("-sm", "both"), "'both' is unknown: must be one of none, layer, row, tensor"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(SystemExit):
+        settings(*arguments)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_small_values_without_flash_attention_are_refused() -> None:
+    message = "--flash-attn off: llama.cpp keeps values of type q8_0 only with flash attention: .*--cache-type-v f16"
+    for values in (["--kv-type", "q8_0"], ["-ctv", "q8_0"]):
+        with pytest.raises(SettingError, match=message):
+            settings("-fa", "off", *values)
+    assert settings("-fa", "off", "-ctk", "q8_0").cache_type_k == "q8_0"
 
 
 @pytest.mark.parametrize("arguments", [["--slots"], ["--slots", "-c", "512"], ["--slots", "model.gguf"]])

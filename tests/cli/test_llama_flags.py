@@ -48,14 +48,19 @@ def test_a_command_line_as_people_write_it() -> None:
         ctx=131072,
         ram=8192,
         threads=8,
+        threads_batch=16,
         gpu_layers=99,
+        mlock=True,
+        mmap=False,
+        flash_attn="on",
         batch=4096,
         ubatch=1024,
-        kv_type="q8_0",
+        cache_type_k="q8_0",
+        cache_type_v="q8_0",
     )
     lines = ignored_lines(parse(line).ignored)
     assert sampling_of(parse(line)) == {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
-    assert "ignored: -fa, --jinja, --metrics, --cont-batching: always so here" in lines
+    assert "ignored: --jinja, --metrics, --cont-batching: always so here" in lines
     assert any("--ctx-checkpoints, --checkpoint-every-n-tokens: the cache chooses" in line for line in lines)
 
 
@@ -106,10 +111,48 @@ def test_a_command_line_of_the_hub() -> None:
     assert settings("-hf org/repo:Q8_0 --jinja -ngl all -fa").model == "org/repo:Q8_0"
 
 
-@pytest.mark.parametrize("flag", ["-fa", "--flash-attn", "--fit"])
+@pytest.mark.parametrize("flag", ["-fa", "--flash-attn", "-fit", "--fit", "-cmoe", "--mlock"])
 def test_a_flag_whose_value_may_be_left_out_swallows_no_model(flag: str) -> None:
     assert settings(f"{flag} model.gguf").model == "model.gguf"
-    assert settings(f"{flag} auto model.gguf").model == "model.gguf"
+    assert settings(f"{flag} off model.gguf").model == "model.gguf"
+
+
+def test_a_command_line_for_several_gpus() -> None:
+    line = (
+        "model.gguf -dev CUDA0,CUDA1 -sm row -ts 3/1 -mg 1 -ncmoe 12 -cmoe -ot exps=CPU,attn=CUDA0 --override-tensor "
+        "norm=CPU -fit off -fitt 512,2048 -fitc 4096 -ctk q8_0"
+    )
+    assert settings(line) == Settings(
+        model="model.gguf",
+        device="CUDA0,CUDA1",
+        split_mode="row",
+        tensor_split="3/1",
+        main_gpu=1,
+        n_cpu_moe=12,
+        cpu_moe=True,
+        override_tensor=("exps=CPU", "attn=CUDA0", "norm=CPU"),
+        fit=False,
+        fit_target="512,2048",
+        fit_ctx=4096,
+        cache_type_k="q8_0",
+    )
+    assert parse(line).ignored == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "mmap", "mlock"),
+    [
+        ("auto", True, False),
+        ("none", False, False),
+        ("mmap", True, False),
+        ("mlock", False, True),
+        ("mmap+mlock", True, True),
+        ("dio", False, False),
+    ],
+)
+def test_a_load_mode_says_how_the_file_is_read(mode: str, mmap: bool, mlock: bool) -> None:
+    given = settings(f"--load-mode {mode} model.gguf")
+    assert (given.mmap, given.mlock) == (mmap, mlock)
 
 
 def test_each_foreign_flag_is_accepted_or_refused_and_none_is_a_setting() -> None:
@@ -155,11 +198,6 @@ def test_a_file_without_keys_never_means_an_open_server(tmp_path: Path, content:
         file.write_text(content)
     with pytest.raises(SystemExit):
         parse(f"--api-key-file {file}")
-
-
-def test_keys_and_values_of_different_types_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"--cache-type-v q8_0: keys are f16.* --kv-type q8_0 for both"):
-        settings("-ctv q8_0")
 
 
 def test_two_models_are_refused_and_the_same_twice_is_one() -> None:

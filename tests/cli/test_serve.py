@@ -45,12 +45,19 @@ def test_the_screen_tells_model_memory_budgets_rules_and_access(server: Server) 
 
 
 def test_the_screen_names_what_is_ignored_and_why(server: Server) -> None:
-    assert "ignored: --jinja, --flash-attn: always so here" in server.screen
+    assert "ignored: --jinja: always so here" in server.screen
 
 
 def test_how_tokens_are_chosen_is_taken_from_the_command_line(server: Server) -> None:
     params = httpx.get(f"{server.url}/props").json()["default_generation_settings"]["params"]
     assert params["temperature"] == pytest.approx(0.7)
+
+
+def test_the_screen_tells_what_is_lost_without_flash_attention() -> None:
+    with serving("-fa", "off") as running:
+        screen = " ".join(" ".join(running.screen).split())
+    assert "memory opaque. It is saved and loaded only as a whole" in screen
+    assert "That is the price of --flash-attn off, as is one request at a time." in screen
 
 
 def test_a_cache_folder_that_cannot_be_used_is_said_on_the_screen(tmp_path: Path) -> None:

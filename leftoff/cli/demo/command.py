@@ -26,12 +26,12 @@ from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import Turn
 from leftoff.cli.units import printable, show_ms
-from leftoff.config import Settings
+from leftoff.config import DEVICE_SETTINGS, Settings
 
 _WIDTH = 32  # characters of the first bar
 _MAX_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_SETTINGS = ("ctx", "ram", "disk", "threads", "gpu_layers", "batch", "ubatch", "kv_type")
+_SETTINGS = ("ctx", "ram", "disk", "threads", "threads_batch", "batch", "ubatch", *DEVICE_SETTINGS)
 _INTRO = """\
 Two servers with one difference: "off" clears its cache before each request.
 A bar is the time to the first token of a reply, measured now on this machine."""

@@ -18,7 +18,10 @@ import ctypes as C
 from dataclasses import dataclass
 
 PARTIAL_ONLY = 1  # llama_state_seq_flags: only the recurrent state or sliding window, which cannot be cut back
-FLASH_ATTENTION_AUTO, FLASH_ATTENTION_ON = -1, 1
+FLASH_ATTENTION_AUTO, FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = -1, 0, 1
+SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode
+LOAD_READ, LOAD_READ_LOCKED, LOAD_MAPPED_LOCKED = 0, 2, 3  # llama_load_mode: without mmap, and with mlock
+DEVICE_CPU, DEVICE_GPU, DEVICE_INTEGRATED_GPU = 0, 1, 2  # ggml_backend_dev_type
 
 LogCallback = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)
 ProgressCallback = C.CFUNCTYPE(C.c_bool, C.c_float, C.c_void_p)
@@ -27,6 +30,7 @@ ProgressCallback = C.CFUNCTYPE(C.c_bool, C.c_float, C.c_void_p)
 class ModelParams(C.Structure):
     """llama_model_params, the same in all known builds."""
 
+    kept: list[object]  # what its pointers point at
     _fields_ = (
         ("devices", C.c_void_p),
         ("tensor_buft_overrides", C.c_void_p),
@@ -46,6 +50,12 @@ class ModelParams(C.Structure):
         ("no_alloc", C.c_bool),
         ("load_mtp", C.c_bool),
     )
+
+
+class TensorOverride(C.Structure):
+    """llama_model_tensor_buft_override; a list of them ends with one without a pattern."""
+
+    _fields_ = (("pattern", C.c_char_p), ("buffer_type", C.c_void_p))
 
 
 _CONTEXT_HEAD = (
@@ -271,11 +281,17 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_sampler_init_dry": (_P, (_P, _F32, _F32, _I32, _I32, _P, _SIZE)),
     "llama_sampler_init_penalties": (_P, (_I32, _I32, _F32, _F32, _F32)),
     "llama_sampler_init_logit_bias": (_P, (_I32, _I32, _P)),
-    # page-locked host memory, where the build has a device that wants it
+    # devices
+    "llama_max_devices": (_SIZE, ()),
     "ggml_backend_dev_count": (_SIZE, ()),
     "ggml_backend_dev_get": (_P, (_SIZE,)),
     "ggml_backend_dev_name": (_STR, (_P,)),
     "ggml_backend_dev_description": (_STR, (_P,)),
+    "ggml_backend_dev_type": (C.c_int, (_P,)),
+    "ggml_backend_dev_memory": (None, (_P, C.POINTER(_SIZE), C.POINTER(_SIZE))),
+    "ggml_backend_dev_buffer_type": (_P, (_P,)),
+    "ggml_backend_buft_name": (_STR, (_P,)),
+    # page-locked host memory, where the build has a device that wants it
     "ggml_backend_dev_host_buffer_type": (_P, (_P,)),
     "ggml_backend_buft_alloc_buffer": (_P, (_P, _SIZE)),
     "ggml_backend_buffer_get_base": (_P, (_P,)),

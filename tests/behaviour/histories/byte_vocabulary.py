@@ -4,7 +4,7 @@ import mmap
 import struct
 from pathlib import Path
 
-from leftoff.engine.model import _GGUF_HEADER, _gguf_string, _skip_gguf_value
+from leftoff.engine.gguf import HEADER, read_string, skip_value
 from tests.factory.vocabulary import small_vocabulary
 
 _NUM_BYTES = 256
@@ -15,22 +15,22 @@ _UINT32, _STRING, _ARRAY = 4, 8, 9
 def with_byte_vocabulary(source: Path, target: Path) -> Path:
     """Rewrites the metadata of a GGUF file that has none; its tensors stay as they are."""
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        magic, version, num_tensors, num_keys = _GGUF_HEADER.unpack_from(data)
-        offset, kept = _GGUF_HEADER.size, []
+        magic, version, num_tensors, num_keys = HEADER.unpack_from(data)
+        offset, kept = HEADER.size, []
         for _ in range(num_keys):
             start = offset
-            key, offset = _gguf_string(data, offset)
+            key, offset = read_string(data, offset)
             (kind,) = struct.unpack_from("<I", data, offset)
-            offset = _skip_gguf_value(data, offset + 4, kind)
+            offset = skip_value(data, offset + 4, kind)
             if not key.startswith(b"tokenizer."):
                 kept.append(data[start:offset])
         start = offset
         for _ in range(num_tensors):
-            _, offset = _gguf_string(data, offset)
+            _, offset = read_string(data, offset)
             (num_dimensions,) = struct.unpack_from("<I", data, offset)
             offset += 4 + 8 * num_dimensions + 4 + 8
         kept += _keys()
-        head = _GGUF_HEADER.pack(magic, version, num_tensors, len(kept)) + b"".join(kept) + data[start:offset]
+        head = HEADER.pack(magic, version, num_tensors, len(kept)) + b"".join(kept) + data[start:offset]
         tensors = data[_aligned(offset) :]
     target.write_bytes(head.ljust(_aligned(len(head)), b"\0") + tensors)
     return target

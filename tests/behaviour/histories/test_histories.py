@@ -35,6 +35,15 @@ def test_deterministic_answers_with_a_small_kv_type(tmp_path: Path) -> None:
     assert_nothing_is_seen(default_model(), tmp_path, 6, "--deterministic", "--kv-type", "q8_0")
 
 
+def test_deterministic_answers_with_keys_and_values_of_different_types(tmp_path: Path) -> None:
+    assert_nothing_is_seen(model_path("qwen35"), tmp_path, 15, "--deterministic", "-ctk", "f32", "-ctv", "f16")
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen35"])
+def test_deterministic_answers_without_flash_attention(architecture: str, tmp_path: Path) -> None:
+    assert_nothing_is_seen(model_path(architecture), tmp_path, 15, "--deterministic", "--flash-attn", "off")
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gemma3", "mamba2"])
 def test_deterministic_answers_of_other_memories(architecture: str, tmp_path: Path) -> None:
     assert_nothing_is_seen(model_path(architecture), tmp_path, 25, "--deterministic", "--threads", "2")

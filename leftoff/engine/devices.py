@@ -1,0 +1,104 @@
+"""The devices that a library computes on, and the memory that is free on them and in the machine.
+
+Knows nothing of models: `model_settings.py` says which devices one uses, and `fit.py` what fits them.
+"""
+
+import ctypes as C
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from leftoff.engine.binding import abi
+from leftoff.engine.binding.library import Library
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device by the name that `--device` takes, such as CUDA0."""
+
+    name: str
+    description: str
+    kind: int  # ggml_backend_dev_type
+    handle: int = field(repr=False)
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.kind in (abi.DEVICE_GPU, abi.DEVICE_INTEGRATED_GPU)
+
+
+def all_devices(library: Library) -> tuple[Device, ...]:
+    """Every device of the library, the CPU among them."""
+    dll = library.dll
+    handles = (dll.ggml_backend_dev_get(index) for index in range(dll.ggml_backend_dev_count()))
+    return tuple(
+        Device(
+            dll.ggml_backend_dev_name(handle).decode(),
+            dll.ggml_backend_dev_description(handle).decode(),
+            dll.ggml_backend_dev_type(handle),
+            handle,
+        )
+        for handle in handles
+    )
+
+
+def default_gpus(library: Library) -> tuple[Device, ...]:
+    """The GPUs that llama.cpp uses unless told otherwise: integrated ones only where there is no other."""
+    devices = all_devices(library)
+    gpus = tuple(device for device in devices if device.kind == abi.DEVICE_GPU)
+    return gpus or tuple(device for device in devices if device.kind == abi.DEVICE_INTEGRATED_GPU)
+
+
+def free_bytes(library: Library, device: Device) -> int:
+    """Free memory of a GPU as its driver reports it; 0 where it reports none."""
+    free, total = C.c_size_t(), C.c_size_t()
+    library.dll.ggml_backend_dev_memory(device.handle, C.byref(free), C.byref(total))
+    return free.value
+
+
+def buffer_types(library: Library) -> dict[str, int]:
+    """The buffer types that `--override-tensor` can name, with their handles: one for each device."""
+    dll = library.dll
+    handles = filter(None, (dll.ggml_backend_dev_buffer_type(device.handle) for device in all_devices(library)))
+    return {dll.ggml_backend_buft_name(handle).decode(): handle for handle in handles}
+
+
+def available_ram(root: Path = _ROOT) -> int:
+    """Bytes of RAM that can still be used without swapping, within the limit of the container if there is one."""
+    limits = [*_of_machine(root), *_of_container(root)]
+    return min(limits) if limits else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _of_machine(root: Path) -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                yield int(line.split()[1]) << 10
+
+
+def _of_container(root: Path) -> Iterator[int]:
+    """What the control group of this process, or one above it, leaves: its limit less what it uses beyond files."""
+    for folder, limit, used, files in (
+        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        for group in _groups(root, root / folder):
+            with suppress(OSError, ValueError):  # "max" is no number, and no limit
+                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                total, taken = (int((group / name).read_text()) for name in (limit, used))
+                yield max(0, total - taken + int(stat.get(files, 0)))
+
+
+def _groups(root: Path, folder: Path) -> Iterator[Path]:
+    """The control group of this process and those that hold it, from the innermost out."""
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                group = folder / path.lstrip("/")
+                yield from (group, *(parent for parent in group.parents if parent.is_relative_to(folder)))
+                return
+    yield folder

@@ -1,0 +1,106 @@
+"""Reads the header of a GGUF file without llama.cpp: the texts of its vocabulary, and its tensors with their sizes.
+
+A file that is damaged is for llama.cpp to report: here it yields what could be read, or nothing.
+"""
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+MAGIC = b"GGUF"
+
+_TOKENS_KEY, _ALIGNMENT_KEY = b"tokenizer.ggml.tokens", b"general.alignment"
+_DEFAULT_ALIGNMENT = 32
+_UINT32, _STRING, _ARRAY = 4, 8, 9
+_SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+HEADER = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of keys
+_U32 = struct.Struct("<I")
+_ARRAY_HEADER = struct.Struct("<IQ")  # type, length
+_STRING_HEADER = struct.Struct("<Q")  # length
+_TENSOR_END = struct.Struct("<IQ")  # type, offset of its data
+
+DAMAGED = (struct.error, KeyError, OverflowError, ValueError)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a model file; its bytes include the padding behind it."""
+
+    name: str
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class _Key:
+    name: bytes
+    kind: int
+    start: int  # of its value
+
+
+def vocabulary_texts(path: Path) -> Iterator[bytes]:
+    """The texts of the vocabulary, in their order."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for key in _keys(data):
+            if key.name == _TOKENS_KEY and key.kind == _ARRAY:
+                (_, length), offset = _ARRAY_HEADER.unpack_from(data, key.start), key.start + _ARRAY_HEADER.size
+                for _ in range(length):
+                    text, offset = read_string(data, offset)
+                    yield text
+                return
+
+
+def read_tensors(path: Path) -> tuple[Tensor, ...]:
+    """The tensors of one file. Of a split model each part has its own."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        offset, alignment = HEADER.size, _DEFAULT_ALIGNMENT
+        for key in _keys(data):
+            offset = key.start
+            if key.name == _ALIGNMENT_KEY and key.kind == _UINT32:
+                (alignment,) = _U32.unpack_from(data, key.start)
+        starts = []
+        for _ in range(HEADER.unpack_from(data)[2]):
+            name, offset = read_string(data, offset)
+            (num_dimensions,) = _U32.unpack_from(data, offset)
+            offset += _U32.size + 8 * num_dimensions
+            starts.append((_TENSOR_END.unpack_from(data, offset)[1], name.decode("utf-8", "replace")))
+            offset += _TENSOR_END.size
+        data_bytes = len(data) - -(-offset // alignment) * alignment
+    starts.sort()
+    return tuple(Tensor(name, end - start) for (start, name), (end, _) in pairwise([*starts, (data_bytes, "")]))
+
+
+def _keys(data: mmap.mmap) -> Iterator[_Key]:
+    """The keys of the metadata, and a last one without a name where it ends."""
+    offset = HEADER.size
+    for _ in range(HEADER.unpack_from(data)[3]):
+        name, offset = read_string(data, offset)
+        (kind,) = _U32.unpack_from(data, offset)
+        start = offset + _U32.size
+        yield _Key(name, kind, start)
+        offset = skip_value(data, start, kind)
+    yield _Key(b"", _ARRAY, offset)
+
+
+def read_string(data: mmap.mmap, offset: int) -> tuple[bytes, int]:
+    """A text with its length before it, and where it ends."""
+    (length,) = _STRING_HEADER.unpack_from(data, offset)
+    start = offset + _STRING_HEADER.size
+    return data[start : start + length], start + length
+
+
+def skip_value(data: mmap.mmap, offset: int, kind: int) -> int:
+    """Where a value of the metadata ends."""
+    if kind == _STRING:
+        return read_string(data, offset)[1]
+    if kind != _ARRAY:
+        return offset + _SCALAR_BYTES[kind]
+    inner, length = _ARRAY_HEADER.unpack_from(data, offset)
+    offset += _ARRAY_HEADER.size
+    if inner != _STRING:
+        return offset + int(_SCALAR_BYTES[inner] * length)
+    for _ in range(length):
+        offset = read_string(data, offset)[1]
+    return offset
