@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class LogCapture:
         self._partial = ""
         self._level = logging.DEBUG
         self._errors: list[str] = []
+        self._collected: list[str] | None = None
         self.callback = abi.LogCallback(self._receive)  # llama.cpp keeps a pointer to it: must live as long
 
     def take_errors(self) -> str:
@@ -57,12 +59,27 @@ class LogCapture:
             errors, self._errors = self._errors, []
         return "; ".join(errors)
 
+    @contextmanager
+    def collected(self) -> Iterator[list[str]]:
+        """Takes all lines out of the log meanwhile: only there llama.cpp tells the sizes of its buffers."""
+        lines: list[str] = []
+        with self._lock:
+            self._collected = lines
+        try:
+            yield lines
+        finally:
+            with self._lock:
+                self._collected = None
+
     def _receive(self, level: int, text: bytes | None, _data: object) -> None:
         with self._lock:
             if level != _CONTINUES:
                 self._level = _LOG_LEVELS.get(level, logging.DEBUG)
             *lines, self._partial = (self._partial + (text or b"").decode("utf-8", "replace")).split("\n")
             for line in filter(None, map(str.strip, lines)):
+                if self._collected is not None:
+                    self._collected.append(line)
+                    continue
                 if self._level >= logging.ERROR:
                     self._errors = [*self._errors[1 - _KEPT_ERRORS :], line]
                 llama_logger.log(self._level, "%s", line)

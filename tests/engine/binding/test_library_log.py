@@ -75,6 +75,16 @@ def test_the_last_errors_are_remembered_and_told_once() -> None:
     assert capture.take_errors() == ""
 
 
+def test_lines_can_be_collected_instead_of_logged(log: pytest.LogCaptureFixture) -> None:
+    capture = LogCapture()
+    with capture.collected() as lines:
+        say(capture, (INFO, "KV buffer "), (CONTINUED, "size\n"), (ERROR, "no memory\n"))
+    say(capture, (ERROR, "after\n"))
+    assert lines == ["KV buffer size", "no memory"]
+    assert log.messages == ["after"]
+    assert capture.take_errors() == "after"
+
+
 def test_text_that_is_no_text_does_no_harm(log: pytest.LogCaptureFixture) -> None:
     capture = LogCapture()
     capture.callback(ERROR, b"caf\xe9\n", None)
