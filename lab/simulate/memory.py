@@ -7,7 +7,7 @@ positions, needs no change to count in blocks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class PaperMemory:
     def snapshot_bytes(self, position: int) -> int:  # noqa: ARG002
         return self._snapshot.nbytes
 
-    def save_page(self, seq: int, start: int, end: int) -> Page:  # noqa: ARG002
-        nbytes = self.page_bytes(end - start)
-        self.saved_bytes += nbytes
-        return Page(start, end, PaperBytes(nbytes))
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:  # noqa: ARG002
+        pages = [Page(start, end, PaperBytes(self.page_bytes(end - start))) for start, end in spans]
+        self.saved_bytes += sum(page.nbytes for page in pages)
+        return pages
 
     def save_snapshot(self, seq: int) -> Snapshot:
         self.saved_bytes += self._snapshot.nbytes

@@ -95,7 +95,7 @@ def grow(num_conversations: int) -> Forest:
 def _keep(store: ByteBudget, tree: Tree, memory: PaperMemory, tokens: Tokens, start: int) -> None:
     match = tree.insert(tokens, 0.0)
     for begin in range(start, tokens.size, PAGE):
-        store.add_page(match, memory.save_page(0, begin, min(begin + PAGE, int(tokens.size))))
+        store.add_page(match, *memory.save_pages(0, [(begin, min(begin + PAGE, int(tokens.size)))]))
     for position in range(start + GAP, int(tokens.size) + 1, GAP):
         store.add_point(match, position, Snapshot(position, memory.save_snapshot(0).data))
 

@@ -14,10 +14,8 @@ from leftoff.cache.node import ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match
-from leftoff.engine.memory.base import Memory, Page, Snapshot
+from leftoff.engine.memory.base import Memory, Page, Snapshot, Span
 from leftoff.types import Logits, Tokens
-
-Span = tuple[int, int]  # positions [start, end)
 
 
 @dataclass(frozen=True)
@@ -154,30 +152,36 @@ class Saver:
                 start = border
             start = stretch.end if stretch else end
 
-    def _save_pages(self, path: SavePath, pages: Sequence[Span]) -> bool:
-        return all(self._save_page(path, start, end) for start, end in pages)
+    def _save_pages(self, path: SavePath, spans: Sequence[Span]) -> bool:
+        """False if the blob store took only some of them."""
+        if self._blobs is None:
+            for page in self._from_engine(path, spans):
+                self._add_page(path, page)
+            return True
+        return all(self._store_page(path, span) for span in spans)
 
-    def _save_page(self, path: SavePath, start: int, end: int) -> bool:
-        page = self._page(path, start, end)
-        if self._blobs is not None:
-            record = self._blobs.put(page, path.sequence.namespace, path.tokens)
-            if record is None:
-                return False
-            page = Page(start, end, record)
-        self._budget.add_page(path.match, page)
-        if not self._memory.kind.has_snapshots:
-            self._budget.add_point(path.match, end, None)
+    def _store_page(self, path: SavePath, span: Span) -> bool:
+        """Stores RAM's copy, else one from the engine."""
+        assert self._blobs is not None
+        page = path.ram.page_at(*span) if path.ram is not None else None
+        if page is None or (page.start, page.end) != span:  # part of it belongs to other sequences
+            (page,) = self._from_engine(path, [span])
+        record = self._blobs.put(page, path.sequence.namespace, path.tokens)
+        if record is None:
+            return False
+        self._add_page(path, Page(*span, record))
         return True
 
-    def _page(self, path: SavePath, start: int, end: int) -> Page:
-        """RAM's copy, else one from the engine."""
-        page = path.ram.page_at(start, end) if path.ram is not None else None
-        if page is not None and (page.start, page.end) == (start, end):  # else part of it belongs to other sequences
-            return page
+    def _from_engine(self, path: SavePath, spans: Sequence[Span]) -> list[Page]:
         began = time.perf_counter()
-        page = self._memory.save_page(path.sequence.seq, start, end)
-        self._costs.saw_save(page.nbytes, 1000 * (time.perf_counter() - began))
-        return page
+        pages = self._memory.save_pages(path.sequence.seq, spans)
+        self._costs.saw_save(sum(page.nbytes for page in pages), 1000 * (time.perf_counter() - began))
+        return pages
+
+    def _add_page(self, path: SavePath, page: Page) -> None:
+        self._budget.add_page(path.match, page)
+        if not self._memory.kind.has_snapshots:
+            self._budget.add_point(path.match, page.end, None)
 
     def _page_bytes(self, num_tokens: int) -> int:
         return self._memory.page_bytes(num_tokens) + self._overhead_bytes

@@ -6,6 +6,7 @@ It knows sequences only as numbers; what each holds, and what may be done with i
 import ctypes as C
 import os
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,8 @@ from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batc
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import BlobError, CancelledError, EngineError, InputError, NoRoomError
-from leftoff.engine.memory.arena import Arena, Buffer, Raw, arena_for
+from leftoff.engine.memory.arena import Arena, Buffer, Raw
+from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 
@@ -80,7 +82,8 @@ class Context:
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         self.model = model
         self.settings = settings
-        self.arena: Arena = arena_for(model.library)
+        self.arena = Arena()
+        self.staging = staging_for(model.library, self.arena)
         self._dll = model.library.dll
         self._brief = model.library.brief
         self.handle: int | None = _create(model, settings)
@@ -97,6 +100,7 @@ class Context:
         if self.handle is not None:
             self._dll.llama_free(self.handle)
             self.handle = None
+            self.staging.close()
 
     # --- decoding
 
@@ -147,13 +151,28 @@ class Context:
         return int(self._dll.llama_state_seq_get_size_ext(self.handle, seq, flags))
 
     def get_state(self, seq: int, flags: int = 0) -> Buffer:
+        """The state of a sequence, in memory that may be kept."""
+        state = self.stage_state(seq, flags)
+        return self.staging.keep(state, state.nbytes)
+
+    def stage_state(self, seq: int, flags: int = 0) -> Buffer:
+        """The state of a sequence, in memory for transfers: to be let go soon."""
         nbytes = self.state_bytes(seq, flags)
-        buffer = self.arena.take(nbytes)
+        buffer = self.staging.take(nbytes)
         written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, flags)
         if written != nbytes:
             raise EngineError(f"llama.cpp wrote {written} of {nbytes} bytes of state: {self._why()}")
         buffer.view[_SEQUENCE_FIELD] = 0  # llama.cpp does not read it back, and equal states should be equal bytes
         return buffer
+
+    def load_state(self, seq: int, state: Raw, flags: int = 0) -> None:
+        """`set_state` from ordinary memory, by way of memory that the device reads faster."""
+        if self.staging.chunk_bytes < state.nbytes:
+            self.set_state(seq, state, flags)
+            return
+        chunk = self.staging.take(state.nbytes)
+        wait(self.staging.copy([(chunk.view, state)]))
+        self.set_state(seq, chunk.view, flags)
 
     def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:
         read = self._dll.llama_state_seq_set_data_ext(self.handle, state.ctypes.data, state.nbytes, seq, flags)

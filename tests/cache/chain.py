@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from leftoff.engine.errors import NoRoomError
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
 from leftoff.types import Tokens
 
 BYTES_PER_TOKEN = 16
@@ -122,7 +122,10 @@ class ChainMemory:
             return 0
         return self.fixed_snapshot_bytes + (self.bytes_per_token * position if self.kind is MemoryKind.OPAQUE else 0)
 
-    def save_page(self, seq: int, start: int, end: int) -> Page:
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
+        return [self._page(seq, *span) for span in spans]
+
+    def _page(self, seq: int, start: int, end: int) -> Page:
         assert self.kind.has_pages
         assert 0 <= start < end <= self.length(seq)
         cells = tuple(self.sequences[seq].cells[start:end])

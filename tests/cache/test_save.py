@@ -1,5 +1,6 @@
 """Pages are made for gaps only, cut at whole pages; and when the budget is small, an earlier resume point is kept."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.engine.memory.base import MemoryKind, Page
+from leftoff.engine.memory.base import MemoryKind, Page, Span
 from leftoff.types import Tokens
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
 from tests.cache.trees import UNLIMITED, Clock, run
@@ -27,9 +28,9 @@ class WatchedMemory(ChainMemory):
         super().__init__(kind)
         self.saved: list[tuple[int, int]] = []
 
-    def save_page(self, seq: int, start: int, end: int) -> Page:
-        self.saved.append((start, end))
-        return super().save_page(seq, start, end)
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
+        self.saved += spans
+        return super().save_pages(seq, spans)
 
 
 @dataclass

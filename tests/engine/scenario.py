@@ -53,7 +53,9 @@ def save(engine: LlamaEngine, seq: int, page_tokens: int = 50) -> Saved:
     memory = engine.memory
     length = memory.length(seq)
     starts = range(0, length, page_tokens) if memory.kind.has_pages else ()
-    pages = tuple(memory.save_page(seq, start, min(length, start + page_tokens)) for start in starts)
+    pages = tuple(
+        memory.save_pages(seq, [(start, min(length, start + page_tokens)) for start in starts]) if starts else ()
+    )
     snapshot = memory.save_snapshot(seq) if memory.kind.has_snapshots else None
     return Saved(length, pages, snapshot)
 

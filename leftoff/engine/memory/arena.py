@@ -1,19 +1,18 @@
 """A pool of buffers for saved pages and snapshots.
 
-Copying into memory that was touched before is several times faster than into fresh memory, and page-locked memory moves
-to and from a GPU faster still. So buffers are pooled. One returns when its last reference goes, so that it can neither
-leak nor be reused while it is read. When the engine is idle, `refill` replaces what was taken from the pool.
+Copying into memory that was touched before is several times faster than into fresh memory. So buffers are pooled. One
+returns when its last reference goes, so that it can neither leak nor be reused while it is read. When the engine is
+idle, `refill` replaces what was taken from the pool.
 """
 
-import functools
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import numpy as np
 import numpy.typing as npt
 
-from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.base import Bytes
 
@@ -27,14 +26,18 @@ _STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
 
 
 class Buffer:
-    """`nbytes` bytes of the pool. Views of it keep it from being reused."""
+    """`nbytes` bytes of a pool. Views of it keep it from being reused.
 
-    __slots__ = ("_arena", "_raw", "nbytes")
+    `arriving` is set while a thread still copies the bytes; `view` waits for it.
+    """
 
-    def __init__(self, arena: "Arena", raw: Raw, nbytes: int) -> None:
-        self._arena = arena
+    __slots__ = ("_give_back", "_raw", "arriving", "nbytes")
+
+    def __init__(self, give_back: Callable[[Raw], None], raw: Raw, nbytes: int) -> None:
+        self._give_back = give_back
         self._raw = raw
         self.nbytes = nbytes
+        self.arriving: Future[None] | None = None
 
     @property
     def capacity(self) -> int:
@@ -46,6 +49,9 @@ class Buffer:
 
     @property
     def view(self) -> Raw:
+        if self.arriving is not None:
+            self.arriving.result()
+            self.arriving = None
         return np.asarray(self)
 
     @property
@@ -54,7 +60,7 @@ class Buffer:
         return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
 
     def __del__(self) -> None:
-        self._arena._take_back(self._raw)
+        self._give_back(self._raw)
 
 
 def view_of(data: Bytes) -> Raw:
@@ -85,7 +91,7 @@ class Arena:
             self._taken_fresh.append(size)
         with self._lock:
             self.lent_bytes += size
-        return Buffer(self, raw, nbytes)
+        return Buffer(self._take_back, raw, nbytes)
 
     def fit(self, buffer: Buffer, nbytes: int) -> Buffer:
         """Shortens a buffer, by copying it to a smaller one where that frees memory."""
@@ -135,16 +141,6 @@ class Arena:
                 self.idle_bytes += raw.nbytes
 
 
-def arena_for(library: Library) -> Arena:
-    """An arena of page-locked memory if the library computes on a device that needs it to transfer fast."""
-    dll = library.dll
-    for index in range(dll.ggml_backend_dev_count()):
-        host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))
-        if host_memory:
-            return Arena(functools.partial(_page_locked, library, host_memory))
-    return Arena()
-
-
 def _size_class(nbytes: int) -> int:
     step = max(_SMALLEST, (1 << max(0, nbytes - 1).bit_length()) // (2 * _STEPS))
     return -(-max(1, nbytes) // step) * step
@@ -152,23 +148,3 @@ def _size_class(nbytes: int) -> int:
 
 def _pageable(nbytes: int) -> Raw:
     return np.empty(nbytes, np.uint8)
-
-
-class _LockedMemory:
-    """One page-locked allocation of the library's, freed with the last array that looks at it."""
-
-    def __init__(self, library: Library, handle: int, nbytes: int) -> None:
-        self._library = library
-        self._handle = handle
-        address = library.dll.ggml_backend_buffer_get_base(handle)
-        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
-
-    def __del__(self) -> None:
-        self._library.dll.ggml_backend_buffer_free(self._handle)
-
-
-def _page_locked(library: Library, host_memory: int, nbytes: int) -> Raw:
-    handle = library.dll.ggml_backend_buft_alloc_buffer(host_memory, nbytes)
-    if not handle:  # no more memory may be locked: slower memory is better than none
-        return _pageable(nbytes)
-    return np.asarray(_LockedMemory(library, handle, nbytes))

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+Span = tuple[int, int]  # positions [start, end)
+
 
 class MemoryKind(Enum):
     """Kinds of memory, by what can be cut and shared in them. `probe.py` finds the kind of a model at load."""
@@ -116,7 +118,7 @@ class Memory(Protocol):
     def page_bytes(self, num_tokens: int) -> int: ...
     def snapshot_bytes(self, position: int) -> int: ...
 
-    def save_page(self, seq: int, start: int, end: int) -> Page: ...
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]: ...
     def save_snapshot(self, seq: int) -> Snapshot: ...
 
     def restore(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from leftoff.engine.context import Context
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,11 @@ class LlamaMemory(ABC):
         return self._snapshot_size.at(position) if self.kind.has_snapshots else 0
 
     @abstractmethod
-    def save_page(self, seq: int, start: int, end: int) -> Page: ...
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]: ...
+
+    def save_page(self, seq: int, start: int, end: int) -> Page:
+        (page,) = self.save_pages(seq, [(start, end)])
+        return page
 
     @abstractmethod
     def save_snapshot(self, seq: int) -> Snapshot: ...

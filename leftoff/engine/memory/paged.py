@@ -3,19 +3,24 @@
 The *rest* of a sequence is what cannot be cut back: the recurrent state of a hybrid model, or the sliding window.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 
 from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
-from leftoff.engine.memory.arena import Raw, view_of
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.arena import Buffer, Raw, view_of
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
 from leftoff.engine.memory.cells import CellMap, equal_rounds
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
+
+_JOINED_AHEAD = 2  # one state is loaded, one waits, one is being joined: as many as there are chunks
 
 
 class PagedMemory(LlamaMemory):
@@ -64,18 +69,47 @@ class PagedMemory(LlamaMemory):
     def page_bytes(self, num_tokens: int) -> int:
         return self._layout.section_end(num_tokens)
 
-    def save_page(self, seq: int, start: int, end: int) -> Page:
-        if not 0 <= start < end <= self.length(seq):
-            raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
+        for start, end in spans:
+            if not 0 <= start < end <= self.length(seq):
+                raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
+        return [page for group in self._groups(spans) for page in self._save_group(seq, group)]
+
+    def _groups(self, spans: Sequence[Span]) -> Iterator[list[Span]]:
+        """Spans that follow each other, as many as are worth one transfer: each call scans all cells."""
+        group: list[Span] = []
+        for start, end in spans:
+            follows = bool(group) and group[-1][1] == start
+            if group and not (follows and self.page_bytes(end - group[0][0]) <= self._most_page_bytes):
+                yield group
+                group = []
+            group.append((start, end))
+        if group:
+            yield group
+
+    @property
+    def _most_page_bytes(self) -> int:
+        """Bytes of pages in one transfer: the state of a sequence without a rest has a few bytes more."""
+        return self._context.staging.group_bytes - self._empty_rest.nbytes
+
+    def _save_group(self, seq: int, spans: Sequence[Span]) -> list[Page]:
+        (first, _), (_, last) = spans[0], spans[-1]
+        num_tokens = last - first
         with self._context.scratch() as scratch:
-            self._context.copy(seq, scratch, start, end)
+            self._context.copy(seq, scratch, first, last)
             self._forget_rest(scratch)
-            state = self._context.get_state(scratch)
-        num_tokens = end - start
+            state = self._context.stage_state(scratch)
         positions = self._layout.positions(state.view, num_tokens)
-        if not np.array_equal(positions, np.arange(start, end)):  # a build that assigns cells in another order
+        if not np.array_equal(positions, np.arange(first, last)):  # a build that assigns cells in another order
             self._layout.sort(state.view, num_tokens)
-        return Page(start, end, self._context.arena.fit(state, self.page_bytes(num_tokens)))
+        staging = self._context.staging
+        if len(spans) == 1:
+            return [Page(first, last, staging.keep(state, self.page_bytes(num_tokens)))]
+        pages = []
+        for start, end in spans:
+            cut_out = partial(self._layout.cut_out, state.view, num_tokens, start - first, end - first)
+            pages.append(Page(start, end, staging.fill(self.page_bytes(end - start), cut_out)))
+        return pages
 
     def save_snapshot(self, seq: int) -> Snapshot:
         if not self.kind.has_snapshots:
@@ -138,7 +172,7 @@ class PagedMemory(LlamaMemory):
             self._append(seq, pages)
         if snapshot is not None and not brings_rest:
             # Always last: copying cells from the scratch sequence overwrites the rest.
-            self._context.set_state(seq, view_of(snapshot.data), PARTIAL_ONLY)
+            self._context.load_state(seq, view_of(snapshot.data), PARTIAL_ONLY)
 
     def _go_back(self, seq: int, length: int, keep_rest: bool) -> None:
         if length == self.length(seq) and keep_rest:
@@ -180,20 +214,47 @@ class PagedMemory(LlamaMemory):
         self._restore(seq, length, Share(seq, start), [page.whole()], rest)
 
     def _append(self, seq: int, parts: Sequence[PagePart]) -> None:
+        self._check_room(sum(part.num_tokens for part in parts))
+        for state, num_tokens in self._joined(parts):
+            if self.length(seq) == 0:
+                self._context.set_state(seq, state.view)
+            else:
+                with self._context.scratch() as scratch:
+                    self._context.set_state(scratch, state.view)
+                    self._context.copy(scratch, seq)
+            self._cells.extend(seq, num_tokens)
+
+    def _joined(self, parts: Sequence[PagePart]) -> Iterator[tuple[Buffer, int]]:
+        """States to load one after the other, and their tokens. While one is loaded, threads join the next."""
+        begun: deque[tuple[Buffer, int, Sequence[Future[None]]]] = deque()
+        for group in self._groups_to_load(parts):
+            begun.append(self._begin_join(group))
+            if len(begun) == _JOINED_AHEAD:
+                yield _finished(begun.popleft())
+        while begun:
+            yield _finished(begun.popleft())
+
+    def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
+        """On a CPU all at once: there nothing overlaps, and each load scans all cells."""
+        if not self._context.staging.chunk_bytes:
+            yield parts
+            return
+        first = num_tokens = 0
+        for index, part in enumerate(parts):
+            if num_tokens and self.page_bytes(num_tokens + part.num_tokens) > self._most_page_bytes:
+                yield parts[first:index]
+                first, num_tokens = index, 0
+            num_tokens += part.num_tokens
+        yield parts[first:]
+
+    def _begin_join(self, parts: Sequence[PagePart]) -> tuple[Buffer, int, Sequence[Future[None]]]:
         num_tokens = sum(part.num_tokens for part in parts)
-        self._check_room(num_tokens)
         section = self._layout.section_end(num_tokens)
         rest = self._empty_rest[HEADER_BYTES:]
-        blob = self._context.arena.take(section + rest.nbytes)
-        self._layout.join(parts, blob.view)
-        blob.view[section:] = rest
-        if self.length(seq) == 0:
-            self._context.set_state(seq, blob.view)
-        else:
-            with self._context.scratch() as scratch:
-                self._context.set_state(scratch, blob.view)
-                self._context.copy(scratch, seq)
-        self._cells.extend(seq, num_tokens)
+        state = self._context.staging.take(section + rest.nbytes)
+        copies = self._layout.join(parts, state.view)
+        state.view[section:] = rest
+        return state, num_tokens, self._context.staging.copy(copies)
 
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)
@@ -210,3 +271,10 @@ class PagedMemory(LlamaMemory):
     def _forget_rest(self, seq: int) -> None:
         if self.kind is MemoryKind.HYBRID:
             self._context.set_state(seq, self._empty_rest, PARTIAL_ONLY)
+
+
+def _finished(begun: tuple[Buffer, int, Sequence[Future[None]]]) -> tuple[Buffer, int]:
+    state, num_tokens, copying = begun
+    for future in copying:
+        future.result()
+    return state, num_tokens

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from leftoff.engine.context import Context
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.arena import Raw, view_of
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 
 
@@ -33,8 +33,10 @@ class WholeMemory(LlamaMemory):
     def page_bytes(self, num_tokens: int) -> int:  # noqa: ARG002
         return 0
 
-    def save_page(self, seq: int, start: int, end: int) -> Page:
-        raise InputError(f"{self.kind.value} memory has no pages: save a snapshot (asked: [{start}, {end}) of {seq})")
+    def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
+        if spans:
+            raise InputError(f"{self.kind.value} memory has no pages: save a snapshot (asked: {spans} of {seq})")
+        return []
 
     def save_snapshot(self, seq: int) -> Snapshot:
         self._check_whole(seq)
@@ -49,7 +51,7 @@ class WholeMemory(LlamaMemory):
             return
         for seq in num_tokens:
             if self._lengths[seq] and self._is_on_grid(seq):
-                state = self._context.get_state(seq).view
+                state = self._context.stage_state(seq).view
                 self._context.clear(data=False)
                 self._context.set_state(seq, state)
 
@@ -80,7 +82,7 @@ class WholeMemory(LlamaMemory):
             self._drop(seq)
             if state is not None:
                 self._check_room(length)
-                self._context.set_state(seq, state)
+                self._context.load_state(seq, state)
         self._lengths[seq] = length
 
     def _state_to_load(self, share: Share | None, snapshot: Snapshot | None) -> Raw | None:

@@ -55,12 +55,12 @@ class Windows:
         """
         with self._context.scratch() as scratch:
             self._context.copy(seq, scratch, max(0, length - self._length), length)
-            state = self._context.get_state(scratch, PARTIAL_ONLY)
+            state = self._context.stage_state(scratch, PARTIAL_ONLY)
         num_cells = self._layout.count(state.view)
         positions = self._layout.positions(state.view, num_cells)
         if not np.all(positions[:-1] < positions[1:]):
             self._layout.sort(state.view, num_cells)
-        return state
+        return self._context.staging.keep(state, state.nbytes)
 
     def prepare(self, lengths: Sequence[int], num_tokens: int) -> None:
         """Before a decode of `num_tokens`: reloads all windows if the new tokens would not lie above them."""

@@ -12,7 +12,8 @@ from tests.behaviour.histories.lives import Lives, never_left, with_neighbours
 from tests.behaviour.histories.tree import Sizes, Tree
 
 _STEPS_PER_LIFE = 25
-_NUM_NOISY = 3
+_STEPS_PER_NOISE = 10  # the largest of many differences is compared with the largest of so many times fewer
+_LEAST_NOISE = 3
 _NOISY_TOKENS = 560  # from 512 cells on, threads part the cells among them
 
 
@@ -83,11 +84,12 @@ def play(
             tally.num_tokens += len(answer.tokens)
         tally.num_lives = lives.num_lives
         if measures_noise:
-            tally.noise = _noise(model, cold, sizes, seed, flags)
+            num_samples = max(_LEAST_NOISE, num_steps // _STEPS_PER_NOISE)
+            tally.noise = _noise(model, cold, sizes, seed, num_samples, flags)
     return tally
 
 
-def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, flags: Sequence[str]) -> float:
+def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, num_samples: int, flags: Sequence[str]) -> float:
     """The largest difference made by what cannot be helped, to prompts that nobody has resumed.
 
     One is that tokens were written instead of read: the same by one call of llama.cpp each, instead of by one for all.
@@ -95,7 +97,7 @@ def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, flags: Sequ
     """
     tree, largest = Tree(seed + 1, sizes, with_chat=False), 0.0
     with with_neighbours(model, flags) as crowded:
-        for number in range(_NUM_NOISY):
+        for number in range(num_samples):
             step = tree.next()
             step = replace(step, body=step.body | {"prompt": (_NOISY_TOKENS * step.body["prompt"])[:_NOISY_TOKENS]})
             written = ask(cold, step, salt=f"written {number}")

@@ -135,5 +135,6 @@ def test_bytes_that_are_laid_out_otherwise_are_not_understood(engine: LlamaEngin
 
 def joined(layout: Layout, parts: list[PagePart]) -> Raw:
     blob = np.zeros(layout.section_end(sum(part.num_tokens for part in parts)), np.uint8)
-    layout.join(parts, blob)
+    for target, rows in layout.join(parts, blob):
+        target[:] = rows
     return blob

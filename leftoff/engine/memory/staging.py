@@ -1,0 +1,141 @@
+"""Moves state between a device and ordinary memory, through a few chunks of page-locked memory.
+
+A GPU reads and writes page-locked memory several times faster than ordinary memory, but to lock memory takes longer
+than the copy it speeds up. So a few chunks are locked when the model is loaded, and every transfer passes through them:
+
+    save:    device ──> chunk                  the engine waits for this copy only
+                        chunk ──> buffers      threads do the rest while the engine goes on
+    load:    pages ──> chunk                   threads join the next pages
+                       chunk ──> device        while the engine loads the ones before
+
+Saved pages and snapshots themselves lie in ordinary memory, whose pages the copying threads touch first. Engines that
+compute on the CPU have no chunks: their state is ordinary memory already.
+"""
+
+import os
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from leftoff.engine.binding.library import Library
+from leftoff.engine.memory.arena import Arena, Buffer, Raw
+
+_CHUNK_BYTES = 128 << 20
+_GROUP_BYTES = 32 << 20
+_NUM_CHUNKS = 3
+_MOST_THREADS = 12
+_PIECE_BYTES = 4 << 20  # one thread copies so much at a time
+_PATIENCE_S = 10.0  # for a chunk that a thread still copies from
+
+Copy = tuple[Raw, Raw]  # target and source, of the same shape
+
+
+class Chunk(Buffer):
+    """Page-locked memory for one transfer. It returns when its last reference goes."""
+
+    __slots__ = ()
+
+
+class Staging:
+    """The chunks, and the threads that copy. `chunk_bytes` is 0 where state needs no chunks."""
+
+    def __init__(
+        self, arena: Arena, allocate: Callable[[int], Raw | None] | None = None, chunk_bytes: int = _CHUNK_BYTES
+    ) -> None:
+        self._arena = arena
+        self._idle: queue.SimpleQueue[Raw] = queue.SimpleQueue()
+        made = (allocate(chunk_bytes) for _ in range(_NUM_CHUNKS)) if allocate is not None else ()
+        chunks = [chunk for chunk in made if chunk is not None]
+        for chunk in chunks:
+            self._idle.put(chunk)
+        self.chunk_bytes = chunk_bytes if len(chunks) == _NUM_CHUNKS else 0
+        self.num_threads = min(_MOST_THREADS, max(1, 3 * (os.cpu_count() or 1) // 4)) if self.chunk_bytes else 0
+        self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-copy")
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    @property
+    def group_bytes(self) -> int:
+        """The most bytes worth moving in one transfer."""
+        return self.chunk_bytes or _GROUP_BYTES
+
+    def take(self, nbytes: int) -> Buffer:
+        """Memory to transfer through: a chunk, or ordinary memory where none is needed, large enough or free.
+
+        There are few chunks, so it must be let go soon: `keep` copies what is to stay.
+        """
+        if 0 < nbytes <= self.chunk_bytes:
+            try:
+                return Chunk(self._idle.put, self._idle.get(timeout=_PATIENCE_S), nbytes)
+            except queue.Empty:
+                pass
+        return self._arena.take(nbytes)
+
+    def keep(self, state: Buffer, nbytes: int) -> Buffer:
+        """The first bytes of a state that was transferred, in ordinary memory."""
+        if not isinstance(state, Chunk):
+            return self._arena.fit(state, nbytes)
+        return self.fill(nbytes, lambda target: [(target, state.view[:nbytes])])
+
+    def fill(self, nbytes: int, copies: Callable[[Raw], Sequence[Copy]]) -> Buffer:
+        """A new buffer into which a thread makes `copies`. Whoever looks at it waits for them."""
+        buffer = self._arena.take(nbytes)
+        made = copies(buffer.view)
+        if self.num_threads:
+            buffer.arriving = self._threads.submit(_copy_all, made)
+        else:
+            _copy_all(made)
+        return buffer
+
+    def copy(self, copies: Sequence[Copy]) -> list[Future[None]]:
+        """Makes copies with all threads. The sources must stay as they are until the futures are done."""
+        if not self.num_threads:
+            _copy_all(copies)
+            return []
+        pieces = [piece for copy in copies for piece in _pieces(*copy)]
+        shares = [pieces[first :: self.num_threads] for first in range(self.num_threads)]
+        return [self._threads.submit(_copy_all, share) for share in shares if share]
+
+
+def _copy_all(copies: Sequence[Copy]) -> None:
+    for target, source in copies:
+        np.copyto(target, source)  # without the GIL
+
+
+def _pieces(target: Raw, source: Raw) -> Iterator[Copy]:
+    rows = max(1, _PIECE_BYTES * len(target) // max(1, target.nbytes))
+    for start in range(0, len(target), rows):
+        yield target[start : start + rows], source[start : start + rows]
+
+
+def staging_for(library: Library, arena: Arena) -> Staging:
+    """Staging with page-locked chunks if the library computes on a device that needs them to transfer fast."""
+    dll = library.dll
+    for index in range(dll.ggml_backend_dev_count()):
+        host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))
+        if host_memory:
+            return Staging(arena, partial(_page_locked, library, host_memory))
+    return Staging(arena)
+
+
+class _LockedMemory:
+    """One page-locked allocation of the library's, freed with the last array that looks at it."""
+
+    def __init__(self, library: Library, handle: int, nbytes: int) -> None:
+        self._library = library
+        self._handle = handle
+        address = library.dll.ggml_backend_buffer_get_base(handle)
+        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        self._library.dll.ggml_backend_buffer_free(self._handle)
+
+
+def _page_locked(library: Library, host_memory: int, nbytes: int) -> Raw | None:
+    """None if no more memory may be locked."""
+    handle = library.dll.ggml_backend_buft_alloc_buffer(host_memory, nbytes)
+    return np.asarray(_LockedMemory(library, handle, nbytes)) if handle else None

@@ -1,0 +1,94 @@
+"""State that passes through chunks, as it does with a GPU, is the same state: here the chunks are ordinary memory."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.memory.arena import Arena, Raw
+from leftoff.engine.memory.staging import Chunk, Staging
+from tests.engine.scenario import Saved, cold, load, prompt, read, save
+from tests.factory import ARCHITECTURES
+from tests.patience import PATIENCE_S
+
+LENGTH = 203
+TAIL = 37
+
+
+def ordinary(nbytes: int) -> Raw:
+    return np.empty(nbytes, np.uint8)
+
+
+@pytest.fixture
+def staged(engine: LlamaEngine, num_pages: float) -> Iterator[LlamaEngine]:
+    """The engine with chunks for so many pages of 50 tokens."""
+    before = engine.context.staging
+    unit = engine.memory.page_bytes(50) or engine.memory.snapshot_bytes(LENGTH)
+    engine.context.staging = Staging(engine.context.arena, ordinary, int(num_pages * unit) + 2048)
+    yield engine
+    engine.context.staging.close()
+    engine.context.staging = before
+
+
+@pytest.mark.parametrize("num_pages", [0.5, 1, 2, 100])
+@pytest.mark.parametrize("engine", ARCHITECTURES, indirect=True)
+def test_a_sequence_goes_on_bit_identically(staged: LlamaEngine) -> None:
+    tokens = prompt(staged, LENGTH + TAIL)
+    expected, _, _ = cold(staged, tokens)
+    read(staged, 0, tokens[:LENGTH])
+    saved = save(staged, 0)
+    staged.memory.drop(0)
+    load(staged, 0, saved)
+    np.testing.assert_array_equal(read(staged, 0, tokens[LENGTH:]), expected)
+
+
+@pytest.mark.parametrize("num_pages", [0.5, 2, 100])
+@pytest.mark.parametrize("engine", ["qwen35", "gemma3"], indirect=True)
+def test_the_bytes_are_the_same_with_and_without_chunks(engine: LlamaEngine, staged: LlamaEngine) -> None:
+    read(staged, 0, prompt(staged, LENGTH))
+    with_chunks = save(staged, 0).content
+    engine.context.staging = Staging(engine.context.arena)
+    assert save(engine, 0).content == with_chunks
+
+
+@pytest.mark.parametrize("num_pages", [2])
+@pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
+def test_all_chunks_come_back(staged: LlamaEngine) -> None:
+    staging = staged.context.staging
+    read(staged, 0, prompt(staged, LENGTH))
+    saved: list[Saved] = [save(staged, 0) for _ in range(20)]
+    for each in saved:
+        assert each.content == saved[0].content
+        load(staged, 1, each)
+    assert all(isinstance(staging.take(1), Chunk) for _ in range(20))
+
+
+def test_whoever_looks_at_a_buffer_waits_for_its_bytes() -> None:
+    staging, go_on = Staging(Arena(), ordinary, 1 << 16), threading.Event()
+    chunk = staging.take(1 << 10)
+    chunk.view[:] = 7
+    blocked = staging._threads.submit(go_on.wait, PATIENCE_S)
+    kept = [staging.keep(chunk, 1 << 10) for _ in range(staging.num_threads)]
+    del chunk
+    go_on.set()
+    assert blocked.result()
+    assert all((buffer.view == 7).all() for buffer in kept)
+    staging.close()
+
+
+def test_without_a_free_chunk_ordinary_memory_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leftoff.engine.memory.staging._PATIENCE_S", 0.01)
+    staging = Staging(Arena(), ordinary, 1 << 16)
+    taken = [staging.take(1 << 10) for _ in range(5)]
+    assert [isinstance(buffer, Chunk) for buffer in taken] == [True, True, True, False, False]
+    assert not isinstance(staging.take(1 << 17), Chunk), "too large for a chunk"
+    staging.close()
+
+
+def test_no_chunks_if_memory_cannot_be_locked() -> None:
+    refused = Staging(Arena(), lambda _: None)
+    assert refused.chunk_bytes == 0
+    assert not isinstance(refused.take(100), Chunk)
+    refused.close()
