@@ -32,7 +32,7 @@ _OTHER_LEFTOFFS = {
 
 def facts(model: Path, threads: int, workloads: Sequence[Workload], sides: Sequence[str], num_rounds: int) -> list[str]:
     return [
-        f"{model.name}, {_counted(threads, 'thread')}, {_machine()}",
+        f"{model.name}, {_counted(threads, 'thread')}, {machine()}",
         f"leftoff {__version__}: `leftoff serve {_flags(_USUAL)}`{_exceptions(workloads)}",
         *([_PEER.format(version=version("xllamacpp"))] if "llama-server" in sides else []),
         *(f"{side}: the same leftoff, {_OTHER_LEFTOFFS[side]}" for side in sides if side in _OTHER_LEFTOFFS),
@@ -72,7 +72,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
-def _machine() -> str:
+def machine() -> str:
     return f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()}"
 
 

@@ -6,10 +6,11 @@ it: 32 checkpoints per slot, 8,192 tokens apart at least, and idle slots are kep
 
 import argparse
 import os
-import socket
 import sys
 
 import xllamacpp  # type: ignore[import-untyped]
+
+from lab.bench.port import free_port
 
 
 def main() -> None:
@@ -39,13 +40,6 @@ def parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     params.n_gpu_layers = 0
     params.hostnames, params.port = ["127.0.0.1"], free_port()
     return params
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

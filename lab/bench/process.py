@@ -13,6 +13,7 @@ from typing import IO
 import httpx
 
 from lab.bench.errors import BenchError
+from leftoff.config import definitions
 
 _URL = re.compile(r"http://[\d.]+:\d+")
 _STOP_S = 60
@@ -21,10 +22,11 @@ _POLL_S = 0.02
 
 
 class Process:
-    """It says its address on its standard output, and ends on SIGTERM."""
+    """It says its address on its standard output, unless `url` is known before, and ends on SIGTERM."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], url: str = "") -> None:
         self._command = [*command]
+        self._known_url = url
         self._errors: IO[str] = TemporaryFile("w+")  # noqa: SIM115
         self._peak_bytes = 0
         self.start()
@@ -32,13 +34,13 @@ class Process:
     def start(self) -> None:
         self._process = subprocess.Popen(
             self._command,
-            env={name: value for name, value in os.environ.items() if not name.startswith("LEFTOFF_")},
+            env=_environment(),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=self._errors if self._known_url else subprocess.PIPE,
             stderr=self._errors,
             text=True,
         )
-        self.url = self._listening_url()
+        self.url = self._known_url or self._listening_url()
         self._wait_until_ready()
 
     def stop(self) -> None:
@@ -51,9 +53,24 @@ class Process:
             with contextlib.suppress(OSError):
                 stream.close() if stream else None
 
+    def kill(self) -> None:
+        """As a loss of power does it."""
+        self._process.kill()
+        self._process.wait()
+        self.stop()
+
     def close(self) -> None:
         self.stop()
         self._errors.close()
+
+    def log_tail(self, num_lines: int) -> list[str]:
+        """The last lines that it logged."""
+        self._errors.seek(0)
+        return self._errors.read().strip().splitlines()[-num_lines:]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def peak_bytes(self) -> int | None:
@@ -72,18 +89,29 @@ class Process:
         for line in self._process.stdout:
             if match := _URL.search(line):
                 return match[0]
-        self._errors.seek(0)
-        said = self._errors.read().strip().splitlines()
+        raise self._failure()
+
+    def _failure(self) -> BenchError:
+        """Of a process that ended instead of listening."""
+        said = self.log_tail(1)
         self.close()
-        raise BenchError(f"{' '.join(self._command)} did not start: {said[-1] if said else 'it said nothing'}")
+        return BenchError(f"{' '.join(self._command)} did not start: {said[-1] if said else 'it said nothing'}")
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _READY_S
         while not _is_healthy(self.url):
+            if self._process.poll() is not None:
+                raise self._failure()
             if time.monotonic() > deadline:
                 self.close()
                 raise BenchError(f"{' '.join(self._command)} is not ready after {_READY_S} s")
             time.sleep(_POLL_S)
+
+
+def _environment() -> dict[str, str]:
+    """Without the settings that are meant for the user's own server; which library to load still holds."""
+    settings = {definition.environment for definition in definitions()}
+    return {name: value for name, value in os.environ.items() if name not in settings}
 
 
 def peak_bytes(pid: int) -> int | None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+from tests.beside import SHARED
+
+__all__ = ["SHARED", "TINY", "needs", "shared_files"]
 
 
 def shared_files(pattern: str) -> list[Path]:

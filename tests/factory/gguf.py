@@ -35,7 +35,9 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "gguf_set_arr_data": (None, [_pointer, _text, ctypes.c_int, _pointer, ctypes.c_size_t]),
     "gguf_set_arr_str": (None, [_pointer, _text, ctypes.POINTER(_text), ctypes.c_size_t]),
     "gguf_add_tensor": (None, [_pointer, _pointer]),
+    "gguf_set_tensor_type": (None, [_pointer, _text, ctypes.c_int]),
     "gguf_write_to_file": (ctypes.c_bool, [_pointer, _text, ctypes.c_bool]),
+    "ggml_set_name": (_pointer, [_pointer, _text]),
     "ggml_get_name": (_text, [_pointer]),
     "ggml_nelements": (ctypes.c_int64, [_pointer]),
     "ggml_nrows": (ctypes.c_int64, [_pointer]),
@@ -66,8 +68,8 @@ def write_model(path: Path, metadata: Mapping[str, Value], fill: Fill, omit: Col
 
     Tensors whose name contains one of `omit` are left out of the file.
     """
-    call = _bind()
-    with _gguf(call, metadata) as gguf, _model(call, gguf) as tensors:
+    call = bind()
+    with open_gguf(call, metadata) as gguf, open_model(call, gguf) as tensors:
         for tensor, address in tensors.items():
             if not any(part in tensor.name for part in omit):
                 values = np.ascontiguousarray(fill(tensor), np.float32)
@@ -78,7 +80,7 @@ def write_model(path: Path, metadata: Mapping[str, Value], fill: Fill, omit: Col
 
 
 @cache
-def _bind() -> ctypes.CDLL:
+def bind() -> ctypes.CDLL:
     """The library with those functions typed that only the factory calls."""
     dll = load_library().dll
     for name, (result, arguments) in _SIGNATURES.items():
@@ -88,7 +90,8 @@ def _bind() -> ctypes.CDLL:
 
 
 @contextmanager
-def _gguf(call: ctypes.CDLL, metadata: Mapping[str, Value]) -> Iterator[int]:
+def open_gguf(call: ctypes.CDLL, metadata: Mapping[str, Value]) -> Iterator[int]:
+    """A GGUF with metadata and no tensors yet."""
     gguf = call.gguf_init_empty()
     try:
         for key, value in metadata.items():
@@ -123,7 +126,7 @@ def _set_array(call: ctypes.CDLL, gguf: int, key: bytes, values: list[int] | lis
 
 
 @contextmanager
-def _model(call: ctypes.CDLL, gguf: int) -> Iterator[dict[Tensor, int]]:
+def open_model(call: ctypes.CDLL, gguf: int) -> Iterator[dict[Tensor, int]]:
     """The tensors of a model with their addresses, which are valid while the model lives.
 
     A tensor that all layers share is offered once for each of them and stands here once.

