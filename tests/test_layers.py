@@ -32,7 +32,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 210
+MAX_FILES = 220
 
 
 @dataclass(frozen=True)

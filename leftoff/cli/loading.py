@@ -17,6 +17,8 @@ from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
 from leftoff.cli.units import one_line
 from leftoff.config import Settings
+from leftoff.engine.binding.library import Library
+from leftoff.engine.gpus import unused_gpu
 from leftoff.hub import default_model, find_model
 from leftoff.server.service import Service
 from leftoff.setting import SettingError
@@ -34,6 +36,13 @@ def load_service(console: Console, settings: Settings, leave: Leave = os._exit) 
             return Service(dataclasses.replace(settings, model=str(path)), progress=progress)
         except TemplateError as error:
             raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
+
+
+def hint_at_gpu(console: Console, library: Library) -> None:
+    """Prints one line if this machine has a GPU that the library does not use."""
+    hint = unused_gpu(library)
+    if hint:
+        console.print(hint, soft_wrap=True)
 
 
 def _check_template(name: str) -> None:

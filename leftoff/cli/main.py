@@ -19,6 +19,7 @@ _COMMANDS = {
     "chat": "talk to a model in the terminal",
     "demo": "compare replies with the cache off and on",
     "cache": "list, check and prune the disk cache",
+    "engine": "show and install the llama.cpp library, for a GPU or the CPU",
     "doctor": "describe the library, this machine and a model, and measure its speed",
 }
 _FAILED = 1

@@ -151,18 +151,19 @@ def _features(system_info: str) -> tuple[str, ...]:
 
 def show_report(console: Console, report: Report) -> None:
     """Prints a report as tables."""
-    console.print(_table(f"leftoff {report.leftoff}", _library_rows(report.library) + _machine_rows(report.machine)))
-    console.print(_table("model", _model_rows(report.model)))
-    console.print(_table("measured here", _measured_rows(report.model.measurements)))
+    show_table(console, f"leftoff {report.leftoff}", _library_rows(report.library) + _machine_rows(report.machine))
+    show_table(console, "model", _model_rows(report.model))
+    show_table(console, "measured here", _measured_rows(report.model.measurements))
 
 
-def _table(title: str, rows: Rows) -> Table:
+def show_table(console: Console, title: str, rows: Rows) -> None:
+    """Prints rows of a label and a value."""
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False, min_width=60)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")  # a path that is cut off helps nobody
     for label, value in rows:
         table.add_row(label, printable(value))
-    return table
+    console.print(table)
 
 
 def _library_rows(library: LibraryReport) -> Rows:

@@ -21,7 +21,7 @@ from rich.table import Table
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
-from leftoff.cli.loading import load_service, logging_to_stderr
+from leftoff.cli.loading import hint_at_gpu, load_service, logging_to_stderr
 from leftoff.cli.report import MEANINGS
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
@@ -78,6 +78,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         _refuse_a_taken_port(settings.host, settings.port)
     # SIGTERM is the normal way to stop a server: exit code 0
     with ended_by_signals(code=0), load_service(console, settings, _leave) as service:
+        hint_at_gpu(console, service.model.library)
         service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
         for file, read in zip(settings.prewarm, prewarm_files(service), strict=True):
             console.print(f"prewarmed {file}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")

@@ -30,6 +30,17 @@ class Device:
         return self.kind in (abi.DEVICE_GPU, abi.DEVICE_INTEGRATED_GPU)
 
 
+@dataclass(frozen=True)
+class DeviceMemory:
+    """A device and its memory now, 0 where its driver reports none: for people and for other processes."""
+
+    name: str
+    description: str
+    is_gpu: bool
+    free_bytes: int
+    total_bytes: int
+
+
 def all_devices(library: Library) -> tuple[Device, ...]:
     """Every device of the library, the CPU among them."""
     dll = library.dll
@@ -54,9 +65,18 @@ def default_gpus(library: Library) -> tuple[Device, ...]:
 
 def free_bytes(library: Library, device: Device) -> int:
     """Free memory of a GPU as its driver reports it; 0 where it reports none."""
+    return _memory(library, device).free_bytes
+
+
+def device_memory(library: Library) -> tuple[DeviceMemory, ...]:
+    """Every device of the library with its memory."""
+    return tuple(_memory(library, device) for device in all_devices(library))
+
+
+def _memory(library: Library, device: Device) -> DeviceMemory:
     free, total = C.c_size_t(), C.c_size_t()
     library.dll.ggml_backend_dev_memory(device.handle, C.byref(free), C.byref(total))
-    return free.value
+    return DeviceMemory(device.name, device.description, device.is_gpu, free.value, total.value)
 
 
 def buffer_types(library: Library) -> dict[str, int]:

@@ -9,7 +9,8 @@ import pytest
 from leftoff import __version__
 from leftoff.cli.main import main
 from leftoff.cli.report import report_keys
-from leftoff.engine.binding.library import ENVIRONMENT, load_library
+from leftoff.engine.binding.library import load_library
+from leftoff.engine.binding.search import ENVIRONMENT
 from leftoff.engine.errors import EngineError
 from leftoff.hub import default_model
 from tests.factory import model_path

@@ -116,6 +116,7 @@ RECIPES = {
         lambda scale: (
             body(scale, layers=4) | attention(scale) | delta_net(scale) | {"rope.dimension_sections": [3, 3, 2, 0]}
         ),
+        omit=("cls.output",),
     ),
     "qwen3next": Recipe(
         "qwen3next",

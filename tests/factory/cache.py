@@ -1,4 +1,8 @@
-"""Keeps built models between test runs. Several processes may ask for the same one at once."""
+"""Keeps built models between test runs. Several processes may ask for the same one at once.
+
+Some builds of llama.cpp cannot make a model from metadata alone. To test one of them, make the models with another
+library first, by `python -m tests.factory FOLDER`, and name the folder in LEFTOFF_TEST_MODELS.
+"""
 
 import hashlib
 import os
@@ -16,6 +20,7 @@ from .vocabulary import small_vocabulary
 from .weights import Weights
 
 SMALL = Scale()
+GIVEN = "LEFTOFF_TEST_MODELS"
 
 
 def model_path(architecture: str, scale: Scale = SMALL) -> Path:
@@ -48,6 +53,9 @@ def metadata_of(recipe: Recipe, scale: Scale) -> dict[str, Value]:
 @cache
 def _folder() -> Path:
     """A folder of its own for each version of the factory and of the library, so that a change rebuilds."""
+    given = os.environ.get(GIVEN)
+    if given:
+        return Path(given)
     version = hashlib.sha256(load_library().fingerprint.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         if not source.name.startswith("test_"):

@@ -2,14 +2,8 @@
 
 This file only declares; `library.py` opens a library and checks it against these declarations.
 
-To add a build of llama.cpp:
-
-1. Compare the structs of its llama.h with those below. So far only `llama_context_params` differs between builds: if it
-   differs again, write one more `ContextParams` class with the fields in their order.
-2. Add a row to `BUILDS`: what its `llama_version()` returns, its `ContextParams`, and the package that ships it.
-3. If it lacks a function that is not always needed, move it to `OPTIONAL` and ask `Library.has` before calling it.
-4. Run `LEFTOFF_LIBLLAMA=<file> pytest tests/engine`. Opening it compares `CONTEXT_DEFAULTS` and `MODEL_DEFAULTS` with
-   what the library returns; a default that a build changed on purpose is removed from these tables.
+A version alone decides nothing: a library is used if the defaults that it returns stand where one of these layouts
+has them. `docs/add-a-llama.cpp-build.md` says what to do for one that fits none.
 
 The bytes of saved state also differ between builds, and are declared nowhere: `memory/layout.py` learns them.
 """
@@ -25,6 +19,11 @@ DEVICE_CPU, DEVICE_GPU, DEVICE_INTEGRATED_GPU = 0, 1, 2  # ggml_backend_dev_type
 
 LogCallback = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)
 ProgressCallback = C.CFUNCTYPE(C.c_bool, C.c_float, C.c_void_p)
+
+# Fields that a later build appends to a struct of parameters: they come back from llama_*_default_params() and are
+# passed on as they are. Both calling conventions in use pass a struct of this size in memory, so that a function which
+# knows a shorter one does not see them.
+_LATER = ("later", C.c_uint8 * 128)
 
 
 class ModelParams(C.Structure):
@@ -49,6 +48,7 @@ class ModelParams(C.Structure):
         ("no_host", C.c_bool),
         ("no_alloc", C.c_bool),
         ("load_mtp", C.c_bool),
+        _LATER,
     )
 
 
@@ -98,6 +98,7 @@ _CONTEXT_TAIL = (
     ("samplers", C.c_void_p),
     ("n_samplers", C.c_size_t),
     ("ctx_other", C.c_void_p),
+    _LATER,
 )
 
 
@@ -123,8 +124,9 @@ class Build:
 
 
 BUILDS = (
+    Build("0.7.0-dev", ContextParams06, "cyllama 0.7.0"),
     Build("0.6.0-dev", ContextParams06, "xllamacpp 2026.10.11549"),
-    Build("0.5.0-dev", ContextParams05, "llama-cpp-python 0.3.36"),
+    Build("0.5.0-dev", ContextParams05, "llama-cpp-python 0.3.36, node-llama-cpp 3.22.1"),
 )
 
 
@@ -281,8 +283,9 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_sampler_init_dry": (_P, (_P, _F32, _F32, _I32, _I32, _P, _SIZE)),
     "llama_sampler_init_penalties": (_P, (_I32, _I32, _F32, _F32, _F32)),
     "llama_sampler_init_logit_bias": (_P, (_I32, _I32, _P)),
-    # devices
+    # devices, and the files with their code where the build has it apart
     "llama_max_devices": (_SIZE, ()),
+    "ggml_backend_load": (_P, (_STR,)),
     "ggml_backend_dev_count": (_SIZE, ()),
     "ggml_backend_dev_get": (_P, (_SIZE,)),
     "ggml_backend_dev_name": (_STR, (_P,)),

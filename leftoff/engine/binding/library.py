@@ -1,29 +1,31 @@
-"""Finds a shared library that exports the llama.h C API, checks that it is a known build, and captures its log.
+"""Opens a shared library that exports the llama.h C API, checks that its structs are known, and captures its log.
 
-Knows nothing of models or contexts. A library that is missing, too old or unknown raises a `LibraryError` that says
-what was found, what is needed and the command that fixes it; it never crashes the process.
+Knows nothing of models or contexts. A library that is missing, too old or laid out in an unknown way raises a
+`LibraryError` that says what was found, what is needed and the command that fixes it; it never crashes the process.
+`search.py` says where libraries are looked for.
 """
 
 import ctypes as C
 import functools
-import importlib.util
 import logging
-import os
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from blake3 import blake3
+
 from leftoff.engine.binding import abi
+from leftoff.engine.binding.backends import load_backends
+from leftoff.engine.binding.image import read_image, this_platform
+from leftoff.engine.binding.search import ENVIRONMENT, found_libraries
 from leftoff.engine.errors import LibraryError
 from leftoff.engine.fingerprint import file_fingerprint
 
 logger = logging.getLogger(__name__)
 llama_logger = logging.getLogger("leftoff.llama")
 
-ENVIRONMENT = "LEFTOFF_LIBLLAMA"
 FIX = "pip install --force-reinstall xllamacpp==2026.10.11549"
 
 # Large enough for any of the structs that llama.cpp returns by value, so that an unknown one cannot overrun it.
@@ -97,11 +99,14 @@ class Library:
     path: Path
     build: abi.Build
     log: LogCapture = field(repr=False)
+    backends: tuple[Path, ...] = ()  # files of its own for what it computes on
+    refusals: tuple[str, ...] = ()  # backends beside it that could not be loaded, and why
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of the library file: state saved by one build is never loaded by another."""
-        return file_fingerprint(self.path)
+        """Hash of the library and its backends: state saved by one build is never loaded by another."""
+        hashes = [*map(file_fingerprint, (self.path, *self.backends))]
+        return hashes[0] if len(hashes) == 1 else blake3("".join(hashes).encode()).hexdigest()
 
     def has(self, function: str) -> bool:
         """Whether the build exports a function of `abi.OPTIONAL`."""
@@ -123,25 +128,25 @@ class Library:
 
 @functools.cache
 def load_library() -> Library:
-    """The library named by the environment; else the first usable one of llama-cpp-python and the xllamacpp wheel."""
-    chosen = os.environ.get(ENVIRONMENT)
-    if chosen:
-        return open_library(Path(chosen))
+    """The library named by the environment; else the first usable one that is found on this machine."""
     refusals = []
-    for path in _installed():
+    for candidate in found_libraries():
         try:
-            return open_library(path)
+            return open_library(candidate.path)
         except LibraryError as error:
+            if candidate.source == ENVIRONMENT:
+                raise
             logger.warning("%s", error)
             refusals.append(str(error))
-    tried = "\n".join(refusals) or "neither llama-cpp-python nor xllamacpp is installed"
+    tried = "\n".join(refusals) or "none is installed"
     raise LibraryError(f"no usable llama.cpp library: {tried}\nfix it with: {FIX}")
 
 
 def open_library(path: Path) -> Library:
-    """Opens a library file and initialises it, after checking its functions, version and struct layouts."""
+    """Opens a library file and initialises it, after checking its platform, functions and struct layouts."""
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
+    _check_platform(path)
     try:
         name = str(path.absolute())  # a bare one would be searched for elsewhere
         dll, brief = C.CDLL(name), C.PyDLL(name)
@@ -151,22 +156,25 @@ def open_library(path: Path) -> Library:
     _bind(dll)
     _bind(brief)
     build = _identify(dll, path)
-    _check_layouts(dll, build, path)
     log = LogCapture()
     dll.llama_log_set(log.callback, None)
+    backends, refusals = _give_backends(dll, path)
     dll.llama_backend_init()
-    return Library(dll, brief, path, build, log)
+    return Library(dll, brief, path, build, log, backends, refusals)
 
 
-def _installed() -> Iterator[Path]:
-    suffix = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
-    for package, pattern in (("llama_cpp", f"lib/*llama.{suffix}"), ("xllamacpp", "xllamacpp*.so")):
-        spec = importlib.util.find_spec(package)
-        if spec and spec.origin:
-            yield from sorted(Path(spec.origin).parent.glob(pattern))
+def _check_platform(path: Path) -> None:
+    image = read_image(path)
+    if image and this_platform() not in image.platforms:
+        built_for = " and ".join(map(str, image.platforms))
+        raise LibraryError(
+            f"{path} is a library for {built_for}, and this machine is {this_platform()}. "
+            f"Take one that is built for it, or run: {FIX}"
+        )
 
 
 def _check_names(dll: C.CDLL, path: Path) -> None:
+    """Looks all functions up. `dlsym` searches what the library depends on as well, such as libggml."""
     needed = [*abi.FUNCTIONS, *abi.CONTEXT_FUNCTIONS]
     missing = [name for name in needed if not hasattr(dll, name)]
     if missing:
@@ -184,33 +192,47 @@ def _bind(dll: C.CDLL) -> None:
 
 
 def _identify(dll: C.CDLL, path: Path) -> abi.Build:
-    version = dll.llama_version().decode()
-    for build in abi.BUILDS:
-        if build.version == version:
-            return build
-    raise LibraryError(f"{path} is llama.cpp {version}, which leftoff does not know. Known: {_known()}. Run: {FIX}")
+    """The build whose structs are laid out as the library's, and types the functions that use them.
 
-
-def _check_layouts(dll: C.CDLL, build: abi.Build, path: Path) -> None:
-    """Checks that known default values stand at their offsets: the only proof that a struct is laid out as declared."""
+    The proof of a layout is that known default values stand at their offsets; a version only says which to try first.
+    """
+    version = dll.llama_version().decode("utf-8", "replace")
+    wrong = [*_wrong_structs(dll)]
     dll.llama_context_default_params.restype = _Probe
-    context = build.context_params.from_buffer_copy(bytes(dll.llama_context_default_params().raw))
-    wrong = [*_differences(context, abi.CONTEXT_DEFAULTS)]
-    dll.llama_model_default_params.restype = _Probe
-    model = abi.ModelParams.from_buffer_copy(bytes(dll.llama_model_default_params().raw))
-    wrong += _differences(model, abi.MODEL_DEFAULTS)
-    token = C.c_int32()
-    batch = dll.llama_batch_get_one(C.addressof(token), 7)
-    wrong += _differences(batch, {"n_tokens": 7, "token": C.addressof(token), "embd": None, "logits": None})
-    if wrong:
+    defaults = bytes(dll.llama_context_default_params().raw)
+    layouts = sorted(abi.BUILDS, key=lambda build: build.version != version)
+    differences = [
+        [*_differences(build.context_params.from_buffer_copy(defaults), abi.CONTEXT_DEFAULTS)] for build in layouts
+    ]
+    build = next((build for build, different in zip(layouts, differences, strict=True) if not different), None)
+    if wrong or build is None:
         raise LibraryError(
-            f"{path} says it is llama.cpp {build.version}, but its structs are laid out differently "
-            f"({'; '.join(wrong[:3])}). Fix it with: {FIX}"
+            f"{path} is llama.cpp {version}, whose structs are laid out in a way that leftoff does not know "
+            f"({'; '.join((wrong or differences[0])[:3])}). Known: {_known()}. Fix it with: {FIX}"
         )
     dll.llama_context_default_params.restype = build.context_params
-    dll.llama_model_default_params.restype = abi.ModelParams
     dll.llama_init_from_model.restype = C.c_void_p
     dll.llama_init_from_model.argtypes = (C.c_void_p, build.context_params)
+    if build.version == version:
+        return build
+    logger.warning(
+        "%s is llama.cpp %s, which was not tried yet; its structs are those of %s, so it is used",
+        path,
+        version,
+        build.version,
+    )
+    return abi.Build(version, build.context_params, f"the layout of {build.version}")
+
+
+def _wrong_structs(dll: C.CDLL) -> Iterator[str]:
+    """What differs in the structs that are the same in all known builds."""
+    dll.llama_model_default_params.restype = _Probe
+    model = abi.ModelParams.from_buffer_copy(bytes(dll.llama_model_default_params().raw))
+    dll.llama_model_default_params.restype = abi.ModelParams
+    yield from _differences(model, abi.MODEL_DEFAULTS)
+    token = C.c_int32()
+    batch = dll.llama_batch_get_one(C.addressof(token), 7)
+    yield from _differences(batch, {"n_tokens": 7, "token": C.addressof(token), "embd": None, "logits": None})
 
 
 def _differences(struct: C.Structure, expected: Mapping[str, object]) -> Iterator[str]:
@@ -218,6 +240,19 @@ def _differences(struct: C.Structure, expected: Mapping[str, object]) -> Iterato
         found = getattr(struct, name)
         if found != value:
             yield f"{name} is {found}, not {value}"
+
+
+def _give_backends(dll: C.CDLL, path: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Loads the backends beside a library that has none in itself: their files, and why others could not be loaded."""
+    if dll.ggml_backend_dev_count():
+        return (), ()
+    loaded = load_backends(dll, path)
+    if not dll.ggml_backend_dev_count():
+        reason = "; ".join(loaded.refusals) or "there is no libggml-cpu beside it"
+        raise LibraryError(f"{path} has nothing to compute on: {reason}. Fix it with: {FIX}")
+    for refusal in loaded.refusals:
+        logger.warning("%s: %s", path, refusal)
+    return tuple(loaded.files), tuple(loaded.refusals)
 
 
 def _known() -> str:

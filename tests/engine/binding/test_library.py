@@ -1,5 +1,6 @@
 """Which library is taken, and what is said of one that cannot be. Each case runs in a process of its own: it lives."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,15 +12,24 @@ from numpy.linalg import _umath_linalg
 
 import leftoff
 from leftoff.engine.binding import abi
-from leftoff.engine.binding.library import ENVIRONMENT, FIX, load_library
+from leftoff.engine.binding.image import this_platform
+from leftoff.engine.binding.library import FIX, load_library
+from leftoff.engine.binding.search import ENVIRONMENT
 
 REFUSED = 3
+OTHER_LAYOUT = next(b.version for b in abi.BUILDS if b.context_params != load_library().build.context_params)
 PROGRAM = """
 import logging, sys
+from leftoff.engine.binding import abi
+from leftoff.engine.binding.image import this_platform
 from leftoff.engine.errors import LibraryError
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
-for package in sys.argv[1:]:
-    sys.modules[package] = None  # as if it were not installed
+for word in sys.argv[1:]:
+    name, is_default, value = word.partition("=")
+    if is_default:
+        abi.CONTEXT_DEFAULTS[name] = int(value)
+    else:
+        sys.modules[name] = None  # as if this package were not installed
 from leftoff.engine.binding.library import load_library
 try:
     print("opened", load_library().path)
@@ -30,15 +40,19 @@ except LibraryError as error:
 
 
 def load_in_a_process(
-    library: str | Path | None = None, *, folder: Path | None = None, hidden: tuple[str, ...] = ()
+    library: str | Path | None = None, *, folder: Path | None = None, words: tuple[str, ...] = ()
 ) -> tuple[int, str]:
-    """Exit code and output of a process that loads the library; `folder` comes first on its path and is its own."""
+    """Exit code and output of a process that loads the library; `folder` comes first on its path and is its own.
+
+    A word names a package that it does not find, or has the value of a default that it expects.
+    """
     environment = {name: value for name, value in os.environ.items() if name != ENVIRONMENT}
+    environment["XDG_DATA_HOME"] = str((folder or Path(__file__).parent) / "data")
     if library is not None:
         environment[ENVIRONMENT] = str(library)
     paths = [*([str(folder)] if folder else []), str(Path(leftoff.__file__).parents[1])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    command = [sys.executable, "-W", "error", "-c", PROGRAM, *hidden]
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, *words]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert not done.stderr
     return done.returncode, done.stdout
@@ -67,7 +81,7 @@ def relabelled(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
 
 
 def test_an_installed_library_is_found_without_being_named() -> None:
-    assert load_in_a_process(hidden=("llama_cpp",)) == (0, f"opened {wheel()}\n")
+    assert load_in_a_process(words=("llama_cpp",)) == (0, f"opened {wheel()}\n")
 
 
 def test_the_library_named_by_the_environment_comes_first(tmp_path: Path) -> None:
@@ -97,9 +111,9 @@ def test_an_unusable_installed_library_is_passed_over_with_a_warning(tmp_path: P
 
 
 def test_without_any_library_the_command_that_installs_one_is_told() -> None:
-    code, output = load_in_a_process(hidden=("llama_cpp", "xllamacpp"))
+    code, output = load_in_a_process(words=("llama_cpp", "xllamacpp"))
     assert code == REFUSED
-    assert "neither llama-cpp-python nor xllamacpp is installed" in output
+    assert "no usable llama.cpp library: none is installed" in output
     assert FIX in output
 
 
@@ -133,26 +147,47 @@ def test_a_library_of_something_else_is_refused() -> None:
     assert FIX in output
 
 
-@pytest.mark.parametrize("relabelled", ["9.9.9-dev"], indirect=True)
-def test_a_build_of_unknown_version_is_refused(relabelled: Path) -> None:
+@pytest.mark.parametrize("relabelled", ["9.9.9-dev", OTHER_LAYOUT], indirect=True)
+def test_a_version_that_was_not_tried_is_used_with_a_notice_if_its_structs_are_known(relabelled: Path) -> None:
+    """So is one that tells a version whose structs lie differently: where its defaults stand decides."""
     code, output = load_in_a_process(relabelled)
+    notice, opened = output.splitlines()
+    assert (code, opened) == (0, f"opened {relabelled}")
+    assert notice.startswith(f"WARNING {relabelled} is llama.cpp ")
+    assert "its structs are those of " in notice
+
+
+def test_a_build_whose_structs_lie_differently_is_refused() -> None:
+    code, output = load_in_a_process(wheel(), words=("n_ubatch=513",))
     assert code == REFUSED
-    assert f"{relabelled} is llama.cpp 9.9.9-dev, which leftoff does not know" in output
+    assert f"{wheel()} is llama.cpp {load_library().build.version}, whose structs are laid out in a way" in output
+    assert "(n_ubatch is 512, not 513)" in output
     assert all(build.version in output for build in abi.BUILDS)
     assert FIX in output
 
 
-@pytest.mark.parametrize(
-    "relabelled", [next(b.version for b in abi.BUILDS if b != load_library().build)], indirect=True
-)
-def test_a_build_whose_structs_lie_differently_is_refused(relabelled: Path) -> None:
-    """It tells the version of the other known build, whose context parameters have another size."""
-    code, output = load_in_a_process(relabelled)
+@pytest.mark.skipif(sys.platform != "linux", reason="patches an ELF file")
+def test_a_library_for_another_machine_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "other.so"
+    content = bytearray(Path(_umath_linalg.__file__).read_bytes())
+    content[18:20] = (0xF3).to_bytes(2, "little")
+    path.write_bytes(content)
+    code, output = load_in_a_process(path)
     assert code == REFUSED
-    assert "its structs are laid out differently (" in output
-    assert " is " in output
-    assert ", not " in output
+    assert f"{path} is a library for Linux riscv64, and this machine is {this_platform()}" in output
     assert FIX in output
+
+
+def test_an_installed_engine_comes_before_packages_and_the_chosen_one_first(tmp_path: Path) -> None:
+    installed_package(tmp_path).symlink_to(wheel())
+    engines = tmp_path / "data" / "leftoff" / "engines"
+    for name in ("cpu", "vulkan"):
+        (engines / name).mkdir(parents=True)
+        (engines / name / "lib.so").symlink_to(wheel())
+        (engines / name / "engine.json").write_text(json.dumps({"library": "lib.so", "made_from": ["a wheel"]}))
+    assert load_in_a_process(folder=tmp_path) == (0, f"opened {engines / 'cpu' / 'lib.so'}\n")
+    (engines / "chosen").write_text("vulkan")
+    assert load_in_a_process(folder=tmp_path) == (0, f"opened {engines / 'vulkan' / 'lib.so'}\n")
 
 
 def test_a_loaded_library_tells_what_it_computes_on() -> None:

@@ -1,0 +1,1 @@
+"""Prebuilt llama.cpp libraries for this machine: which there are, and how they are downloaded and installed."""
