@@ -1,6 +1,8 @@
 """A record as a section of a Markdown file, between the marks of `bench gpu`: tables, plots, machine, commands."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 
@@ -70,11 +72,27 @@ def charts(record: Record) -> list[Chart]:
     made = []
     for name, title, parts, show in wanted:
         rows = [row for row in _rows(record, parts) if row.unit in ("tok/s", "ms", "s")]
-        labels = tuple(row.title for row in rows)
-        values = tuple((_middle(row.leftoff), _middle(row.peer)) for row in rows)
+        bars = [bar for row in rows for bar in _bars(row)]
+        labels, values = tuple(bar.label for bar in bars), tuple((bar.leftoff, bar.peer) for bar in bars)
         if rows:
             made.append(Chart(name, title, ("leftoff", "llama-server"), labels, values, show))
     return made
+
+
+@dataclass(frozen=True)
+class _Bar:
+    label: str
+    leftoff: float | None
+    peer: float | None
+
+
+def _bars(row: Row) -> Iterator[_Bar]:
+    """One for each value if their order matters, else the medians."""
+    if not row.in_order:
+        yield _Bar(row.title, _middle(row.leftoff), _middle(row.peer))
+        return
+    for number, (own, peer) in enumerate(zip_longest(row.leftoff.values, row.peer.values), 1):
+        yield _Bar(f"{row.title}: {number}", own, peer)
 
 
 def _rows(record: Record, parts: Sequence[str]) -> list[Row]:

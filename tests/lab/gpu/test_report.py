@@ -41,6 +41,7 @@ def test_plots_lie_beside_the_page(record: Record, tmp_path: Path) -> None:
         file = f"benchmarks/bench-gpu-{name}.svg"
         assert f"![]({file})" in page.read_text()
         assert "<svg" in (tmp_path / file).read_text()
+    assert "cold prompts in a row: 2<" in (tmp_path / "benchmarks/bench-gpu-cold.svg").read_text()
 
 
 def test_it_says_where_leftoff_loses(record: Record) -> None:
