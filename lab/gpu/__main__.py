@@ -91,6 +91,7 @@ def _write_report(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> int:
     wanted, rig = _parts(args.only), _rig(args)
+    rig.record.say("\n".join(rig.record.facts))
     began, failures = time.perf_counter(), 0
     with ended_by_signals():
         for parts, measure in _GROUPS:

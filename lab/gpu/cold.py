@@ -1,7 +1,9 @@
 """Long prompts that nobody has seen, one after the other after a start, and the RAM that leftoff keeps of them."""
 
+import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 
@@ -34,9 +36,11 @@ def measure(rig: Rig) -> None:
     """Each server alone."""
     rig.record.say(f"cold: {_NUM_PROMPTS} prompts of {rig.long:,} tokens after a start, each server alone")
     with rig.leftoff(_SLOTS) as server:
+        before = resident_bytes(server.process.pid)
         ours = _read(server, rig.long)
         rig.record.add("cold", _TITLE, "ms", ours, in_order=True)
-        _add_memory(rig, _kept_when_idle(server))
+        kept = _kept_when_idle(server)
+        _add_memory(rig, kept, resident_bytes(server.process.pid) - before)
     with rig.peer(_SLOTS) as server:
         theirs = _read(server, rig.long)
     note = _ratios(ours, theirs)
@@ -54,16 +58,23 @@ def _ratios(ours: Series, theirs: Series) -> str:
     return f"leftoff / llama-server: {', '.join(ratios)}"
 
 
-def _add_memory(rig: Rig, kept: _Kept) -> None:
+def _add_memory(rig: Rig, kept: _Kept, growth: int) -> None:
     if not kept.pages:
         rig.record.say("  leftoff keeps no pages in RAM: its share of the KV cannot be told")
         return
     note = (
         f"of {_NUM_PROMPTS} conversations: pages {show_mib(kept.pages)}, {kept.num_snapshots} snapshots "
-        f"{show_mib(kept.snapshots)}; {kept.pages / _NUM_PROMPTS / rig.long / 1000:.1f} kB of KV per token"
+        f"{show_mib(kept.snapshots)}; {kept.pages / _NUM_PROMPTS / rig.long / 1000:.1f} kB of KV per token; "
+        f"the process grew by {show_mib(growth)}"
     )
     ratio = Series((kept.total / kept.pages,))
     rig.record.add("cold", "RAM of a conversation", "times its KV", ratio, goal=goals.RAM_PER_KV, note=note)
+
+
+def resident_bytes(pid: int) -> int:
+    """Of a process, now."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) << 10 if found else 0
 
 
 def _kept_when_idle(server: Server) -> _Kept:

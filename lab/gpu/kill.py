@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lab.gpu import goals
-from lab.gpu.agents import NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents
+from lab.gpu.agents import NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents, joined
 from lab.gpu.record import Series, listed
 from lab.gpu.rig import Rig
 
@@ -22,6 +23,19 @@ _MOST_BYTES, _PIECE = 2 << 30, 4 << 20
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
+@dataclass(frozen=True)
+class _Disk:
+    """What was read of the blobs before the restart."""
+
+    bytes_per_s: float
+    is_from_disk: bool | None  # and not from the system's cache; None where the system does not tell
+    num_bytes: int  # of all blobs
+
+    def __str__(self) -> str:
+        source = {True: "from the disk", False: "from the system's cache", None: "from the disk or the system's cache"}
+        return f"{_NUM_READERS} threads read them {source[self.is_from_disk]} at {self.bytes_per_s / 1e9:.2f} GB/s"
+
+
 def measure(rig: Rig) -> None:
     """leftoff alone: llama-server keeps nothing on disk by itself."""
     rig.record.say(f"kill: {NUM_AGENTS} conversations, kill -9 after {_REST_S} s, restart, the next turn of each")
@@ -31,47 +45,64 @@ def measure(rig: Rig) -> None:
             agents = Agents(server, rig.long)
             rig.record.say(f"  first turns {agents.begin().show(in_order=True)} ms; now {_REST_S} s of rest")
             time.sleep(_REST_S)
-        rate = _disk_rate(folder)
+        disk = read_back(folder)
+        rig.record.say(f"  {disk.num_bytes / 1e9:.2f} GB are on disk; {disk}")
         with rig.leftoff(_SLOTS, cache=folder) as server:
-            agents.server, fetched, resumed = server, list[int](), list[Series]()
+            agents.server, fetched, turns = server, list[int](), list[Series]()
             for number in range(NUM_AGENTS):
-                before = _read_bytes(server.process.pid)
-                resumed.append(agents.turn_of(number))
-                fetched.append(_read_bytes(server.process.pid) - before)
-    _add(rig, resumed, fetched, rate)
+                before = _io(server.process.pid)
+                turns.append(agents.turn_of(number))
+                after = _io(server.process.pid)
+                fetched.append(after.asked - before.asked if before and after else disk.num_bytes // NUM_AGENTS)
+    _add(rig, joined(turns), fetched, disk)
 
 
-def _add(rig: Rig, resumed: list[Series], fetched: list[int], rate: float) -> None:
-    values = Series(tuple(one.values[0] for one in resumed), tuple(one.computed[0] for one in resumed))
-    limits = [1000 * num_bytes / rate + _ALLOWED_MS for num_bytes in fetched]
-    megabytes = listed([num_bytes / 1e6 for num_bytes in fetched])
-    note = f"fetched {megabytes} MB; {_NUM_READERS} threads read this disk at {rate / 1e9:.2f} GB/s"
+def _add(rig: Rig, turns: Series, fetched: list[int], disk: _Disk) -> None:
+    limits = [1000 * num_bytes / disk.bytes_per_s + _ALLOWED_MS for num_bytes in fetched]
+    note = f"fetched {listed([num_bytes / 1e6 for num_bytes in fetched])} MB; {disk}"
     in_time = goals.each_below(limits, f"≤ bytes ÷ disk rate + {_ALLOWED_MS} ms: {listed(limits)} ms")
-    rig.record.add("kill", "next turn after kill -9", "ms", values, goal=in_time, note=note, in_order=True)
-    most = NUM_NEW + NUM_REPLY - 1 + _SLACK_TOKENS
-    computed = Series(tuple(map(float, values.computed)))
-    rig.record.add(
-        "kill", "tokens computed by it", "tokens", computed, goal=goals.at_most(most, "tokens"), in_order=True
-    )
+    rig.record.add("kill", "next turn after kill -9", "ms", turns, goal=in_time, note=note, in_order=True)
+    at_end = goals.at_most(NUM_NEW + NUM_REPLY - 1 + _SLACK_TOKENS, "tokens")
+    computed = Series(tuple(map(float, turns.computed)))
+    rig.record.add("kill", "tokens computed after kill -9", "tokens", computed, goal=at_end, in_order=True)
 
 
-def _read_bytes(pid: int) -> int:
-    """What a process has read from files so far."""
-    fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
-    return int(fields["rchar"])
+@dataclass(frozen=True)
+class _Io:
+    """Bytes that a process has read so far: of files, and of the disk for it."""
+
+    asked: int
+    from_disk: int
 
 
-def _disk_rate(folder: Path) -> float:
-    """Bytes per second of the blobs in a folder, read by several threads, from the disk and not from RAM."""
+def _io(pid: int) -> _Io | None:
+    try:
+        fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+        return _Io(int(fields["rchar"]), int(fields["read_bytes"]))
+    except (OSError, LookupError):  # not every sandbox has it
+        return None
+
+
+def read_back(folder: Path) -> _Disk:
+    """Reads the largest files of a folder by several threads; before and after, the system's cache lets go of them."""
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -path.stat().st_size)
-    _drop_cached(files)
-    chosen = list(_up_to(files, _MOST_BYTES))
-    began = time.perf_counter()
+    disk = _read_all(files)
+    if disk.is_from_disk is False:
+        with suppress(OSError):  # all files of the machine, the model's too: the next start takes longer
+            _DROP_CACHES.write_text("3")
+        disk = _read_all(files)
+    _let_go(files)
+    return disk
+
+
+def _read_all(files: list[Path]) -> _Disk:
+    _let_go(files)
+    before, began = _io(os.getpid()), time.perf_counter()
     with ThreadPoolExecutor(_NUM_READERS) as readers:
-        num_bytes = sum(readers.map(_read, chosen))
-    rate = num_bytes / (time.perf_counter() - began)
-    _drop_cached(files)
-    return rate
+        num_read = sum(readers.map(_read, _up_to(files, _MOST_BYTES)))
+    seconds, after = time.perf_counter() - began, _io(os.getpid())
+    is_from_disk = after.from_disk - before.from_disk > num_read // 2 if before and after else None
+    return _Disk(num_read / seconds, is_from_disk, sum(path.stat().st_size for path in files))
 
 
 def _up_to(files: list[Path], most_bytes: int) -> Iterator[Path]:
@@ -90,11 +121,8 @@ def _read(path: Path) -> int:
     return total
 
 
-def _drop_cached(files: list[Path]) -> None:
-    """The pages of these files in the system's cache; of all files where this process may."""
+def _let_go(files: list[Path]) -> None:
     for path in files:
         with path.open("rb") as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    with suppress(OSError):
-        _DROP_CACHES.write_text("3")

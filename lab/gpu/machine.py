@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from lab.bench.facts import machine
+from lab.bench.table import show_mib
 from lab.gpu.rig import XLLAMACPP
 from leftoff import __version__
 
@@ -16,7 +17,7 @@ _GPU = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=
 def facts(model: Path, llama_server: str) -> list[str]:
     """The model, the machine, both servers: one sentence each."""
     return [
-        f"{model.name}, {model.stat().st_size / 1e9:.1f} GB",
+        f"{model.name}, {show_mib(model.stat().st_size)}",
         f"{_gpus()}; {machine()}, {_ram_gb():.0f} GB of RAM",
         f"leftoff {__version__}",
         f"llama-server: {_peer_version(llama_server)}",

@@ -144,6 +144,8 @@ def _row(told: dict[str, Any]) -> Row:
 
 
 def _show(value: float) -> str:
+    if value == round(value):
+        return f"{value:,.0f}"
     return (
         f"{value:,.0f}"
         if abs(value) >= 100

@@ -8,11 +8,12 @@ from statistics import median
 
 from lab.bench.chart import Chart, draw
 from lab.bench.markdown import replaced
-from lab.bench.table import NOTHING, show_ms
+from lab.bench.table import NOTHING, show_ms, show_times
 from lab.gpu.record import Record, Row, Series
 
 _MARK = "gpu"
-_HEAD = ("measure", "leftoff", "llama-server", "computed by leftoff", "by llama-server", "goal", "")
+_NUMBERS = ("leftoff", "llama-server", "times as fast", "computed by leftoff", "computed by llama-server")
+_HEAD = ("measure", *_NUMBERS, "goal", "", "notes")
 _TABLES = (
     ("Decode, tokens per second", ("decode", "sampled")),
     ("Prompts of {long:,} tokens", ("cold", "ram", "parked", "same", "edit", "kill")),
@@ -21,8 +22,9 @@ _TABLES = (
 )
 _HOW = (
     "Median (lowest … highest), or all values in the order in which they were measured. Prompts are random token ids, "
-    "asked by `/completion`, but for the workloads, which are chats. A goal is reached if every value reaches it. "
-    "*Computed* are prompt tokens, as each server reports them."
+    "asked by `/completion`, but for the workloads, which are chats. A goal is reached if every value reaches it, "
+    "and of rates if the median does. *Computed* are prompt tokens, as each server reports them. "
+    "`python -m lab.gpu model` makes random models."
 )
 
 
@@ -52,13 +54,13 @@ def section(record: Record, plots: Sequence[str]) -> str:
 
 
 def losses(record: Record) -> Iterator[str]:
-    """Sentences about rows where llama-server is better, and about goals that were not reached."""
+    """A sentence about each row where llama-server is better, or where the goal was not reached."""
     for row in record.rows:
         ratio = _quotient(row)
-        if ratio is not None and ratio < 1:
-            yield f"{row.title}: llama-server is {1 / ratio:.2f} times as fast."
-        if row.is_reached is False:
-            yield f"{row.title}: {row.leftoff.show(in_order=row.in_order)} {row.unit}; the goal was {row.goal}."
+        said = [f"llama-server is {1 / ratio:.2f} times as fast"] if ratio and ratio < 1 else []
+        said += [f"the goal was {row.goal}"] if row.is_reached is False else []
+        if said:
+            yield f"{row.title}: {row.leftoff.show(in_order=row.in_order)} {row.unit}; {'; '.join(said)}."
 
 
 def charts(record: Record) -> list[Chart]:
@@ -101,19 +103,22 @@ def _rows(record: Record, parts: Sequence[str]) -> list[Row]:
 
 
 def _table(record: Record, title: str, parts: Sequence[str]) -> str:
-    rows = _rows(record, parts)
-    lines = [_HEAD, ("---", *["---:"] * 4, "---", "---"), *map(_cells, rows)]
-    notes = "".join(f"- {row.title}: {row.note}\n" for row in rows if row.note)
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"### {title.format(long=record.long)}\n\n{table}" + (f"\n{notes}" if notes else "")
+    """Without the columns that would be empty."""
+    table = [_HEAD, *map(_cells, _rows(record, parts))]
+    columns = [column for column in zip(*table, strict=True) if any(cell not in ("", NOTHING) for cell in column[1:])]
+    lines = [*zip(*columns, strict=True)]
+    lines.insert(1, tuple("---:" if column[0] in _NUMBERS else "---" for column in columns))
+    return f"### {title.format(long=record.long)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     def shown(side: Series) -> str:
         return f"{side.show(in_order=row.in_order)} {row.unit}" if side.values else NOTHING
 
+    times = _quotient(row)
+    ratio = show_times(times) if times else ""
     computed = (row.leftoff.show_computed(), row.peer.show_computed())
-    return (row.title, shown(row.leftoff), shown(row.peer), *computed, row.goal, row.verdict)
+    return (row.title, shown(row.leftoff), shown(row.peer), ratio, *computed, row.goal, row.verdict, row.note)
 
 
 def _commands(record: Record) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from lab.gpu import goals
 from lab.gpu.agents import NUM_AGENTS, NUM_NEW, NUM_REPLY, Agents, joined, series
-from lab.gpu.record import Series
+from lab.gpu.record import NONE, Series
 from lab.gpu.rig import Rig, Server
 
 PARKED_PARTS = ("parked", "same", "edit")
@@ -16,11 +16,17 @@ _FROM_END, _NUM_EDITED = 200, 100
 _REST_S = 1.0
 _FEW, _ENOUGH = 2, 4
 _MEASURES = {  # the part by whose name it is asked for, its title, its goal
-    "ram": ("ram", f"{NUM_AGENTS} agents in turn on {_FEW} slots, {NUM_NEW} new tokens", goals.FROM_RAM),
-    "parked": ("parked", f"{NUM_AGENTS} agents in turn on {_ENOUGH} slots, {NUM_NEW} new tokens", goals.PARKED),
+    "ram": ("ram", f"{NUM_AGENTS} agents in turn on {_FEW} slots", goals.FROM_RAM),
+    "parked": ("parked", f"{NUM_AGENTS} agents in turn on {_ENOUGH} slots", goals.PARKED),
     "same": ("same", "the same prompt again", goals.SAME),
     "near": ("edit", f"edit {_FROM_END} tokens before the end", goals.EDIT_NEAR_END),
     "anywhere": ("edit", "edit at a random place", goals.EDIT_ANYWHERE),
+}
+_NOTES = {
+    "ram": f"{NUM_NEW} new tokens each; leftoff with `--parked 0`, so that they come back from RAM",
+    "parked": f"{NUM_NEW} new tokens each; their sequences may stay in the engine",
+    "near": f"cut there, then {_NUM_EDITED} other tokens",
+    "anywhere": f"cut there, then {_NUM_EDITED} other tokens; {_EDITS} places, of llama-server {_PEER_EDITS}",
 }
 
 
@@ -49,7 +55,7 @@ def _add(rig: Rig, ours: dict[str, Series], theirs: dict[str, Series] | None = N
     """A row for each measure; added again, in its place, when llama-server's figures are known."""
     for name, own in ours.items():
         part, title, goal = _MEASURES[name]
-        rig.record.add(part, title, "ms", own, (theirs or {}).get(name, Series()), goal)
+        rig.record.add(part, title, "ms", own, (theirs or {}).get(name, NONE), goal, note=_NOTES.get(name, ""))
 
 
 def _resumed(

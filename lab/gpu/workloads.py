@@ -6,7 +6,7 @@ from lab.bench.play import Run, play
 from lab.bench.side import Running
 from lab.bench.texts import Texts
 from lab.bench.workload import WORKLOADS, Workload
-from lab.gpu.record import Series
+from lab.gpu.record import NONE, Series
 from lab.gpu.rig import Rig, Server
 
 _SLOTS = 4
@@ -44,7 +44,7 @@ def _play(rig: Rig, server: Server, number: int) -> Run:
 
 def _add(rig: Rig, number: int, own: Run, peer: Run | None = None) -> None:
     note = f"unavoidable {own.unavoidable:,}" if own.unavoidable else ""
-    theirs = _series(peer) if peer else Series()
+    theirs = _series(peer) if peer else NONE
     rig.record.add("workloads", _PLAYED[number].title, "s", _series(own), theirs, note=note)
 
 

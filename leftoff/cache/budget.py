@@ -59,6 +59,10 @@ class ByteBudget:
         return self.free_bytes < _NEARLY_FULL * self.budget_bytes and not self._may_be_stale
 
     @property
+    def is_mostly_free(self) -> bool:
+        return 2 * self.free_bytes > self.budget_bytes
+
+    @property
     def num_points(self) -> int:
         return len(self.ranking)
 

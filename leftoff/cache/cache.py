@@ -54,6 +54,7 @@ class Cache:
         )
         self.disk: DiskTier | None = self.tiers.disk
         self._clock = clock
+        self._page_tokens = page_tokens
         self._placement = placement or Placement()
         self._planner = Planner(memory, self.costs, self._placement)
         self._restorer = Restorer(memory, self.costs, self.sequences, self.tiers)
@@ -252,11 +253,12 @@ class Cache:
         grid = self._placement.grid
         if not self.memory.kind.has_snapshots:
             return Turn(prompt, sequence, report, () if grid else (prompt.length,), grid=grid)
-        snapshot_bytes = self.memory.snapshot_bytes(prompt.length)
+        snapshot_bytes, ram = self.memory.snapshot_bytes(prompt.length), self.ram.budget
         resume = sequence.length
         shared = tuple(length for length in lookup.shared_lengths if length > resume)
-        gap, is_scarce = self._placement.gap(snapshot_bytes, self.costs), self.ram.budget.is_nearly_full
-        positions = self._placement.snapshot_positions(prompt, resume, shared, gap, is_scarce=is_scarce)
+        token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
+        gaps = self._placement.gaps(snapshot_bytes, self.costs, prompt.length - resume, token_bytes)
+        positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=ram.is_nearly_full)
         return Turn(
             prompt,
             sequence,

@@ -1,48 +1,43 @@
 """Measured costs of prefill, loading, saving and fetching, in milliseconds: they differ thirtyfold between machines."""
 
+import math
 from dataclasses import dataclass, field
 
 _WEIGHT = 0.2  # of the newest measurement
-_MEMORY = 0.97  # of all earlier pieces, with each new one
-_SMALLEST_TOKENS = 32  # a shorter piece says more about overhead than about the rate
+_MEMORY = 0.99  # of all earlier points of a line, with each new one
+_FEWEST = 3  # points of a line
 _SMALLEST_BYTES = 1 << 16
 
 
 @dataclass
-class PieceCost:
-    """A linear fit of recent prefill batches: ms per token, and a constant ms per piece.
-
-    The constant is what a snapshot in the middle of a prompt costs beyond its copy: one piece more.
-    """
+class LinearFit:
+    """A line through recent measurements; older ones count less and less."""
 
     weight: float = 0.0
-    tokens: float = 0.0
-    ms: float = 0.0
-    tokens_squared: float = 0.0
-    tokens_ms: float = 0.0
-    per_piece_ms: float | None = None  # until pieces of different sizes have been seen
+    x: float = 0.0
+    y: float = 0.0
+    x_squared: float = 0.0
+    x_y: float = 0.0
+    slope: float | None = None  # until values of different x have been seen
 
-    def add(self, num_tokens: int, ms: float) -> None:
+    def add(self, x: float, y: float) -> None:
         self.weight = _MEMORY * self.weight + 1
-        self.tokens = _MEMORY * self.tokens + num_tokens
-        self.ms = _MEMORY * self.ms + ms
-        self.tokens_squared = _MEMORY * self.tokens_squared + num_tokens**2
-        self.tokens_ms = _MEMORY * self.tokens_ms + num_tokens * ms
-        variance = self.weight * self.tokens_squared - self.tokens**2
-        if self.weight >= 4 and variance >= (0.2 * self.tokens) ** 2:  # else the last fit holds
-            slope = (self.weight * self.tokens_ms - self.tokens * self.ms) / variance
-            self.per_piece_ms = max(0.0, (self.ms - slope * self.tokens) / self.weight)
-
-    @property
-    def mean_tokens(self) -> float:
-        return self.tokens / self.weight if self.weight else 0.0
+        self.x = _MEMORY * self.x + x
+        self.y = _MEMORY * self.y + y
+        self.x_squared = _MEMORY * self.x_squared + x**2
+        self.x_y = _MEMORY * self.x_y + x * y
+        variance = self.weight * self.x_squared - self.x**2
+        if self.weight >= _FEWEST and variance > (0.2 * self.x) ** 2:  # else the last fit holds
+            self.slope = max(0.0, (self.weight * self.x_y - self.x * self.y) / variance)
 
 
 @dataclass
 class Costs:
-    """Rates as moving averages. The initial values are guesses for a laptop."""
+    """Rates as moving averages. The server measures the first values when it has loaded the model."""
 
     prefill_tokens_per_ms: float = 0.5
+    rate_tokens: int = 32  # the rate is that of pieces of about so many tokens; much smaller ones are slower
+    cut_ms: float = 1.0  # of prefilling a prompt in one piece more
     step_ms: float = 20.0  # a decode step: one token of every running reply
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
@@ -50,13 +45,9 @@ class Costs:
     disk_bytes_per_ms: float = 5e5
     disk_call_ms: float = 1.0  # per fetch, whatever its size
     disk_is_measured: bool = False  # by a fetch; until then its rate is a guess, or what the blob store has measured
-    pieces: PieceCost = field(default_factory=PieceCost)
-
-    @property
-    def cut_ms(self) -> float:
-        """The cost of prefilling a prompt in one piece more."""
-        measured = self.pieces.per_piece_ms
-        return measured if measured is not None else 1.0
+    reply_tokens: float = 200.0  # of a usual reply
+    step_by_cells: LinearFit = field(default_factory=LinearFit)  # ms of a step of one reply, by cells in use
+    token_by_cells: LinearFit = field(default_factory=LinearFit)  # ms of a prefilled token, by cells in use
 
     def prefill_ms(self, num_tokens: int) -> float:
         return num_tokens / self.prefill_tokens_per_ms
@@ -71,15 +62,30 @@ class Costs:
     def save_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.save_bytes_per_ms
 
+    def neighbour_ms(self, num_cells: int, num_tokens: int) -> float:
+        """How much longer a request with `num_tokens` to prefill takes beside so many cells of idle sequences.
+
+        Attention passes over the cells of all sequences. Unknown, and so infinite, until lengths have varied.
+        """
+        step, token = self.step_by_cells.slope, self.token_by_cells.slope
+        if step is None or token is None:
+            return math.inf
+        return num_cells * (self.reply_tokens * step + num_tokens * token)
+
     # --- measurements
 
-    def saw_prefill(self, num_tokens: int, ms: float) -> None:
-        self.pieces.add(num_tokens, ms)
-        if num_tokens >= _SMALLEST_TOKENS and ms > 0:
+    def saw_prefill(self, num_tokens: int, ms: float, num_cells: int = 0) -> None:
+        if 2 * num_tokens >= self.rate_tokens and ms > 0:
             self.prefill_tokens_per_ms += _WEIGHT * (num_tokens / ms - self.prefill_tokens_per_ms)
+            self.token_by_cells.add(num_cells, ms / num_tokens)
 
-    def saw_step(self, ms: float) -> None:
+    def saw_step(self, ms: float, num_replies: int = 1, num_cells: int = 0) -> None:
         self.step_ms += _WEIGHT * (ms - self.step_ms)
+        if num_replies == 1:
+            self.step_by_cells.add(num_cells, ms)
+
+    def saw_reply(self, num_tokens: int) -> None:
+        self.reply_tokens += _WEIGHT * (num_tokens - self.reply_tokens)
 
     def saw_load(self, nbytes: int, ms: float) -> None:
         if nbytes >= _SMALLEST_BYTES and ms > 0:

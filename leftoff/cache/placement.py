@@ -9,9 +9,9 @@ positions are known to be shared or resumed from:
                                                       the reply changes
 
 so are blank lines near the end of a long message, where a question may follow a document, and the position where a
-prompt leaves a known path. Between them, snapshots are as dense as is cheap: a change in the middle of a long text
-then repeats little prefill. Those that turn out to be useless are evicted first. Replies get snapshots by the same
-measure.
+prompt leaves a known path. Between them, snapshots are as dense as is cheap, and dense enough that after a change less
+time is spent on the text before it than a person would mind: closer near the end, where most changes are.
+Those that turn out to be useless are evicted first. Replies get snapshots by the same measure.
 """
 
 from bisect import bisect_left
@@ -21,34 +21,55 @@ from dataclasses import dataclass
 from leftoff.cache.costs import Costs
 from leftoff.types import Prompt
 
-_TRIAL = 4
+
+@dataclass(frozen=True)
+class Gaps:
+    """Tokens between snapshots in a text without better positions: in the middle of a prompt, and near its end."""
+
+    wide: int
+    near: int
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How dense snapshots are. By default they cost at most 1 % of the prefill, and stand two seconds apart at most."""
+    """How dense snapshots are.
+
+    They are so dense that they cost 1 % of the prefill, or denser, up to 3 %, where it takes that to stand less than
+    `longest_replay_ms` of prefill apart, and near the end of the prompt less than `near_replay_ms`.
+    """
 
     overhead: float = 0.01
+    most_overhead: float = 0.03
     smallest_gap: int = 64
     smallest_reply_gap: int = 32
-    longest_replay_ms: float = 2000.0
-    piece_tokens: int = 512  # what the scheduler reads at once
+    longest_replay_ms: float = 300.0
+    near_replay_ms: float = 100.0
+    near_tokens: int = 2048  # from the end of the prompt
+    piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
     slack: int = 16  # a position this close behind the resume point is not worth a pause of its own
     grid: int | None = None  # snapshots are taken at its multiples alone
 
-    def gap(self, snapshot_bytes: int, costs: Costs) -> int:
-        """Tokens between snapshots in a long text without better positions."""
-        if costs.pieces.per_piece_ms is None and costs.pieces.mean_tokens:
-            # only pieces of different sizes show what a pause costs: after small ones, try larger ones
-            return self.smallest_gap * (_TRIAL if costs.pieces.mean_tokens < 2 * self.smallest_gap else 1)
-        cheap = (costs.save_ms(snapshot_bytes) + costs.cut_ms) * costs.prefill_tokens_per_ms / self.overhead
-        bounded = self.longest_replay_ms * costs.prefill_tokens_per_ms
-        gap = max(self.smallest_gap, int(min(cheap, bounded)))
-        # prompts are read in pieces anyway: where snapshots stand far apart, they stand at the ends of pieces; where
-        # they do not, pieces are even, since kernels pad the others
-        if gap < self.piece_tokens:
-            return gap - gap % self.smallest_gap
-        return -(-gap // self.piece_tokens) * self.piece_tokens
+    def gaps(self, snapshot_bytes: int, costs: Costs, num_tokens: int, token_bytes: float = 0.0) -> Gaps:
+        """The gaps for a prompt of which `num_tokens` are prefilled.
+
+        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages between them.
+        """
+        price_ms, rate = costs.save_ms(snapshot_bytes) + costs.cut_ms, costs.prefill_tokens_per_ms
+        cheap = price_ms * rate / self.overhead
+        least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
+        wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
+        # all prefill pays for the snapshots near its end, which are few
+        num_affordable = self.most_overhead * costs.prefill_ms(num_tokens) / price_ms
+        least_near = min(num_tokens, self.near_tokens) / max(num_affordable, 1e-9)
+        near = self._even(min(cheap, self.near_replay_ms * rate), least_near)
+        return Gaps(wide, min(wide, near))
+
+    def _even(self, gap: float, least: float) -> int:
+        """Prompts are prefilled in pieces anyway, and kernels pad pieces of odd sizes."""
+        gap = max(gap, least)
+        unit = self.piece_tokens if gap >= self.piece_tokens else self.smallest_gap
+        even = max(self.smallest_gap, int(gap) // unit * unit)
+        return even if even >= least else even + unit
 
     def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int | None:
         """Tokens between snapshots of a reply: clients may shorten a reply and go on from its middle.
@@ -72,7 +93,7 @@ class Placement:
         return frozenset((*durable, *(positions[index] for index in before if index >= 0)))
 
     def snapshot_positions(
-        self, prompt: Prompt, resume: int, shared: Iterable[int], gap: int, *, is_scarce: bool = False
+        self, prompt: Prompt, resume: int, shared: Iterable[int], gaps: Gaps, *, is_scarce: bool = False
     ) -> tuple[int, ...]:
         """The rising positions where a snapshot is taken: at the resume point itself, or where prefill pauses for it.
 
@@ -84,7 +105,9 @@ class Placement:
         positions: list[int] = []
         last = resume
         for position in sorted(each for each in wanted if each and resume <= each):
-            positions += _widening(last, position, gap) if is_scarce else self._between(prompt, last, position, gap)
+            positions += (
+                _widening(last, position, gaps.near) if is_scarce else self._between(prompt, last, position, gaps)
+            )
             positions.append(position)
             last = position
         if self.grid:
@@ -101,15 +124,18 @@ class Placement:
             return position
         return resume or None
 
-    def _between(self, prompt: Prompt, start: int, end: int, gap: int) -> list[int]:
+    def _between(self, prompt: Prompt, start: int, end: int, gaps: Gaps) -> list[int]:
         """Positions between two others, at least half a gap away from both; at the end of a message if one is near."""
         ends = [message.end for message in prompt.messages if start < message.end < end]
-        positions = []
-        while end - start >= gap + gap // 2:
+        positions: list[int] = []
+        while True:
+            before_near = (prompt.length - self.near_tokens - start) // gaps.near * gaps.near
+            gap = max(gaps.near, min(gaps.wide, before_near))
+            if end - start < gap + gap // 2:
+                return positions
             near = [position for position in ends if start + gap // 2 <= position <= start + gap]
             start = near[-1] if near else start + gap
             positions.append(start)
-        return positions
 
 
 def _widening(start: int, end: int, gap: int) -> list[int]:

@@ -26,6 +26,8 @@ _PAGE_TOKENS = 256
 _MEMCPY_BYTES = 16 << 20  # more than most caches hold, as saved bytes are
 _MOST_RUNS = 64
 _STEP_S = 0.3
+_AT_LOAD_S = 0.4
+_LEAST_CUT = 64  # where even so few tokens take long, a cut is a small part of it
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,50 @@ class Measurements:
     page: Bandwidth | None
     snapshot: Bandwidth | None
     memcpy_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the server must know of an engine before the first request."""
+
+    prefill: Prefill
+    cut_ms: float  # of prefilling in one piece more
+    step_ms: float
+    save_bytes_per_ms: float
+    load_bytes_per_ms: float
+
+
+def measure_at_load(engine: LlamaEngine, limit_s: float = _AT_LOAD_S) -> Rates:
+    """Measures what placing snapshots and planning depend on, in about `limit_s` on a fast machine.
+
+    A slow one takes as long as it needs for a few pieces of 16 tokens. It also warms the engine up.
+    """
+    prefill = measure_prefill(engine, limit_s / 2)
+    cut_ms = measure_cut(engine, prefill.num_tokens, limit_s / 2)
+    num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
+    moved = [
+        measured
+        for measured in (
+            measure_pages(engine, num_tokens, limit_s / 10),
+            measure_snapshots(engine, num_tokens, limit_s / 10),
+        )
+        if measured is not None
+    ]
+    largest = max(moved, key=lambda each: each.nbytes)
+    step_ms = 1000 / measure_decode(engine, limit_s / 10)
+    engine.context.clear()  # also the bytes in free cells
+    return Rates(prefill, cut_ms, step_ms, largest.save_bytes_per_s / 1000, largest.load_bytes_per_s / 1000)
+
+
+def measure_cut(engine: LlamaEngine, num_tokens: int, limit_s: float = _STEP_S) -> float:
+    """Milliseconds by which two pieces of `num_tokens` take longer in two batches than in one."""
+    if num_tokens < _LEAST_CUT or 2 * num_tokens > _room(engine):
+        return 0.0
+    tokens = some_tokens(engine, 2 * num_tokens)
+    with _empty_sequence(engine):
+        at_once = median_seconds(lambda: _read_anew(engine, tokens), limit_s / 2)
+        apart = median_seconds(lambda: _read_anew(engine, tokens[:num_tokens], tokens[num_tokens:]), limit_s / 2)
+    return max(0.0, 1000 * (apart - at_once))
 
 
 def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progress | None = None) -> Measurements:
@@ -156,10 +202,11 @@ def some_tokens(engine: LlamaEngine, num_tokens: int) -> Tokens:
     return (np.arange(num_tokens) % engine.model.vocabulary.size).astype(np.int32)
 
 
-def _read_anew(engine: LlamaEngine, prompt: Tokens) -> None:
+def _read_anew(engine: LlamaEngine, *pieces: Tokens) -> None:
     engine.memory.drop(_SEQUENCE)
-    (row,) = engine.decode([Work(_SEQUENCE, prompt)])
-    engine.logits(row)  # waits for a GPU
+    for piece in pieces:
+        (row,) = engine.decode([Work(_SEQUENCE, piece)])
+        engine.logits(row)  # waits for a GPU
 
 
 def _room(engine: LlamaEngine) -> int:

@@ -15,6 +15,7 @@ class Limits:
 
     piece_tokens: int = 512
     piece_ms: float = 150.0  # time of a piece while replies wait for their next token
+    lone_piece_ms: float = 300.0  # time of a longer piece while nobody waits: a GPU is idle between pieces
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # fewest tokens shared with a prompt being read, beyond the cached prefix
     worth_reading_ahead: int = 4  # fewest tokens worth reading ahead
@@ -45,7 +46,7 @@ class Batcher:
         if not reading:
             return batch
         limits = self._limits
-        most = min(limits.piece_tokens, self._engine.batch_tokens - len(reading) - len(batch))
+        most = self._most_tokens(self._engine.batch_tokens - len(batch))
         # so many tokens of prompts delay running replies by no more than `piece_ms`
         quick = min(most, max(limits.smallest_piece, int(limits.piece_ms * self._costs.prefill_tokens_per_ms)))
         room = limit = quick if batch else most
@@ -58,3 +59,18 @@ class Batcher:
                 # a second prompt keeps the others waiting, and must leave them their cells
                 room = min(room, quick, free_cells) - work.tokens.size
         return batch
+
+    def saw(self, works: Sequence[Work], ms: float) -> None:
+        """Learns from the time that a batch took."""
+        memory, num_tokens = self._engine.memory, sum(work.tokens.size for work in works)
+        num_cells = memory.num_cells - memory.free_cells
+        if num_tokens > len(works):
+            self._costs.saw_prefill(num_tokens, ms, num_cells)
+        else:
+            self._costs.saw_step(ms, len(works), num_cells)
+
+    def _most_tokens(self, room: int) -> int:
+        """Tokens of prompts in one batch: whole pieces, as many as take `lone_piece_ms`."""
+        piece_tokens = self._limits.piece_tokens
+        quick = int(self._limits.lone_piece_ms * self._costs.prefill_tokens_per_ms)
+        return min(room, max(1, min(room, quick) // piece_tokens) * piece_tokens)

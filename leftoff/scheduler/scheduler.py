@@ -244,9 +244,8 @@ class Scheduler:
         if not batch:
             return
         runs, works = zip(*batch, strict=True)
-        num_tokens = sum(work.tokens.size for work in works)
         try:
-            self.cache.make_cells(num_tokens)
+            self.cache.make_cells(sum(work.tokens.size for work in works))
             began = time.perf_counter()
             rows = self.engine.decode(works)
         except NoRoomError as error:
@@ -258,11 +257,7 @@ class Scheduler:
         except EngineError as error:
             self._fail(runs, error)
             return
-        elapsed_ms = 1000 * (time.perf_counter() - began)
-        if num_tokens > len(works):
-            self.cache.costs.saw_prefill(num_tokens, elapsed_ms)
-        else:
-            self.cache.costs.saw_step(elapsed_ms)
+        self._batcher.saw(works, 1000 * (time.perf_counter() - began))
         kept = [self._report_progress(run, work, row) for run, work, row in zip(runs, works, rows, strict=True)]
         for run, work, row in zip(runs, works, rows, strict=True):
             if work.logits:
@@ -334,6 +329,8 @@ class Scheduler:
         if run is self._reading_ahead:
             self._end_reading_ahead()
         self.cache.finish(run.turn)
+        if run.timings.num_generated:
+            self.cache.costs.saw_reply(run.timings.num_generated)
         run.close()
         self._report_end(run, finish, error)
 

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.config import MIB, Settings, numbers
@@ -15,6 +16,7 @@ from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
+from leftoff.engine.measure import measure_at_load
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.scheduler.batcher import Limits
@@ -42,6 +44,7 @@ def open_model(settings: Settings, progress: Progress | None) -> Model:
 def make_scheduler(model: Model, settings: Settings) -> Scheduler:
     """An engine, its cache with the disk tier if one is configured, and the scheduler over both."""
     engine = LlamaEngine(model, _context_settings(model, settings))
+    costs = measured_costs(engine)
     disk = _open_disk(engine, settings)
     cache = Cache(
         engine.memory,
@@ -49,9 +52,23 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
         budget_bytes=settings.ram * MIB,
         disk=disk,
         placement=Placement(grid=engine.settings.grid),
+        costs=costs,
     )
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
     return Scheduler(engine, cache, limits)
+
+
+def measured_costs(engine: LlamaEngine) -> Costs:
+    """What prefill, saving and loading cost on this machine, measured before anybody waits for it."""
+    rates = measure_at_load(engine)
+    return Costs(
+        prefill_tokens_per_ms=rates.prefill.tokens_per_s / 1000,
+        rate_tokens=rates.prefill.num_tokens,
+        cut_ms=rates.cut_ms,
+        step_ms=rates.step_ms,
+        load_bytes_per_ms=rates.load_bytes_per_ms,
+        save_bytes_per_ms=rates.save_bytes_per_ms,
+    )
 
 
 def namespace_secret(settings: Settings, cache: Cache) -> bytes:

@@ -1,4 +1,6 @@
-"""Rates are measured, and a disk's from its first fetch on."""
+"""Rates are measured, a disk's from its first fetch on, and what neighbours cost as soon as lengths have varied."""
+
+import math
 
 import pytest
 
@@ -30,3 +32,31 @@ def test_small_fetches_say_nothing_about_the_rate() -> None:
     costs = Costs()
     costs.saw_disk(1000, 100.0)
     assert not costs.disk_is_measured
+
+
+def test_small_pieces_say_nothing_about_the_rate_of_large_ones() -> None:
+    costs = Costs(prefill_tokens_per_ms=8.0, rate_tokens=512)
+    for _ in range(100):
+        costs.saw_prefill(64, 20.0)
+    assert costs.prefill_tokens_per_ms == 8.0
+    costs.saw_prefill(512, 100.0)
+    assert costs.prefill_tokens_per_ms < 8.0
+
+
+def test_what_idle_neighbours_cost_is_learned_from_steps_beside_few_and_many_cells() -> None:
+    costs = Costs(reply_tokens=100.0)
+    for num_cells in (100, 200, 33_000, 33_100, 200):
+        costs.saw_step(6.0 + 1e-5 * num_cells, 1, num_cells)
+        costs.saw_step(20.0, 8, num_cells)  # of many replies at once: not the same line
+    assert costs.neighbour_ms(32_768, 0) == math.inf, "the prefill's part is not known yet"
+    for num_cells in (0, 512, 16_000, 32_000):
+        costs.saw_prefill(512, 512 * (0.12 + 5e-7 * num_cells), num_cells)
+    assert costs.neighbour_ms(32_768, 0) == pytest.approx(100 * 32_768 * 1e-5)
+    assert costs.neighbour_ms(32_768, 64) == pytest.approx(100 * 32_768 * 1e-5 + 64 * 32_768 * 5e-7)
+
+
+def test_replies_that_become_shorter_are_noticed() -> None:
+    costs = Costs()
+    for _ in range(30):
+        costs.saw_reply(16)
+    assert costs.reply_tokens < 20

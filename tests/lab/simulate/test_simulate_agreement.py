@@ -34,7 +34,13 @@ def engine() -> Iterator[LlamaEngine]:
 
 
 def placement(block_tokens: int) -> Placement:
-    return Placement(smallest_gap=block_tokens, longest_replay_ms=REPLAY_MS, piece_tokens=64 * block_tokens, slack=0)
+    return Placement(
+        smallest_gap=block_tokens,
+        longest_replay_ms=REPLAY_MS,
+        near_tokens=16 * block_tokens,
+        piece_tokens=64 * block_tokens,
+        slack=0,
+    )
 
 
 class Server:
