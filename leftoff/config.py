@@ -140,9 +140,11 @@ class Settings:
         bare="auto",
     )
     parked: int = setting(
-        0,
-        "idle sequences kept in the engine beyond the slots: fastest to resume, but they take GPU memory",
-        limits=(0, 254),
+        -1,
+        "idle sequences kept in the engine beyond the slots: fastest to resume, but they slow running replies down and "
+        "change their rounding (-1: on a GPU a few, while they pay; on a CPU none)",
+        limits=(-1, 254),
+        words={"auto": -1},
     )
     ctx: int = setting(
         0,
@@ -304,7 +306,7 @@ class Settings:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        sequences = self.slots + self.parked
+        sequences = self.slots + max(0, self.parked)
         least = smallest_batch(sequences)
         if sequences > MAX_SEQUENCES:
             raise SettingError(f"--slots {self.slots} and --parked {self.parked}: at most {MAX_SEQUENCES} together")

@@ -18,7 +18,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Plan, Planner
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.report import Knowledge, ReuseReport, explain
-from leftoff.cache.restore import Restorer
+from leftoff.cache.restore import Restorer, Stay
 from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tier import Tier
 from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Tiers
@@ -44,7 +44,9 @@ class Cache:
         clock: Clock = time.monotonic,
         page_tokens: int = PAGE_TOKENS,
         seen_tokens: int = SEEN_TOKENS,
+        stay: Stay | None = None,
     ) -> None:
+        """With `stay` None, idle sequences stay in the engine if it has more of them than slots."""
         self.memory = memory
         self.costs = costs or Costs()
         self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
@@ -57,7 +59,8 @@ class Cache:
         self._page_tokens = page_tokens
         self._placement = placement or Placement()
         self._planner = Planner(memory, self.costs, self._placement)
-        self._restorer = Restorer(memory, self.costs, self.sequences, self.tiers)
+        stay = stay or (Stay.ALWAYS if memory.num_sequences > num_slots else Stay.NEVER)
+        self._restorer = Restorer(memory, self.costs, self.sequences, self.tiers, stay)
         self._last_plan: Plan | None = None
 
     # --- a turn
@@ -85,7 +88,7 @@ class Cache:
         """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
-        if not self.sequences.idle_slots:
+        if not self.sequences.num_free_slots:
             return None
         self._hold_back_disk(is_busy=True)
         plan = self._loadable_plan(prompt, namespace, fetch)
@@ -125,7 +128,7 @@ class Cache:
             self._restorer.empty_engine(sequence, kept)
 
     def make_cells(self, num_tokens: int) -> None:
-        """Frees cells for tokens to be decoded, by dropping parked states and idle slots."""
+        """Frees cells for tokens to be decoded, by dropping idle sequences."""
         self._last_plan = None  # the engine is about to change, and the plan would keep evicted pages alive
         self._restorer.make_cells(num_tokens)
 
@@ -137,7 +140,7 @@ class Cache:
 
     def save_idle(self) -> None:
         """Writes behind. To be called when nothing runs."""
-        for sequence in self.sequences.idle_slots:
+        for sequence in self.sequences.idle:
             if not sequence.is_saved:
                 self.tiers.write_behind(sequence)
         if self.disk is not None:
@@ -157,7 +160,7 @@ class Cache:
 
         Returns their bytes; 0 if there is no such point any more.
         """
-        for sequence in self.sequences.idle_slots:
+        for sequence in self.sequences.idle:
             self.tiers.save(sequence)
         parts, nbytes = self._lookup(Prompt(tokens), namespace).parts, 0
         for tier in self.tiers:

@@ -61,7 +61,7 @@ class Plan:
         if self.fetched:
             return "disk"
         if self.goes_on:
-            return "a live slot" if self.sequence is not None and self.sequence.is_slot else "a parked state"
+            return "a live slot"
         if self.sequence_stands_there:
             return "a shared slot"
         return "RAM"

@@ -2,35 +2,44 @@
 
 import time
 from collections.abc import Sequence
+from enum import Enum
 
 from leftoff.cache.costs import Costs
 from leftoff.cache.plan import Plan
 from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tiers import Tiers
 from leftoff.engine.errors import NoRoomError
-from leftoff.engine.memory.base import Memory, MemoryKind
+from leftoff.engine.memory.base import Memory
 from leftoff.types import Prompt
 
 
-class Restorer:
-    """Chooses the slot to restore into and the sequences to drop. What is restored is the plan's choice."""
+class Stay(Enum):
+    """Whether idle sequences that RAM holds as well stay in the engine beside a request that runs alone."""
 
-    def __init__(self, memory: Memory, costs: Costs, sequences: SequenceTable, tiers: Tiers) -> None:
+    NEVER = "never"  # its logits do not depend on what ran before, to the last bit
+    ALWAYS = "always"
+    IF_FASTER = "if faster"  # while to load one again would take longer than it slows the others down
+
+
+class Restorer:
+    """Chooses the sequence to restore into and those to drop. What is restored is the plan's choice."""
+
+    def __init__(self, memory: Memory, costs: Costs, sequences: SequenceTable, tiers: Tiers, stay: Stay) -> None:
         self._memory = memory
+        self._stay = stay
         self._costs = costs
         self._sequences = sequences
         self._tiers = tiers
 
     def restore(self, prompt: Prompt, plan: Plan, namespace: str) -> EngineSequence:
-        """A running sequence that ends where the prompt's prefill goes on. There must be an idle slot."""
+        """A running sequence that ends where the prompt's prefill goes on. There must be an idle sequence."""
         if not self._sequences.is_any_busy:
-            self._clear_engine(besides=plan.sequence)
+            self._clear_engine(plan)
         target = self._target(plan)
         prefix = prompt.tokens[: plan.resume]
         if target is not plan.sequence or not plan.goes_on:
             if not target.is_empty:
                 self._tiers.swap(target, prefix, namespace)
-                self._park(target, plan)
             self._load(target, plan)
         target.start(prefix, namespace, None if plan.goes_on else plan.point)
         return target
@@ -46,7 +55,7 @@ class Restorer:
         return plan.sequence.length + busy + plan.num_page_tokens <= self._memory.num_cells
 
     def make_cells(self, num_tokens: int) -> None:
-        """Frees cells for tokens to be decoded, by dropping parked states and idle slots."""
+        """Frees cells for tokens to be decoded, by dropping idle sequences."""
         self._drop_until_free(num_tokens)
         free = self._memory.free_cells
         if free < num_tokens:
@@ -77,24 +86,15 @@ class Restorer:
 
     def _target(self, plan: Plan) -> EngineSequence:
         source = plan.sequence
-        if source is not None and source.is_slot and not source.is_busy:
+        if source is not None and not source.is_busy:
             is_alone = self._sequences.is_alone(source)
             # a sequence that is alone in the engine is cut back in place, and so stays at the first cell
             if plan.goes_on or (is_alone and self._copy_to_ram(source)):
                 return source
         if self._tiers.ram.budget.is_nearly_full:
-            # a slot holds a long sequence as easily as a short one, RAM does not: the short one is saved to RAM
-            return self._sequences.slot_to_use(self._tiers.lacking_bytes)
-        return self._sequences.slot_to_use()
-
-    def _park(self, sequence: EngineSequence, plan: Plan) -> None:
-        """Keeps the state of a slot that is about to be overwritten in a spare sequence, if there is one."""
-        if plan.is_cut_back and self._memory.kind is MemoryKind.WINDOW:
-            return  # parking may overwrite what the window still remembers
-        spare = self._sequences.spare_to_use(besides=plan.sequence)
-        if spare is not None and self._memory.is_whole(sequence.seq):
-            self._memory.fork(sequence.seq, spare.seq, self._memory.length(sequence.seq))
-            spare.park(sequence)
+            # the engine holds a long sequence as easily as a short one, RAM does not: the short one is saved to RAM
+            return self._sequences.to_overwrite(self._tiers.lacking_bytes)
+        return self._sequences.to_overwrite()
 
     def _load(self, target: EngineSequence, plan: Plan) -> None:
         began = time.perf_counter()
@@ -109,24 +109,35 @@ class Restorer:
             raise
         self._costs.saw_load(plan.loaded_bytes, 1000 * (time.perf_counter() - began))
 
-    def _clear_engine(self, besides: EngineSequence | None) -> None:
+    def _clear_engine(self, plan: Plan) -> None:
         """Before a request that runs alone, idle sequences leave the engine, all but the one it resumes from.
 
         So the request stands at the first cell with nothing behind it, and its logits do not depend on what ran before.
         It is faster too: attention passes over the cells of all sequences. While others run nothing leaves: to close
         the holes, running sequences would have to be moved.
         """
-        for sequence in self._sequences.idle_slots:
-            if sequence is not besides and not sequence.is_empty and self._copy_to_ram(sequence):
+        for sequence in self._sequences.idle:
+            if sequence is plan.sequence or sequence.is_empty or self._is_faster_kept(sequence, plan):
+                continue
+            if self._copy_to_ram(sequence):
                 self._save_and_drop(sequence)
+
+    def _is_faster_kept(self, sequence: EngineSequence, plan: Plan) -> bool:
+        """Loading it again would take longer than the plan's request is slowed down by the cells they do not share."""
+        if self._stay is not Stay.IF_FASTER:
+            return False
+        length, shared = sequence.length, plan.lookup.shared.get(sequence, 0)
+        load_ms = self._costs.load_ms(self._memory.page_bytes(length) + self._memory.snapshot_bytes(length))
+        num_tokens = int(plan.lookup.tokens.size) - plan.resume
+        slower_ms = self._costs.neighbour_ms(length - shared, num_tokens)
+        return load_ms * self._sequences.chance_of_return(sequence) > slower_ms
 
     def _copy_to_ram(self, sequence: EngineSequence) -> bool:
         """Writes to RAM what it lacks of an idle sequence. True if the sequence may leave the engine now.
 
-        Where RAM is short the sequence stays: prefilling it again would cost more than it gains. So it does where there
-        are spare sequences: the user has chosen to pay for them in speed.
+        Where RAM is short the sequence stays: prefilling it again would cost more than it gains.
         """
-        if not self._memory.kind.has_pages or self._sequences.spares or self._tiers.ram.budget.is_nearly_full:
+        if not self._memory.kind.has_pages or self._stay is Stay.ALWAYS or self._tiers.ram.budget.is_nearly_full:
             return False
         if self._tiers.lacking_bytes(sequence):
             self._tiers.write_behind(sequence)  # also if it was saved: RAM may have evicted part of it since

@@ -1,4 +1,4 @@
-"""The sequences of one engine: slots that serve requests, and spare sequences that hold parked states."""
+"""The sequences of one engine. Any of them may serve the next request, or rest until its conversation goes on."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -43,16 +43,14 @@ class EngineSequence:
     `written_behind` | copied while idle; it stays in the engine | idle    | SAVED            | yes            | same
     `saved`          | saved as far as possible, before it goes  | idle    | SAVED            | no             | none
     `drop_pages`     | RAM has given up its pages of it          | any     | same             | no             | same
-    `park`           | another's saved state was parked in it    | idle    | SAVED            | no             | none
     `truncate`       | the engine keeps only its beginning       | idle    | UNSAVED or EMPTY | same           | same
     `clear`          | the engine has dropped it                 | idle    | EMPTY            | no             | none
 
     EMPTY has neither pages in RAM nor a point, however it is reached.
     """
 
-    def __init__(self, seq: int, ram: ByteBudget, *, is_slot: bool = True) -> None:
+    def __init__(self, seq: int, ram: ByteBudget) -> None:
         self.seq = seq
-        self.is_slot = is_slot
         self.state = State.EMPTY
         self.namespace = ""
         self.length = 0
@@ -132,11 +130,6 @@ class EngineSequence:
     def drop_pages(self) -> None:
         self.has_ram_pages = False
 
-    def park(self, other: "EngineSequence") -> None:
-        self._hold(other.tokens, other.namespace)
-        self.saved()
-        self.last_used = other.last_used
-
     def truncate(self, length: int) -> None:
         if not length:
             self.clear()
@@ -178,15 +171,21 @@ Shared = dict[EngineSequence, int]  # the common prefix of each with a prompt
 
 
 class SequenceTable:
-    """All sequences of the engine, by their number: the slots, then the spare ones."""
+    """All sequences of the engine, by their number. At most `num_slots` of them run at the same time.
+
+    If there are more, idle ones stay in the engine while other requests run, and are the fastest to resume from.
+    """
 
     def __init__(self, memory: Memory, num_slots: int, clock: Callable[[], float], ram: ByteBudget) -> None:
-        num_slots = min(num_slots, memory.num_sequences)
-        self._all = [EngineSequence(seq, ram, is_slot=seq < num_slots) for seq in range(memory.num_sequences)]
+        self.num_slots = min(num_slots, memory.num_sequences)
+        self._all = [EngineSequence(seq, ram) for seq in range(memory.num_sequences)]
         self._clock = clock
 
     def __iter__(self) -> Iterator[EngineSequence]:
         return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def __getitem__(self, seq: int) -> EngineSequence:
         return self._all[seq]
@@ -196,12 +195,19 @@ class SequenceTable:
         return sum(sequence.num_changes for sequence in self._all)
 
     @property
-    def slots(self) -> list[EngineSequence]:
-        return [sequence for sequence in self._all if sequence.is_slot]
+    def num_free_slots(self) -> int:
+        """How many more requests may run."""
+        return self.num_slots - sum(sequence.is_busy for sequence in self._all)
 
     @property
-    def idle_slots(self) -> list[EngineSequence]:
-        return [sequence for sequence in self._all if sequence.is_slot and not sequence.is_busy]
+    def idle(self) -> list[EngineSequence]:
+        return [sequence for sequence in self._all if not sequence.is_busy]
+
+    @property
+    def slots(self) -> list[EngineSequence]:
+        """As many sequences as there are slots: those that run, then those used last."""
+        latest = sorted(self._all, key=lambda each: (each.is_busy, each.last_used, -each.seq), reverse=True)
+        return sorted(latest[: self.num_slots], key=lambda each: each.seq)
 
     @property
     def is_any_busy(self) -> bool:
@@ -211,36 +217,30 @@ class SequenceTable:
         """All other sequences are empty."""
         return all(other is sequence or other.is_empty for other in self._all)
 
-    @property
-    def spares(self) -> list[EngineSequence]:
-        return [sequence for sequence in self._all if not sequence.is_slot]
-
     def shared_with(self, tokens: Tokens, namespace: str) -> Shared:
         """The sequences of a namespace that have a prefix in common with a prompt, and how long it is."""
         shared = {sequence: sequence.shared_with(tokens) for sequence in self._all if sequence.namespace == namespace}
         return {sequence: common for sequence, common in shared.items() if common}
 
-    def slot_to_use(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
-        """The idle slot to overwrite: an empty one, else the cheapest to save, else the least recently used.
+    def to_overwrite(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
+        """The idle sequence to overwrite: an empty one, else the cheapest to save, else the least recently used.
 
-        A price is discounted by the time since the slot was used. There must be an idle slot.
+        A price is discounted by the time since the sequence was used. There must be an idle one.
         """
-        idle, now = self.idle_slots, self._clock()
+        idle = self.idle
 
         def loss(sequence: EngineSequence) -> tuple[bool, float, float]:
             if sequence.is_empty:
                 return False, 0.0, sequence.last_used
-            rested = 1 + (now - sequence.last_used) / _HALF_LIFE_S
-            return True, price(sequence) / rested, sequence.last_used
+            return True, price(sequence) * self.chance_of_return(sequence), sequence.last_used
 
         return min(idle, key=loss) if len(idle) > 1 else idle[0]
 
-    def spare_to_use(self, besides: EngineSequence | None) -> EngineSequence | None:
-        """The spare sequence to park a state in: an empty one, else the least recently used."""
-        spares = [sequence for sequence in self.spares if sequence is not besides]
-        return min(spares, key=lambda spare: (not spare.is_empty, spare.last_used), default=None)
+    def chance_of_return(self, sequence: EngineSequence) -> float:
+        """How likely a conversation goes on soon: the longer it has rested, the less."""
+        return 1 / (1 + (self._clock() - sequence.last_used) / _HALF_LIFE_S)
 
     def next_to_drop(self, kept: Sequence[EngineSequence | None] = ()) -> EngineSequence | None:
-        """The sequence to drop when cells run out: parked states first, then idle slots, least recently used first."""
+        """The sequence to drop when cells run out: of the idle ones the least recently used."""
         idle = [each for each in self._all if not each.is_busy and not each.is_empty and each not in kept]
-        return min(idle, key=lambda each: (each.is_slot, each.last_used), default=None)
+        return min(idle, key=lambda each: each.last_used, default=None)

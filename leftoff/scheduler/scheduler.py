@@ -142,7 +142,7 @@ class Scheduler:
             return
         held: list[Run] = []
         try:
-            while self._waiting and self.cache.sequences.idle_slots and len(self.runs) < self.limits.at_once:
+            while self._waiting and self.cache.sequences.num_free_slots and len(self.runs) < self.limits.at_once:
                 run = self._waiting.popleft()
                 if self._shares_prefix_being_read(run) or self._needs_disk(run):
                     held.append(run)
@@ -174,7 +174,7 @@ class Scheduler:
         if self.cache.disk is None:
             return False
         if not run.is_looked_up:
-            run.is_put_off = len(self._fetching) > len(self.cache.sequences.idle_slots)
+            run.is_put_off = len(self._fetching) > self.cache.sequences.num_free_slots
             if not run.is_put_off:
                 self._look_up(run)
         return run.waits_for_disk

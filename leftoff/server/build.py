@@ -7,12 +7,14 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
+from leftoff.cache.restore import Stay
 from leftoff.config import MIB, Settings, numbers
 from leftoff.disk.errors import FolderError
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models
 from leftoff.engine.context import ContextSettings, default_threads
+from leftoff.engine.devices import default_gpus
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
@@ -27,6 +29,7 @@ logger = logging.getLogger("leftoff.disk")
 # The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
 # down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
+_PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
@@ -53,6 +56,7 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
         disk=disk,
         placement=Placement(grid=engine.settings.grid),
         costs=costs,
+        stay=Stay.IF_FASTER if settings.parked < 0 and engine.memory.num_sequences > settings.slots else None,
     )
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
     return Scheduler(engine, cache, limits)
@@ -61,7 +65,7 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
 def measured_costs(engine: LlamaEngine) -> Costs:
     """What prefill, saving and loading cost on this machine, measured before anybody waits for it."""
     rates = measure_at_load(engine)
-    return Costs(
+    costs = Costs(
         prefill_tokens_per_ms=rates.prefill.tokens_per_s / 1000,
         rate_tokens=rates.prefill.num_tokens,
         cut_ms=rates.cut_ms,
@@ -69,6 +73,8 @@ def measured_costs(engine: LlamaEngine) -> Costs:
         load_bytes_per_ms=rates.load_bytes_per_ms,
         save_bytes_per_ms=rates.save_bytes_per_ms,
     )
+    costs.saw_step(rates.step_ms)  # beside next to no cells: longer sequences then show what a cell costs
+    return costs
 
 
 def namespace_secret(settings: Settings, cache: Cache) -> bytes:
@@ -118,10 +124,17 @@ def _model_settings(settings: Settings) -> ModelSettings:
     )
 
 
+def _num_parked(model: Model, settings: Settings) -> int:
+    """On a CPU idle sequences slow replies down by more than it takes to load them again."""
+    if settings.parked >= 0:
+        return settings.parked
+    return _PARKED_ON_GPU if default_gpus(model.library) and not settings.deterministic else 0
+
+
 def _context_settings(model: Model, settings: Settings) -> ContextSettings:
     return ContextSettings(
         num_cells=settings.ctx or min(model.trained_context, _MAX_CONTEXT),
-        num_sequences=settings.slots + settings.parked,
+        num_sequences=settings.slots + _num_parked(model, settings),
         batch_tokens=settings.batch,
         micro_batch_tokens=settings.ubatch,
         threads=settings.threads or default_threads(),

@@ -85,7 +85,7 @@ def test_the_slot_of_another_shows_that_it_is_busy_and_nothing_else(http: httpx.
         "is_processing": True,
         "speculative": False,
     }
-    assert views[busy["id"]] == {"id": busy["id"], "is_busy": True, "is_slot": True}
+    assert views[busy["id"]] == {"id": busy["id"], "is_busy": True}
     assert gauges == [1, 0]
 
 
@@ -93,7 +93,7 @@ def test_a_slot_at_rest_tells_another_nothing_of_what_it_holds(http: httpx.Clien
     chat(http, ONE)
     assert [slot for slot in get(http, "/cache", ONE)["slots"] if slot.get("tokens")]
     for slot in get(http, "/cache", TWO)["slots"]:
-        assert slot.keys() == {"id", "is_busy", "is_slot"}
+        assert slot.keys() == {"id", "is_busy"}
     assert not any("n_tokens" in slot for slot in get(http, "/slots", TWO))
 
 

@@ -4,7 +4,9 @@ import numpy as np
 
 from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.cache import Cache
+from leftoff.cache.costs import Costs
 from leftoff.cache.policy import Policy
+from leftoff.cache.restore import Stay
 from leftoff.cache.turn import Turn
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Logits, Prompt, Tokens
@@ -77,6 +79,8 @@ class Table(Driver):
         num_cells: int = 4096,
         seen_tokens: int = 1 << 20,
         policy: Policy | None = None,
+        costs: Costs | None = None,
+        stay: Stay | None = None,
     ) -> None:
         memory = ChainMemory(kind, num_slots + num_spares, num_cells)
         cache = Cache(
@@ -87,6 +91,8 @@ class Table(Driver):
             clock=Clock(),
             page_tokens=32,
             seen_tokens=seen_tokens,
+            costs=costs,
+            stay=stay,
         )
         super().__init__(cache, memory)
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from leftoff.cache.cache import Cache
+from leftoff.cache.costs import Costs
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Plan
 from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.report import Reason
+from leftoff.cache.restore import Stay
 from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
@@ -46,12 +48,35 @@ def test_the_next_turn_goes_on_in_its_slot(kind: MemoryKind) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not MemoryKind.OPAQUE])
-def test_a_parked_state_is_not_overwritten_by_what_makes_way_for_it(kind: MemoryKind) -> None:
+def test_an_idle_sequence_beyond_the_slots_is_not_overwritten(kind: MemoryKind) -> None:
     table = Table(kind, num_spares=1)
     table.ask(run((1, 100)))
     table.ask(run((2, 60)))
-    assert table.ask(run((1, 100), (3, 10))) == "reused 100 of 110 from a parked state · 10 new"
+    assert table.ask(run((1, 100), (3, 10))) == "reused 100 of 110 from a live slot · 10 new"
     assert table.ask(run((2, 60), (3, 10))).startswith("reused 60 of 70")
+
+
+def slowed_by(ms_per_cell: float) -> Costs:
+    """Costs of an engine where each idle cell slows a step down by so much, and loading 100 tokens takes some ms."""
+    costs = Costs(load_bytes_per_ms=100 * BYTES_PER_TOKEN, reply_tokens=10.0)
+    for num_cells in (0, 1000, 2000, 3000):
+        costs.step_by_cells.add(num_cells, 20.0 + ms_per_cell * num_cells)
+        costs.token_by_cells.add(num_cells, 1.0)
+    return costs
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW])
+@pytest.mark.parametrize(
+    ("costs", "source"), [(slowed_by(0.0001), "a live slot"), (slowed_by(0.1), "RAM"), (Costs(), "RAM")]
+)
+def test_an_idle_sequence_stays_while_loading_it_would_take_longer(kind: MemoryKind, costs: Costs, source: str) -> None:
+    table = Table(kind, num_slots=1, num_spares=2, costs=costs, stay=Stay.IF_FASTER)
+    for number in (1, 2, 3):
+        table.ask(run((number, 100)))
+        table.cache.save_idle()
+    for number in (1, 2, 3):
+        line = table.ask(run((number, 100), (9, 10)))
+        assert f"from {source} " in line
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -35,8 +35,8 @@ class Scene:
         self.memory = ChainMemory(self.kind)
         self.planner = Planner(self.memory, self.costs)
 
-    def sequence(self, letters: str, *, is_slot: bool = True, is_busy: bool = False) -> EngineSequence:
-        sequence = EngineSequence(len(self.sequences), self.grove.budget, is_slot=is_slot)
+    def sequence(self, letters: str, *, is_busy: bool = False) -> EngineSequence:
+        sequence = EngineSequence(len(self.sequences), self.grove.budget)
         sequence.start(text(letters), "")
         if not is_busy:
             sequence.finish(sequence.length, now=0.0)
@@ -87,16 +87,6 @@ def test_going_on_in_place(kind: MemoryKind) -> None:
     plan = scene.best("turn one, turn two")
     assert (plan.sequence, plan.resume, plan.goes_on, plan.source) == (sequence, 8, True, "a live slot")
     assert plan.snapshot is None, "nothing is loaded"
-
-
-@pytest.mark.parametrize("kind", list(MemoryKind))
-def test_a_parked_state(kind: MemoryKind) -> None:
-    scene = Scene(kind)
-    scene.sequence("turn zero, of another chat")
-    parked = scene.sequence("turn one", is_slot=False)
-    scene.keep("turn one", 8)
-    plan = scene.best("turn one, turn two")
-    assert (plan.sequence, plan.resume, plan.source) == (parked, 8, "a parked state")
 
 
 def test_a_fork_from_a_sequence_that_is_being_read_by_another_turn() -> None:

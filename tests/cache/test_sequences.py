@@ -56,10 +56,15 @@ def test_what_is_shared_is_counted_in_tokens(other: np.ndarray, expected: int) -
     assert sequence.shared_with(other) == expected
 
 
-def test_slots_come_first_and_the_rest_is_spare() -> None:
+def test_as_many_run_as_there_are_slots() -> None:
     sequences = table(2, 5)
-    assert [sequence.seq for sequence in sequences.slots] == [0, 1]
-    assert [sequence.seq for sequence in sequences.spares] == [2, 3, 4]
+    assert (len(sequences), sequences.num_free_slots) == (5, 2)
+    sequences[3].start(run((1, 10)), "")
+    assert sequences.num_free_slots == 1
+    assert [sequence.seq for sequence in sequences.slots] == [0, 3]
+    sequences[4].start(run((2, 10)), "")
+    assert sequences.num_free_slots == 0
+    assert [sequence.seq for sequence in sequences.slots] == [3, 4]
 
 
 def test_there_are_no_more_slots_than_sequences() -> None:
@@ -69,36 +74,28 @@ def test_there_are_no_more_slots_than_sequences() -> None:
 def test_an_empty_slot_is_used_first_then_the_one_used_longest_ago() -> None:
     sequences = table(3, 3)
     fill(sequences, 1, 0)
-    assert sequences.slot_to_use() is sequences[2]
+    assert sequences.to_overwrite() is sequences[2]
     fill(sequences, 2)
-    assert sequences.slot_to_use() is sequences[1]
+    assert sequences.to_overwrite() is sequences[1]
 
 
 def test_the_cheapest_to_set_aside_is_used_first_unless_it_rests_for_long() -> None:
     sequences = table(2, 2)
     fill(sequences, 0, 1)
     price = {sequences[0]: 30, sequences[1]: 20}.__getitem__
-    assert sequences.slot_to_use(price) is sequences[1]
+    assert sequences.to_overwrite(price) is sequences[1]
     sequences[0].last_used -= 60
-    assert sequences.slot_to_use(price) is sequences[0], "after a minute it counts half"
+    assert sequences.to_overwrite(price) is sequences[0], "after a minute it counts half"
 
 
 def test_a_busy_slot_is_not_idle() -> None:
     sequences = table(2, 2)
     sequences[0].start(run((1, 10)), "")
     sequences[1].start(run((2, 10)), "")
-    assert not sequences.idle_slots
+    assert not sequences.idle
 
 
-def test_a_spare_that_is_needed_is_not_overwritten() -> None:
-    sequences = table(1, 3)
-    fill(sequences, 1, 2)
-    assert sequences.spare_to_use(besides=None) is sequences[1]
-    assert sequences.spare_to_use(besides=sequences[1]) is sequences[2]
-    assert table(1, 1).spare_to_use(besides=None) is None
-
-
-def test_parked_states_are_dropped_before_idle_slots_and_busy_ones_never() -> None:
+def test_the_least_recently_used_is_dropped_first_and_a_busy_one_never() -> None:
     sequences = table(2, 4)
     fill(sequences, 0, 1, 3, 2)
     sequences[0].start(run((0, 10)), "")
@@ -106,7 +103,7 @@ def test_parked_states_are_dropped_before_idle_slots_and_busy_ones_never() -> No
     while (victim := sequences.next_to_drop()) is not None:
         dropped.append(victim.seq)
         victim.clear()
-    assert dropped == [3, 2, 1]
+    assert dropped == [1, 3, 2]
 
 
 def test_what_is_kept_is_not_dropped() -> None:
@@ -225,14 +222,6 @@ def test_what_is_cut_is_offered_to_the_tiers_again() -> None:
     sequence.written_behind()
     sequence.truncate(4)
     assert (sequence.state, sequence.length) == (State.UNSAVED, 4)
-
-
-def test_a_parked_state_is_saved_and_as_old_as_its_slot() -> None:
-    grove = Grove()
-    sequence, spare = finished(grove), EngineSequence(1, grove.budget, is_slot=False)
-    spare.park(sequence)
-    assert (spare.state, spare.has_ram_pages, spare.last_used) == (State.SAVED, False, 1.0)
-    np.testing.assert_array_equal(spare.tokens, sequence.tokens)
 
 
 @pytest.mark.parametrize("transition", ["written_behind", "saved", "clear"])

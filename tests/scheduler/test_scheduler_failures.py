@@ -46,7 +46,7 @@ def test_a_sink_that_fails_is_no_matter_of_the_others(kind: type[Recorder]) -> N
         run(scheduler)
         assert broken.finish is (Finish.FAILED if kind is BrokenToken else Finish.LENGTH)
         assert (other.finish, len(other.tokens)) == (Finish.LENGTH, 4)
-        assert len(scheduler.cache.sequences.idle_slots) == 2
+        assert scheduler.cache.sequences.num_free_slots == 2
 
 
 @pytest.mark.parametrize("architecture", KINDS)
@@ -94,7 +94,7 @@ def test_a_sampler_that_cannot_be_made_takes_no_slot() -> None:
         scheduler.submit(Run(Job(Prompt(prompt(scheduler, 20, seed=1)), bias, max_tokens=2), recorder))
         run(scheduler)
         assert recorder.finish is Finish.FAILED
-        assert len(scheduler.cache.sequences.idle_slots) == 1
+        assert scheduler.cache.sequences.num_free_slots == 1
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2"])

@@ -142,7 +142,7 @@ class Memory(Protocol):
     def fork(self, source: int, target: int, length: int) -> None:
         """Make `target` stand after the first `length` tokens of `source`, if it can be cut there.
 
-        At full length it parks the state in a spare sequence; with the same sequence for both it cuts back.
+        With the same sequence for both it cuts back.
         """
         ...
 

@@ -44,7 +44,6 @@ class SlotView(Struct):
 
     id: int
     is_busy: bool
-    is_slot: bool
     tokens: int | UnsetType = UNSET
     is_saved: bool | UnsetType = UNSET
     age_s: float | UnsetType = UNSET
@@ -170,7 +169,7 @@ class CacheApi(Dialect):
 
 
 def _slot(sequence: EngineSequence, tenant: Tenant) -> SlotView:
-    view = SlotView(sequence.seq, sequence.is_busy, sequence.is_slot)
+    view = SlotView(sequence.seq, sequence.is_busy)
     if tenant.is_alone or tenant.sees(sequence.namespace):
         view.tokens, view.is_saved, view.namespace = sequence.length, sequence.is_saved, sequence.namespace
         view.age_s = _age(sequence.last_used) if sequence.last_used else 0.0
