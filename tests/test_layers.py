@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 ORDER = (
     *("__main__", "cli", "server", "session", "chat", "grammar"),
     *("scheduler", "disk", "cache", "engine", "client", "hub", "models"),
-    *("config", "setting", "sampling", "lru", "types", "errors"),
+    *("config", "setting", "sampling", "machine", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}

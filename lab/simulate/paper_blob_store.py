@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from itertools import count
 
-from leftoff.cache.blob_store import Item, Record, StoredPath
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
 from leftoff.types import Tokens
 
 
@@ -12,6 +12,7 @@ class PaperBlobStore:
     """Implements `cache.blob_store.BlobStore`. `read_bytes` grows with every item that is asked for."""
 
     overhead_bytes = 0
+    bytes_per_ms = None
 
     def __init__(self) -> None:
         self.read_bytes = 0
@@ -21,10 +22,15 @@ class PaperBlobStore:
     def stored_paths(self) -> Iterable[StoredPath]:
         return ()
 
-    def put(self, item: Item, namespace: str, tokens: Tokens) -> Record:  # noqa: ARG002
+    def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record:  # noqa: ARG002
         record = Record(str(next(self._names)), item.nbytes)
         self._items[record] = item
         return record
+
+    def promote(self, records: Iterable[Record], rank: Rank) -> None: ...
+
+    def is_waiting(self, record: Record) -> bool:  # noqa: ARG002
+        return False
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
         self.read_bytes += sum(record.nbytes for record in records)

@@ -1,14 +1,16 @@
 """The protocol between the disk tier and the medium it writes to. `leftoff/disk/store.py` implements it with files.
 
 A blob store writes behind: `put` returns at once, and the item can be had from then on. It has no budget and chooses
-nothing; the tier does. It keeps the order: what was removed before an item was put is gone from the medium before that
-item is written. Nothing here blocks the engine's thread but waiting for a future.
+nothing; the tier does, by a rank: the highest is written first, and when more is put than can wait, the lowest is given
+up. What was removed before an item was put is gone from the medium before that item is written. Nothing here blocks the
+engine's thread but waiting for a future.
 """
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from enum import IntEnum
+from typing import NamedTuple, Protocol
 
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
@@ -22,6 +24,24 @@ class Record:
 
     name: str
     nbytes: int
+
+
+class Worth(IntEnum):
+    """What a resume point is to later prompts; the pages that lead to it are worth as much."""
+
+    MIDDLE = 0  # of a conversation: a prompt resumes there only if something after it was changed
+    END = 1  # of a conversation: its next prompt resumes there
+    SHARED = 2  # several conversations have gone on from there
+
+
+class Rank(NamedTuple):
+    """What is written first: of equal worth, what was used last. Items that were put together have one rank."""
+
+    worth: Worth = Worth.MIDDLE
+    last_used: float = 0.0
+
+
+LOWEST = Rank()
 
 
 @dataclass(frozen=True)
@@ -45,15 +65,28 @@ class BlobStore(Protocol):
         """Bytes of a record beyond those of its item."""
         ...
 
+    @property
+    def bytes_per_ms(self) -> float | None:
+        """The rate at which the medium was seen to deliver; None before anything was measured."""
+        ...
+
     def stored_paths(self) -> Iterable[StoredPath]:
         """Everything that earlier processes left, each item once. To be called once, before anything is put."""
         ...
 
-    def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
+    def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         """Stores an item of the path `tokens`, which reaches at least to the item's end and must not change.
 
-        None if it cannot be stored now: the medium fails, or its queue is full.
+        None if it cannot be stored now: the medium fails, or its queue is full of higher ranks.
         """
+        ...
+
+    def promote(self, records: Iterable[Record], rank: Rank) -> None:
+        """Raises the rank of those that still wait to be written."""
+        ...
+
+    def is_waiting(self, record: Record) -> bool:
+        """It is not written yet."""
         ...
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:

@@ -144,7 +144,7 @@ class Cache:
             if not sequence.is_saved:
                 self.tiers.write_behind(sequence)
         if self.disk is not None:
-            self.disk.forget_lost()
+            self.disk.catch_up(self.ram)
         if self._last_plan is not None and self._last_plan.lookup.generation != self._generation:
             self._last_plan = None  # it would keep pages alive that were evicted
         self._hold_back_disk(is_busy=False)

@@ -1,26 +1,39 @@
 """The tier on disk: the same trees as in RAM, with records of a blob store instead of bytes. It outlives the process.
 
-Pages and durable resume points are copied here when a conversation rests. What a prompt needs from here is fetched into
-RAM by other threads, while the engine serves other requests, and is loaded from there.
+A conversation that rests is copied here as a whole; one that is still read, up to the points that are worth it. First
+come resume points that several conversations share, with the pages that lead there, then the ends of conversations,
+the latest first, then what lies between. What the blob store has no room for is copied later, from RAM.
+
+What a prompt needs from here is fetched into RAM by other threads, while the engine serves other requests, and is
+loaded from there.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from leftoff.cache.blob_store import BlobStore, Item, Record
+import numpy as np
+
+from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record, Worth
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
+from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.policy import Policy, ValuePerByte
-from leftoff.cache.save import Saver
+from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot
+from leftoff.types import Tokens
 
 PATIENCE_S = 30.0  # with a disk that delivers nothing at all: a slow one delivers something
+# How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, and
+# for one that only a changed prompt would resume from.
+_SHARED_MARGIN, _MIDDLE_MARGIN = 1, 4
+_MOST_LATE = 64  # conversations that are copied later, if the blob store had no room for them
 GRACE_S = 1.0  # for a new fetch from a disk that seems to hang: it may be one file only, or over
 
 
@@ -41,21 +54,98 @@ class DiskTier(Tier):
         self.blobs = settings.blobs
         self.watch = Watch()
         self._has_snapshots = memory.kind.has_snapshots
+        self._costs = costs
+        self._page_tokens = page_tokens
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
+        self._is_behind = False  # the blob store had no room for something
         self._insert_stored()
 
     def save(self, sequence: EngineSequence, ram: Match) -> None:
         """Copies what is lacking here of an idle sequence, as far as the budget and the disk's speed allow."""
         self.forget_lost()
-        path = self._saver.path(sequence, ram)
-        if self._has_snapshots:
-            for position in [point.position for point in ram.points() if point.is_durable]:
-                self._saver.save_point(path, position, is_durable=True)
-        self._saver.save_all(path)
+        self._copy(self._saver.path(sequence, ram), ram, self._clock())
 
     def save_point(self, sequence: EngineSequence, ram: Match) -> None:
-        """Copies the resume point at the end of a running sequence: RAM may evict it before the sequence is idle."""
-        self._saver.save_point(self._saver.path(sequence, ram), sequence.length, is_durable=True)
+        """Copies the resume point at the end of a running sequence, if it is worth that, and what RAM has before it.
+
+        RAM may evict it before the sequence is idle, and the sequence may run for long.
+        """
+        path, end = self._saver.path(sequence, ram), sequence.length
+        is_shared = end in self._forks(path)
+        if self._is_worth_it(path, end, is_shared=is_shared):
+            path = replace(path, rank=Rank(Worth.SHARED if is_shared else Worth.END, self._clock()))
+            if self._saver.save_point(path, end, is_durable=True):
+                self._saver.save_pages_so_far(replace(path, seq=None))
+            self._promote(path, end, path.rank)
+
+    def catch_up(self, ram: Tier) -> None:
+        """Copies from RAM what the blob store had no room for, the latest conversations first. Called when idle."""
+        self.forget_lost()
+        if rate := self.blobs.bytes_per_ms:
+            self._costs.expect_disk(rate)
+        if self._is_behind:
+            self._is_behind = False
+            for namespace, tokens, last_used in islice(_latest(ram), _MOST_LATE):
+                if self._saver.lacking_bytes(self.match(namespace, tokens), int(tokens.size)):
+                    match = ram.match(namespace, tokens)
+                    self._copy(self._saver.path_in_ram(namespace, tokens, match), match, last_used)
+                if self._is_behind:
+                    return
+
+    def _copy(self, path: SavePath, ram: Match, last_used: float) -> None:
+        """Copies those points of a path that are worth it, and the whole path to its end; then tells what comes first.
+
+        Beside its end, the path's last durable point counts as one: the next prompt resumes there if it shows the
+        reply otherwise than it was written.
+        """
+        num_refused = self._saver.num_refused
+        forks = self._forks(path)
+        durable = [point.position for point in ram.points() if point.is_durable and point.position < path.length]
+        durable = durable if self._has_snapshots else []
+        ranked = dict.fromkeys(durable, Rank(Worth.MIDDLE, last_used))
+        ranked |= dict.fromkeys((*durable[-1:], path.length), Rank(Worth.END, last_used))
+        ranked |= dict.fromkeys(forks, Rank(Worth.SHARED, last_used))
+        for position in (*durable[-1:], path.length):
+            self._promote(path, position, ranked[position])
+        for position in durable:
+            if position == durable[-1] or self._is_worth_it(path, position, is_shared=position in forks):
+                self._saver.save_point(replace(path, rank=ranked[position]), position, is_durable=True)
+        self._saver.save_all(replace(path, rank=ranked[path.length]))
+        for position in forks:
+            self._promote(path, position, ranked[position])
+        self._drop_outdated(path, ranked)
+        self._is_behind |= self._saver.num_refused > num_refused
+
+    def _forks(self, path: SavePath) -> list[int]:
+        """The positions where other sequences have left the path, in either tree, as far as one can resume there."""
+        if not self._has_snapshots:
+            ends = [node.end for node in path.match.path if len(node.children) > 1]
+            return [end - end % self._page_tokens for end in ends[-1:]]
+        points = [*path.match.points(), *(path.ram.points() if path.ram is not None else ())]
+        return sorted({point.position for point in points if point.is_durable and is_before_fork(point)})
+
+    def _is_worth_it(self, path: SavePath, position: int, *, is_shared: bool = False) -> bool:
+        """Reading the tokens since the point before takes much longer than fetching the snapshot of this one."""
+        before = max((point.position for point in path.match.points() if point.position < position), default=0)
+        fetch_ms = self._costs.disk_ms(self._saver.snapshot_bytes(path, position))
+        return self._costs.prefill_ms(position - before) > (_SHARED_MARGIN if is_shared else _MIDDLE_MARGIN) * fetch_ms
+
+    def _promote(self, path: SavePath, end: int, rank: Rank) -> None:
+        """Gives a rank to the point at `end` and the pages before it, as far as they still wait."""
+        data = [stretch.stored.page.data for stretch in path.match.stretches() if stretch.start < end]
+        point = path.match.point_at(end)
+        if point is not None and point.snapshot is not None:
+            data.append(point.snapshot.data)
+        self.blobs.promote([each for each in data if isinstance(each, Record)], rank)
+
+    def _drop_outdated(self, path: SavePath, ranked: Mapping[int, Rank]) -> None:
+        """Drops earlier ends of a conversation that has gone on, if they were not written yet and are worth little."""
+        for point in list(path.match.points()):
+            data = point.snapshot.data if point.snapshot is not None else None
+            is_middle = ranked.get(point.position, LOWEST).worth is Worth.MIDDLE
+            is_waiting = isinstance(data, Record) and self.blobs.is_waiting(data)
+            if is_middle and is_waiting and not self._is_worth_it(path, point.position):
+                self.budget.drop(point)
 
     def fetch(self, records: Sequence[Record]) -> "Fetch":
         """Starts reading into RAM."""
@@ -64,7 +154,9 @@ class DiskTier(Tier):
 
     def forget_lost(self) -> None:
         """Forgets records that could not be written after all, or were found damaged."""
-        self.forget(*self.blobs.take_lost())
+        lost = self.blobs.take_lost()
+        self._is_behind |= bool(lost)
+        self.forget(*lost)
 
     def forget(self, *records: Record) -> None:
         """Removes lost records from the trees, all in one walk: there may be thousands, and the engine waits."""
@@ -99,6 +191,31 @@ class DiskTier(Tier):
             for leaf in [node for node in tree.nodes() if node.is_leaf]:
                 self.budget.drop_useless_pages(leaf)
         self.budget.make_room(0)
+
+
+def is_before_fork(point: ResumePoint) -> bool:
+    """The last resume point before token sequences part."""
+    return len(point.node.children) > 1 and point.node.points[-1] is point
+
+
+def _latest(tier: Tier) -> Iterator[tuple[str, Tokens, float]]:
+    """Namespace, tokens up to the last resume point, and last use of every sequence in a tier, the latest first."""
+    leaves = [
+        (namespace, node)
+        for namespace, tree in tier.trees.items()
+        for node in tree.nodes()
+        if node.is_live and not node.num_live_children
+    ]
+    for namespace, node in sorted(leaves, key=lambda leaf: -leaf[1].last_used):
+        nodes: list[Node] = []
+        at: Node | None = node
+        while at is not None and at.parent is not None:
+            if nodes or at.points:
+                nodes.insert(0, at)
+            at = at.parent
+        if nodes:
+            tokens = np.concatenate([each.tokens for each in nodes])
+            yield namespace, tokens[: nodes[-1].points[-1].position], node.last_used
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Copies to a tier what it lacks of a sequence in the engine: resume points, and the pages that lead to them.
+"""Copies to a tier what it lacks of a sequence: resume points, and the pages that lead to them.
 
 The tree alone records what is saved: a page is made only for positions that no page covers yet, so a header shared by
 any number of conversations is stored once.
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import BlobStore
+from leftoff.cache.blob_store import LOWEST, BlobStore, Rank
 from leftoff.cache.costs import Costs
 from leftoff.cache.node import ResumePoint
 from leftoff.cache.sequences import EngineSequence
@@ -20,12 +20,21 @@ from leftoff.types import Logits, Tokens
 
 @dataclass(frozen=True)
 class SavePath:
-    """Where a sequence lies in the tree of the tier it is saved to."""
+    """A token sequence in the tree of the tier it is saved to, and where its bytes are: in the engine, in RAM, or both.
 
-    sequence: EngineSequence
+    `tokens` must not change while a blob store reads them.
+    """
+
+    namespace: str
+    tokens: Tokens
     match: Match
-    tokens: Tokens  # a copy: a blob store reads them later
-    ram: Match | None  # what RAM holds of it, when it is saved to disk
+    seq: int | None = None  # None if the engine does not hold it
+    ram: Match | None = None  # what RAM holds of it, when it is saved to disk
+    rank: Rank = LOWEST  # with which a blob store writes it
+
+    @property
+    def length(self) -> int:
+        return int(self.tokens.size)
 
 
 class Saver:
@@ -41,12 +50,17 @@ class Saver:
         self._page_tokens = page_tokens
         self._blobs = blobs
         self._overhead_bytes = blobs.overhead_bytes if blobs is not None else 0
+        self.num_refused = 0  # puts that the blob store did not take
 
     def path(self, sequence: EngineSequence, ram: Match | None = None) -> SavePath:
         """Inserts the sequence's tokens into the tier's tree."""
         match = self._tier.insert(sequence.namespace, sequence.tokens)
         tokens = sequence.tokens.copy() if self._blobs is not None else sequence.tokens
-        return SavePath(sequence, match, tokens, ram)
+        return SavePath(sequence.namespace, tokens, match, sequence.seq, ram)
+
+    def path_in_ram(self, namespace: str, tokens: Tokens, ram: Match) -> SavePath:
+        """A path of which RAM alone has the bytes, inserted into the tier's tree."""
+        return SavePath(namespace, tokens, self._tier.insert(namespace, tokens), None, ram)
 
     def save_point(
         self, path: SavePath, position: int, logits: Logits | None = None, *, is_durable: bool = False
@@ -58,7 +72,7 @@ class Saver:
             return known
         logits_bytes = logits.nbytes if logits is not None else 0
         wants_snapshot = self._memory.kind.has_snapshots and (known is None or known.snapshot is None)
-        estimate = self._snapshot_bytes(path, position) if wants_snapshot else 0
+        estimate = self.snapshot_bytes(path, position) if wants_snapshot else 0
         # `known` must not be evicted for its own logits: what is added then would have no snapshot
         if not self._budget.make_room(estimate + logits_bytes, [known] if known else []):
             return None
@@ -75,7 +89,7 @@ class Saver:
         """
         if self._page_bytes(self._page_tokens) > self._budget.free_bytes:
             return
-        end = path.sequence.length
+        end = path.length
         if self._memory.kind.has_snapshots:
             point = path.match.last_point()
             end = point.position if point is not None else 0
@@ -86,40 +100,41 @@ class Saver:
     def save_all(self, path: SavePath) -> None:
         """Saves the whole sequence, or its longest prefix that ends at a resume point and fits into the budget."""
         for end in self._ends(path):
-            if self._save_until(path, end):
+            if self.save_until(path, end):
                 return
 
     def save_if_cheap(self, path: SavePath) -> None:
         """Saves the whole sequence, if only stale points must be evicted for it: the engine still holds it."""
-        lacking = self.lacking_bytes(path.match, path.sequence)
-        if lacking and self._memory.is_whole(path.sequence.seq) and self._budget.evict_stale(lacking):
-            self._save_until(path, path.sequence.length)
+        lacking = self.lacking_bytes(path.match, path.length)
+        if lacking and self._is_whole(path) and self._budget.evict_stale(lacking):
+            self.save_until(path, path.length)
 
-    def lacking_bytes(self, match: Match, sequence: EngineSequence) -> int:
+    def lacking_bytes(self, match: Match, length: int) -> int:
         """About how many bytes of a sequence the tier does not have; 0 if it has all of them."""
         kind, nbytes = self._memory.kind, 0
-        if kind.has_pages and (missing := sequence.length - match.num_covered):
+        if kind.has_pages and (missing := length - match.num_covered):
             whole, rest = divmod(missing, self._page_tokens)
             nbytes = whole * self._page_bytes(self._page_tokens) + self._page_bytes(rest)
-        if kind.has_snapshots and match.point_at(sequence.length) is None:
-            nbytes += self._memory.snapshot_bytes(sequence.length) + self._overhead_bytes
+        if kind.has_snapshots and match.point_at(length) is None:
+            nbytes += self._memory.snapshot_bytes(length) + self._overhead_bytes
         return nbytes
 
     def _ends(self, path: SavePath) -> Iterator[int]:
         """How far to save, best first: to the end, else to an earlier resume point."""
-        length = path.sequence.length
-        if self._memory.is_whole(path.sequence.seq):
+        length = path.length
+        if path.seq is None or self._is_whole(path):
             yield length
         if self._memory.kind.has_snapshots:
             yield from (point.position for point in reversed(list(path.match.points())))
         else:
             yield from (length * quarter // 4 for quarter in (3, 2, 1))
 
-    def _save_until(self, path: SavePath, end: int) -> bool:
+    def save_until(self, path: SavePath, end: int) -> bool:
+        """Saves a resume point and the pages that lead to it. False if part of that is not there, or does not fit."""
         if not self._can_fit(path, end):
             return False
         point = path.match.point_at(end)
-        if point is None and end == path.sequence.length and self._memory.kind.has_snapshots:
+        if point is None and self._memory.kind.has_snapshots:
             point = self.save_point(path, end, is_durable=True)
             if point is None:
                 return False
@@ -131,11 +146,14 @@ class Saver:
 
     def _can_fit(self, path: SavePath, end: int) -> bool:
         """The prefix up to `end` fits into the budget, if need be by evicting everything else."""
-        missing, snapshot_bytes = self._nbytes(self._missing_pages(path, end)), self._snapshot_bytes(path, end)
+        missing, snapshot_bytes = self._nbytes(self._missing_pages(path, end)), self.snapshot_bytes(path, end)
         if missing + snapshot_bytes <= self._budget.free_bytes:
             return True
         covered = {stretch.stored for stretch in path.match.stretches() if stretch.start < end}
         return missing + sum(stored.nbytes for stored in covered) + snapshot_bytes <= self._budget.budget_bytes
+
+    def _is_whole(self, path: SavePath) -> bool:
+        return path.seq is not None and self._memory.is_whole(path.seq)
 
     # --- pages
 
@@ -161,20 +179,24 @@ class Saver:
         return all(self._store_page(path, span) for span in spans)
 
     def _store_page(self, path: SavePath, span: Span) -> bool:
-        """Stores RAM's copy, else one from the engine."""
+        """Stores RAM's copy, else one from the engine. False if there is none, or the blob store does not take it."""
         assert self._blobs is not None
         page = path.ram.page_at(*span) if path.ram is not None else None
         if page is None or (page.start, page.end) != span:  # part of it belongs to other sequences
+            if path.seq is None:
+                return False
             (page,) = self._from_engine(path, [span])
-        record = self._blobs.put(page, path.sequence.namespace, path.tokens)
+        record = self._blobs.put(page, path.namespace, path.tokens, path.rank)
         if record is None:
+            self.num_refused += 1
             return False
         self._add_page(path, Page(*span, record))
         return True
 
     def _from_engine(self, path: SavePath, spans: Sequence[Span]) -> list[Page]:
+        assert path.seq is not None
         began = time.perf_counter()
-        pages = self._memory.save_pages(path.sequence.seq, spans)
+        pages = self._memory.save_pages(path.seq, spans)
         self._costs.saw_save(sum(page.nbytes for page in pages), 1000 * (time.perf_counter() - began))
         return pages
 
@@ -193,28 +215,29 @@ class Saver:
 
     def _save_snapshot(self, path: SavePath, position: int, logits_bytes: int) -> Snapshot | None:
         """Makes room a second time: only now is the size known, and no longer an estimate."""
-        snapshot = self._snapshot_in_ram(path, position) or self._snapshot_in_engine(path.sequence, position)
+        snapshot = self._snapshot_in_ram(path, position) or self._snapshot_in_engine(path, position)
         if snapshot is None or not self._budget.make_room(snapshot.nbytes + self._overhead_bytes + logits_bytes):
             return None
         if self._blobs is None:
             return snapshot
-        record = self._blobs.put(snapshot, path.sequence.namespace, path.tokens)
+        record = self._blobs.put(snapshot, path.namespace, path.tokens, path.rank)
+        self.num_refused += record is None
         return Snapshot(position, record) if record is not None else None
 
     def _snapshot_in_ram(self, path: SavePath, position: int) -> Snapshot | None:
         point = path.ram.point_at(position) if path.ram is not None else None
         return point.snapshot if point is not None else None
 
-    def _snapshot_in_engine(self, sequence: EngineSequence, position: int) -> Snapshot | None:
+    def _snapshot_in_engine(self, path: SavePath, position: int) -> Snapshot | None:
         """The engine can take a snapshot only where the sequence ends."""
-        if position != self._memory.length(sequence.seq) or not self._memory.is_whole(sequence.seq):
+        if path.seq is None or position != self._memory.length(path.seq) or not self._memory.is_whole(path.seq):
             return None
         began = time.perf_counter()
-        snapshot = self._memory.save_snapshot(sequence.seq)
+        snapshot = self._memory.save_snapshot(path.seq)
         self._costs.saw_save(snapshot.nbytes, 1000 * (time.perf_counter() - began))
         return snapshot
 
-    def _snapshot_bytes(self, path: SavePath, position: int) -> int:
+    def snapshot_bytes(self, path: SavePath, position: int) -> int:
         """An estimate, unless RAM has the snapshot."""
         known = self._snapshot_in_ram(path, position)
         return (known.nbytes if known else self._memory.snapshot_bytes(position)) + self._overhead_bytes

@@ -90,7 +90,7 @@ class Tiers:
             self.write_behind(sequence)
         sequence.saved()
         path = self._saver.path(sequence)
-        if self._saver.lacking_bytes(path.match, sequence):  # part of it did not fit, or was evicted since
+        if self._saver.lacking_bytes(path.match, path.length):  # part of it did not fit, or was evicted since
             self._saver.save_all(path)
 
     def swap(self, leaving: EngineSequence, arriving: Tokens, namespace: str) -> None:
@@ -104,7 +104,7 @@ class Tiers:
 
     def lacking_bytes(self, sequence: EngineSequence) -> int:
         """About how many bytes of a sequence RAM does not have. With 0, nothing is lost if it leaves the engine."""
-        return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence)
+        return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence.length)
 
     def _drop_pages_in_engine(self, nbytes: int) -> None:
         """Makes room in RAM by dropping pages that sequences in the engine hold too: running and recent ones first."""

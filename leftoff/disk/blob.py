@@ -7,11 +7,10 @@ from blake3 import blake3
 
 from leftoff.cache.blob_store import Item
 from leftoff.disk import clock
-from leftoff.disk.path_hash import PathHash, as_bytes
+from leftoff.disk.path_hash import HashedPath
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.engine.seal import PAGE, SEAL_BYTES, kind_of, span_of
-from leftoff.types import Tokens
 
 _NAME_BYTES = 20
 _IDENTITY = struct.Struct("<Hq")
@@ -35,13 +34,13 @@ class Blob:
     hits: int
 
     @classmethod
-    def of(cls, item: Item, namespace: str, tokens: Tokens) -> "Blob":
-        return cls.at(kind_of(item), *span_of(item), item.nbytes, namespace, tokens)
+    def of(cls, item: Item, path: HashedPath) -> "Blob":
+        return cls.at(kind_of(item), *span_of(item), item.nbytes, path)
 
     @classmethod
-    def at(cls, kind: int, start: int, end: int, nbytes: int, namespace: str, tokens: Tokens) -> "Blob":
-        tag = PathHash(namespace).read(as_bytes(tokens[:end])).tag
-        return cls(blob_name(kind, start, tag), kind, tag, namespace, start, end, nbytes, clock.now(), 0)
+    def at(cls, kind: int, start: int, end: int, nbytes: int, path: HashedPath) -> "Blob":
+        tag = path.tag(end)
+        return cls(blob_name(kind, start, tag), kind, tag, path.namespace, start, end, nbytes, clock.now(), 0)
 
     @property
     def file_bytes(self) -> int:
@@ -65,7 +64,7 @@ class Write:
 
     blob: Blob
     item: Item
-    tokens: Tokens
+    path: HashedPath
 
 
 def blob_name(kind: int, start: int, tag: bytes) -> str:

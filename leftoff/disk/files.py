@@ -6,23 +6,34 @@ The first two letters of a name are a folder: some file systems are slow with te
 import errno
 import os
 import stat
+import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+
+from blake3 import blake3
 
 from leftoff.cache.blob_store import Item
 from leftoff.disk.blob import Blob, Write
 from leftoff.disk.errors import FolderError, describe
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
+from leftoff.machine import num_cores
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 _TEMPORARY = ".new"
 _RESERVE_BYTES = 256 << 20
 _RESERVE_PART = 0.01
+# Files synced at the same time: the file system joins the writes of its journal, and is ten times as fast.
 _NUM_SYNCS = 8
+_NUM_PROBED = 4  # files that are read to measure the disk
+_PROBE_BYTES = 4 << 20  # of each
+_PROBE_S = 0.05
+_LEAST_PROBE_BYTES = 1 << 18
 
 
 class BlobFiles:
@@ -32,6 +43,8 @@ class BlobFiles:
         self._folder = folder
         self._fingerprint = fingerprint
         self.reserve_bytes = reserve_bytes
+        # half of the cores compute checksums, so that writing is limited by the disk and the engine keeps its own
+        self._cores = threading.BoundedSemaphore(max(1, min(_NUM_SYNCS, num_cores() // 2)))
 
     def path(self, name: str) -> Path:
         return self._folder / name[:2] / name
@@ -62,6 +75,15 @@ class BlobFiles:
         blob.check(item)
         return item
 
+    def read_rate(self, blobs: Sequence[Blob]) -> float | None:
+        """Bytes per millisecond, measured in a moment on the blobs used last; None if there is too little to read."""
+        latest = sorted(blobs, key=lambda blob: blob.last_used, reverse=True)[:_NUM_PROBED]
+        began = time.perf_counter()
+        with ThreadPoolExecutor(_NUM_PROBED) as pool:
+            nbytes = sum(pool.map(partial(self._read_some, until=began + _PROBE_S), latest))
+        elapsed_ms = 1000 * (time.perf_counter() - began)
+        return nbytes / elapsed_ms if nbytes >= _LEAST_PROBE_BYTES else None
+
     def remove(self, names: Collection[str]) -> None:
         for name in names:
             self.path(name).unlink(missing_ok=True)
@@ -76,19 +98,35 @@ class BlobFiles:
         """Writes the blobs under temporary names; those that the caller did not rename are removed afterwards."""
         paths = [self.path(write.blob.name + _TEMPORARY) for write in writes]
         try:
-            with ExitStack() as open_files:
-                fds = []
-                for write, path in zip(writes, paths, strict=True):
-                    fds.append(_create(path))
-                    open_files.callback(os.close, fds[-1])
-                    header = seal(write.item, self._fingerprint, write.blob.tag)
-                    _write_all(fds[-1], [memoryview(header), view_of(write.item.data).data])
-                _sync(fds)
+            with ThreadPoolExecutor(min(_NUM_SYNCS, len(writes))) as pool:
+                for _ in pool.map(self._write_synced, writes, paths):
+                    pass
             yield paths
         finally:
             for path in paths:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
+
+    def _write_synced(self, write: Write, path: Path) -> None:
+        fd = _create(path)
+        try:
+            with self._cores:
+                header = seal(write.item, self._fingerprint, write.blob.tag)
+                _write_all(fd, [memoryview(header), view_of(write.item.data).data])
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _read_some(self, blob: Blob, until: float) -> int:
+        """Reads and hashes part of a file, as far as it comes in time."""
+        piece, nbytes, hasher = bytearray(_PROBE_BYTES // 8), 0, blake3()
+        with suppress(OSError), self.path(blob.name).open("rb", buffering=0) as file:
+            while nbytes < _PROBE_BYTES and (count := file.readinto(piece)):
+                hasher.update(memoryview(piece)[:count])
+                nbytes += count
+                if time.perf_counter() > until:
+                    break
+        return nbytes
 
     def check_room(self, nbytes: int) -> None:
         """Raises ENOSPC if writing `nbytes` would use the space that is reserved for other programs."""
@@ -136,7 +174,7 @@ def _create(path: Path) -> int:
     try:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
-        path.parent.mkdir(FOLDER_MODE)  # not its parents: if they are gone, so is everything else
+        path.parent.mkdir(FOLDER_MODE, exist_ok=True)  # not its parents: if they are gone, so is everything else
         _sync_folders([path.parent.parent])
         return os.open(path, flags, FILE_MODE)
 
@@ -160,7 +198,6 @@ def _sync_folders(paths: Collection[Path]) -> None:
 
 
 def _sync(fds: Sequence[int]) -> None:
-    """Syncs files at the same time: the file system joins the writes of its journal, and is ten times as fast."""
     if len(fds) == 1:
         os.fsync(fds[0])
         return

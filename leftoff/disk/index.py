@@ -19,8 +19,7 @@ from urllib.parse import quote
 from leftoff.disk.blob import Blob, Write, blob_name
 from leftoff.disk.errors import DamagedIndexError, FolderError, NewerFormatError
 from leftoff.disk.files import FILE_MODE
-from leftoff.disk.path_hash import RUN_TOKENS, PathHash, as_bytes
-from leftoff.types import Tokens
+from leftoff.disk.path_hash import RUN_TOKENS, HashedPath
 
 FORMAT = 1
 FILE = "index.sqlite"
@@ -148,7 +147,7 @@ class Index:
     def add(self, writes: Iterable[Write]) -> None:
         with self._transaction():
             for write in writes:
-                self._add_path(write.blob.namespace, write.tokens[: write.blob.end])
+                self._add_path(write.path, write.blob.end)
                 self._add_blob(write.blob)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -179,8 +178,8 @@ class Index:
         with _naming_damage():
             return self._connection.execute(query, values).fetchall()
 
-    def _add_path(self, namespace: str, tokens: Tokens) -> None:
-        for run in reversed(runs_of(namespace, tokens)):
+    def _add_path(self, path: HashedPath, end: int) -> None:
+        for run in runs_back(path, end):
             row = (run.tag, run.parent, run.start, run.tokens)
             if not self._connection.execute("INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?)", row).rowcount:
                 return  # it was there, and so are all before it
@@ -213,16 +212,12 @@ class Index:
                 raise
 
 
-def runs_of(namespace: str, tokens: Tokens) -> list[Run]:
-    """The path of `tokens` as runs."""
-    path_hash = PathHash(namespace)
-    runs, parent = [], path_hash.tag
-    for start in range(0, tokens.size, RUN_TOKENS):
-        content = as_bytes(tokens[start : start + RUN_TOKENS])
-        tag = path_hash.read(content).tag
-        runs.append(Run(tag, parent, start, content))
-        parent = tag
-    return runs
+def runs_back(path: HashedPath, end: int) -> Iterator[Run]:
+    """The runs of a path up to `end`, the last one first."""
+    while end > 0:
+        start = (end - 1) // RUN_TOKENS * RUN_TOKENS
+        yield Run(path.tag(end), path.tag(start), start, path.run(end))
+        end = start
 
 
 @contextmanager

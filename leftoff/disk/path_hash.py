@@ -37,6 +37,31 @@ class PathHash:
         return other
 
 
+class HashedPath:
+    """A path that is hashed once, however many items lie on it: the hashes after whole runs are remembered.
+
+    One thread hashes on; others may ask again for tags that it has had.
+    """
+
+    def __init__(self, namespace: str, tokens: Tokens) -> None:
+        self.namespace = namespace
+        self.tokens = tokens
+        self._after_runs = [PathHash(namespace)]  # after 0, 1, 2, … whole runs
+
+    def tag(self, end: int) -> bytes:
+        """The tag of the path up to `end`."""
+        num_runs, rest = divmod(end, RUN_TOKENS)
+        while len(self._after_runs) <= num_runs:
+            self._after_runs.append(self._after_runs[-1].copy().read(self.run(len(self._after_runs) * RUN_TOKENS)))
+        after = self._after_runs[num_runs]
+        return after.copy().read(self.run(end)).tag if rest else after.tag
+
+    def run(self, end: int) -> memoryview:
+        """The tokens of the run that ends at `end`, a whole one or a part."""
+        start = (end - 1) // RUN_TOKENS * RUN_TOKENS
+        return as_bytes(self.tokens[start:end])
+
+
 def as_bytes(tokens: Tokens) -> memoryview:
     """Tokens as they are hashed and stored: little-endian on every machine."""
     return np.ascontiguousarray(tokens, "<i4").view(np.uint8).data

@@ -11,23 +11,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from leftoff.cache.blob_store import Item, Record, StoredPath
+import numpy as np
+
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
 from leftoff.disk.blob import Blob, Write
 from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderError
 from leftoff.disk.folder import ModelFolder, model_folder
 from leftoff.disk.index import Content
+from leftoff.disk.path_hash import HashedPath
 from leftoff.disk.rebuild import rebuild_branches
 from leftoff.disk.writer import Writer
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.seal import SEAL_BYTES
+from leftoff.machine import num_cores
 from leftoff.types import Tokens
 
 logger = logging.getLogger("leftoff.disk")
 
 QUEUE_BYTES = 512 << 20
-_NUM_READERS = 4
+_LEAST_READERS, _MOST_READERS = 4, 16
 _RETRY_S = 5.0
 
 
@@ -35,15 +39,18 @@ class FileBlobStore:
     """Blobs of one model on disk; made by `open`. Putting an item that is stored already returns its record."""
 
     def __init__(
-        self, folder: ModelFolder, arena: Arena, content: Content, *, queue_bytes: int, retry_s: float
+        self, folder: ModelFolder, arena: Arena, content: Content, *, queue_bytes: int, retry_s: float, gives_way: bool
     ) -> None:
         self._folder = folder
         self._arena = arena
         self._content = content
         self._table = EntryTable(content.blobs)
-        self._writer = Writer(folder, self._table, queue_bytes=queue_bytes, retry_s=retry_s)
+        self._writer = Writer(folder, self._table, queue_bytes=queue_bytes, retry_s=retry_s, gives_way=gives_way)
         self.hold_back = self._writer.hold_back  # of `BlobStore`, without one more hop
-        self._readers = ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="leftoff-disk-reader")
+        num_readers = min(_MOST_READERS, max(_LEAST_READERS, num_cores()))
+        self._readers = ThreadPoolExecutor(num_readers, thread_name_prefix="leftoff-disk-reader")
+        self._read_rate = folder.files.read_rate(content.blobs)
+        self._path = HashedPath("", np.empty(0, np.int32))  # of the item that was put last
         self._has_reported_damage = False
 
     @classmethod
@@ -57,11 +64,13 @@ class FileBlobStore:
         queue_bytes: int = QUEUE_BYTES,
         reserve_bytes: int | None = None,
         retry_s: float = _RETRY_S,
+        gives_way: bool = True,
     ) -> "FileBlobStore":
         """Opens the folder of a model; `FolderError` if another process uses it, or a newer leftoff wrote it.
 
         If the disk fails, the writer opens the folder later. `label` is the model's name for people; `reserve_bytes`
-        are left free on the disk (None: 256 MiB or a hundredth, whichever is more).
+        are left free on the disk (None: 256 MiB or a hundredth, whichever is more). With `gives_way`, writing waits
+        while the engine is busy.
         """
         path = model_folder(root, memory_fingerprint)
         folder = ModelFolder(path, memory_fingerprint, label, reserve_bytes)
@@ -73,7 +82,7 @@ class FileBlobStore:
             raise
         except PROBLEMS as error:
             problem, content = error, folder.peek()
-        store = cls(folder, arena, content, queue_bytes=queue_bytes, retry_s=retry_s)
+        store = cls(folder, arena, content, queue_bytes=queue_bytes, retry_s=retry_s, gives_way=gives_way)
         store._writer.start(problem)
         return store
 
@@ -85,6 +94,11 @@ class FileBlobStore:
     def overhead_bytes(self) -> int:
         return SEAL_BYTES
 
+    @property
+    def bytes_per_ms(self) -> float | None:
+        """Measured on what earlier processes left; else a disk that was empty reads about as fast as it writes."""
+        return self._read_rate or self._writer.bytes_per_ms
+
     def stored_paths(self) -> Iterator[StoredPath]:
         recalled: set[str] = set()
         content, self._content = self._content, Content([], [])
@@ -95,19 +109,31 @@ class FileBlobStore:
                 yield branch.stored_path(records)
         self._forget([blob.name for blob in content.blobs if blob.name not in recalled])
 
-    def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
-        blob = Blob.of(item, namespace, tokens)
+    def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
+        if self._path.tokens is not tokens or self._path.namespace != namespace:
+            self._path = HashedPath(namespace, tokens)
+        blob = Blob.of(item, self._path)
         known = self._table.find(blob.name)
         if known is not None:
+            self._writer.promote([known], rank)
             return known.record
-        if not self._writer.has_room(blob.file_bytes):
+        if not self._writer.has_room(blob.file_bytes, rank):
             return None
-        entry = self._table.add(Write(blob, item, tokens))
-        self._writer.put(entry)
+        entry = self._table.add(Write(blob, item, self._path))
+        self._writer.put(entry, rank)
         return entry.record
 
+    def promote(self, records: Iterable[Record], rank: Rank) -> None:
+        self._writer.promote(self._table.find_all(record.name for record in records), rank)
+
+    def is_waiting(self, record: Record) -> bool:
+        entry = self._table.find(record.name)
+        return entry is not None and entry.write is not None
+
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
-        return [self._get(record) for record in records]
+        largest_first = sorted(records, key=lambda record: -record.nbytes)  # else the last of them is waited for alone
+        futures = {record: self._get(record) for record in largest_first}
+        return [futures[record] for record in records]
 
     def remove(self, record: Record) -> None:
         entry = self._table.drop(record)

@@ -1,7 +1,8 @@
-"""Write-behind: one thread owns the folder of a model and works off a queue of removals and writes, removals first.
+"""Write-behind: one thread owns the folder of a model and works off removals, then a queue of writes, by their rank.
 
 - A blob that is removed while it is queued is never written.
-- While the engine is busy the thread waits, so as to leave it the cores; now and then it writes a batch all the same.
+- A queue that is full gives up what has the lowest rank, and the disk tier is told that it is lost.
+- Where cores are few, the thread waits while the engine is busy; now and then it writes a batch all the same.
 - A write that fails is given up at once: its memory is freed, and the disk tier is told that the blob is lost. Then the
   writer is paused and takes nothing, until the folder can be opened again and is reconciled with the entry table.
 """
@@ -12,18 +13,23 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from leftoff.cache.blob_store import Rank
 from leftoff.disk import clock
 from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import PROBLEMS, DamagedIndexError, describe
 from leftoff.disk.folder import ModelFolder
 from leftoff.disk.index import BlobHits
+from leftoff.disk.queue import WriteQueue
 
 logger = logging.getLogger("leftoff.disk")
 
-_BATCH_BYTES = 64 << 20  # of one transaction
+_BATCH_BYTES = 256 << 20  # of one transaction
+_SMALL_BATCH_BYTES = 64 << 20  # where the engine needs the cores that write it
 _BATCH_ITEMS = 64
+_RATED_BYTES = 8 << 20  # a smaller batch says little about the disk's rate
 _REMOVALS_PER_CLEANING = 256
 _IDLE_S = 0.25  # the next request often follows at once
+_GATHER_S = 0.02  # what belongs together is put one by one, and is written in one batch
 _JOIN_S = 1.0  # to end a batch that was begun
 
 
@@ -42,19 +48,26 @@ class Batch:
 class Writer:
     """Methods may be called from any thread, and return quickly but for `flush` and `stop`."""
 
-    def __init__(self, folder: ModelFolder, table: EntryTable, *, queue_bytes: int, retry_s: float) -> None:
+    def __init__(
+        self, folder: ModelFolder, table: EntryTable, *, queue_bytes: int, retry_s: float, gives_way: bool = True
+    ) -> None:
+        """With `gives_way`, it writes little while the engine is busy: both need the same cores."""
         self._folder = folder
         self._table = table
         self._queue_bytes = queue_bytes
         self._retry_s = retry_s
-        self._queue: dict[str, Entry] = {}  # to be written, by name, oldest first
+        self._gives_way = gives_way
+        self._batch_bytes = _SMALL_BATCH_BYTES if gives_way else _BATCH_BYTES
+        self.bytes_per_ms: float | None = None  # of the last large batch, synced
+        self._queue = WriteQueue()
         self._removals: dict[str, None] = {}  # names, as an ordered set
-        self._waiting_bytes = 0  # of the queue, and of the batch that is being written
+        self._in_hand_bytes = 0  # bytes of the batch that is being written
         self._hits: dict[str, BlobHits] = {}
         self._changed = threading.Condition()
         self._is_working = self._is_stopped = False
         self._is_paused = self._is_damaged = False  # after a problem with the disk, or with the index
         self._engine_is_busy = False
+        self._idle_since = 0.0
         self._num_flushing = 0
         self._reported = ""  # the problem that was logged last, until all is well again
         self._needed_bytes = 0  # of the batch that failed last
@@ -70,37 +83,45 @@ class Writer:
 
     # --- called from other threads
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_room(self, nbytes: int, rank: Rank) -> bool:
         """Whether `put` would take this much. An item larger than the whole queue is taken when the queue is empty."""
         with self._changed:
-            fits = not self._waiting_bytes or self._waiting_bytes + nbytes <= self._queue_bytes
+            kept_bytes = self._waiting_bytes - self._queue.bytes_below(rank)
+            fits = not kept_bytes or kept_bytes + nbytes <= self._queue_bytes
             return fits and not self._is_paused and not self._is_stopped
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: Entry, rank: Rank) -> None:
         with self._changed:
             if self._is_paused or self._is_stopped:
                 self._table.lose([entry])
                 return
-            self._queue[entry.name] = entry
-            self._waiting_bytes += entry.blob.file_bytes
+            excess_bytes = self._waiting_bytes + entry.blob.file_bytes - self._queue_bytes
+            if given_up := self._queue.give_up(excess_bytes, rank):
+                self._table.lose(given_up)
+            self._queue.put(entry, rank)
             self._notify_if_due()
+
+    def promote(self, entries: Iterable[Entry], rank: Rank) -> None:
+        with self._changed:
+            for entry in entries:
+                self._queue.promote(entry, rank)
 
     def remove(self, entries: Sequence[Entry]) -> None:
         """Removes entries that the table has dropped, and leaves alone others of the same name that were put since."""
         with self._changed:
             for entry in entries:
-                if self._queue.get(entry.name) is entry:
-                    del self._queue[entry.name]
-                    self._waiting_bytes -= entry.blob.file_bytes
+                if entry in self._queue:
+                    self._queue.remove(entry)
                 else:
                     self._removals[entry.name] = None
             self._notify_if_due()
 
     def hold_back(self, *, is_busy: bool) -> None:
-        if is_busy == self._engine_is_busy:
+        if is_busy == self._engine_is_busy or not self._gives_way:
             return
         with self._changed:
             self._engine_is_busy = is_busy
+            self._idle_since = time.monotonic()
             self._changed.notify_all()
 
     def count_hits(self, names: Iterable[str]) -> None:
@@ -139,7 +160,7 @@ class Writer:
             except Exception as problem:  # the thread must live: without it the disk tier would silently stop
                 self._pause(problem, batch)
             finally:
-                self._end(batch)
+                self._end()
         self._finish()
 
     def _work(self, batch: Batch) -> None:
@@ -156,8 +177,11 @@ class Writer:
             self._do_chores()
 
     def _write(self, entries: Sequence[Entry]) -> None:
+        began = time.perf_counter()
         self._folder.add([entry.write for entry in entries if entry.write is not None])
         self._table.mark_written(entries)
+        if (nbytes := sum(entry.blob.file_bytes for entry in entries)) >= _RATED_BYTES:
+            self.bytes_per_ms = nbytes / (1000 * (time.perf_counter() - began))
         if self._reported:
             logger.warning("the cache in %s is written again", self._folder.path)
             self._reported = ""
@@ -177,13 +201,12 @@ class Writer:
         """Gives up the batch and the queue, and takes nothing until `_resume` succeeds."""
         batch = batch or Batch()
         self._is_damaged |= isinstance(problem, DamagedIndexError)
-        self._needed_bytes = min(_BATCH_BYTES, batch.nbytes)
+        self._needed_bytes = min(self._batch_bytes, batch.nbytes)
         self._folder.close_index()
         with self._changed:
             self._is_paused = True
-            self._table.lose([*batch.entries, *self._queue.values()])
+            self._table.lose([*batch.entries, *self._queue])
             self._queue.clear()
-            self._waiting_bytes = batch.nbytes
         self._report(problem)
 
     def _report(self, problem: Exception) -> None:
@@ -211,11 +234,10 @@ class Writer:
                 return None
             batch = Batch([*self._removals])
             self._removals.clear()
-            nbytes = 0
-            while self._queue and len(batch.entries) < _BATCH_ITEMS and nbytes < _BATCH_BYTES:
-                entry = self._queue.pop(next(iter(self._queue)))
+            while self._queue and len(batch.entries) < _BATCH_ITEMS and self._in_hand_bytes < self._batch_bytes:
+                entry = self._queue.pop()
                 batch.entries.append(entry)
-                nbytes += entry.blob.file_bytes
+                self._in_hand_bytes += entry.blob.file_bytes
             self._is_working = True
             return batch
 
@@ -224,7 +246,8 @@ class Writer:
         deadline = time.monotonic() + self._retry_s
         while (left := deadline - time.monotonic()) > 0:
             self._changed.wait_for(lambda: self._is_stopped or self._is_due(), left)
-            if self._is_urgent() or not self._changed.wait_for(self._idle_is_over, _IDLE_S):
+            rest_s = max(_GATHER_S, self._idle_since + _IDLE_S - time.monotonic())
+            if self._is_urgent() or not self._changed.wait_for(self._idle_is_over, rest_s):
                 return
 
     def _idle_is_over(self) -> bool:
@@ -241,12 +264,16 @@ class Writer:
     def _is_urgent(self) -> bool:
         return self._is_stopped or self._num_flushing > 0 or self._waiting_bytes >= self._queue_bytes // 2
 
+    @property
+    def _waiting_bytes(self) -> int:
+        return self._queue.nbytes + self._in_hand_bytes
+
     def _has_work(self) -> bool:
         return bool(self._queue or self._removals) and not self._is_paused
 
-    def _end(self, batch: Batch) -> None:
+    def _end(self) -> None:
         with self._changed:
-            self._waiting_bytes -= batch.nbytes
+            self._in_hand_bytes = 0
             self._is_working = False
             self._changed.notify_all()
 

@@ -23,6 +23,7 @@ _CHECKSUM_BYTES = 32
 # magic, format, kind, fingerprint, start, end, payload bytes, tag (the caller's hash of the tokens)
 _HEADER = struct.Struct(f"<8sHH{FINGERPRINT_BYTES}sqqQ{TAG_BYTES}s")
 _CHUNK = 1 << 20  # hashed while it is still in the CPU's cache
+_LARGE = 16 << 20  # a blob from this size on is hashed by all cores
 
 PAGE, SNAPSHOT = 1, 2
 SEAL_BYTES = _HEADER.size + _CHECKSUM_BYTES
@@ -38,7 +39,7 @@ def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES))
     """The header and checksum to write before the item's own bytes."""
     origin = bytes.fromhex(fingerprint)
     header = _HEADER.pack(_MAGIC, FORMAT, kind_of(item), origin, *span_of(item), item.nbytes, tag)
-    return header + blake3(header).update(view_of(item.data).data).digest()
+    return header + _hasher(header, item.nbytes).update(view_of(item.data).data).digest()
 
 
 def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: bytes | None = None) -> Page | Snapshot:
@@ -78,10 +79,15 @@ def span_of(item: Page | Snapshot) -> tuple[int, int]:
     return (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
 
 
+def _hasher(header: bytes, nbytes: int) -> blake3:
+    return blake3(header, max_threads=blake3.AUTO if nbytes >= _LARGE else 1)
+
+
 def _filled_checksum(source: Source, payload: memoryview, header: bytes) -> bytes:
-    hasher = blake3(header)
-    for start in range(0, payload.nbytes, _CHUNK):
-        piece = payload[start : start + _CHUNK]
+    hasher = _hasher(header, payload.nbytes)
+    chunk = _LARGE // 4 if payload.nbytes >= _LARGE else _CHUNK
+    for start in range(0, payload.nbytes, chunk):
+        piece = payload[start : start + chunk]
         _fill(source, piece)
         hasher.update(piece)
     return hasher.digest()

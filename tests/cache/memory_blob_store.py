@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from leftoff.cache.blob_store import Item, Record, StoredPath
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
@@ -25,7 +25,9 @@ class MemoryBlobStore:
     """Implements `cache.blob_store.BlobStore`. Handed to a second cache, it is what a restart finds."""
 
     overhead_bytes: int = OVERHEAD_BYTES
+    bytes_per_ms: float | None = None
     stored: dict[str, Blob] = field(default_factory=dict)
+    ranks: dict[str, Rank] = field(default_factory=dict)  # of everything, as if nothing were written yet
     is_full: bool = False
     num_puts: int = 0
     most_bytes: int = 0
@@ -39,16 +41,24 @@ class MemoryBlobStore:
         for blob in sorted(self.stored.values(), key=lambda blob: _end(blob.item)):
             yield StoredPath(blob.namespace, blob.tokens[: _end(blob.item)], [_on_disk(blob)], [0.0])
 
-    def put(self, item: Item, namespace: str, tokens: Tokens) -> Record | None:
+    def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         if self.is_full:
             return None
         self.num_puts += 1
         name = f"{type(item).__name__} {namespace} {_start(item)} {tokens[: _end(item)].tobytes().hex()}"
         assert name not in self.stored, "put a second time"
         record = Record(name, item.nbytes + self.overhead_bytes)
+        self.ranks[name] = rank
         self.stored[name] = Blob(item, record, namespace, tokens)
         self.most_bytes = max(self.most_bytes, self.used_bytes)
         return record
+
+    def promote(self, records: Iterable[Record], rank: Rank) -> None:
+        for record in records:
+            self.ranks[record.name] = max(rank, self.ranks.get(record.name, LOWEST))
+
+    def is_waiting(self, record: Record) -> bool:  # noqa: ARG002
+        return False
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
         return [self._future(record) for record in records]

@@ -18,6 +18,7 @@ import numpy as np
 
 from leftoff.cache.blob_store import Item
 from leftoff.disk.blob import Blob
+from leftoff.disk.path_hash import HashedPath
 from leftoff.types import Tokens
 from tests.disk.stores import (
     WAIT_S,
@@ -109,7 +110,7 @@ def _check(root: Path, kept: set[str]) -> None:
             expected, namespace, tokens = known[name]
             assert content(read(store, record_of(item))) == content(expected)
             assert path.namespace == namespace
-            end = Blob.of(expected, namespace, tokens).end
+            end = Blob.of(expected, HashedPath(namespace, tokens)).end
             assert np.array_equal(path.tokens[:end], tokens[:end])
         assert {file.name for file in blob_files(root)} == {*found}, "what nobody knows is gone"
         with sqlite3.connect(store.path / "index.sqlite") as connection:
@@ -124,7 +125,7 @@ def _items() -> Iterator[tuple[str, Item, str, Tokens]]:
         for end in range(500, 4001, 500):
             for item in (page(end - 500, end, 1000 * end // 20), snapshot(end - 7, 30_000)):
                 # what lies before the fork is the same on both paths, and so are its bytes
-                yield Blob.of(item, namespace, tokens).name, item, namespace, tokens
+                yield Blob.of(item, HashedPath(namespace, tokens)).name, item, namespace, tokens
 
 
 _ITEMS = [*_items()]

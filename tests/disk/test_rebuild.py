@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.blob import Blob
-from leftoff.disk.index import Content, Run, runs_of
+from leftoff.disk.index import Content, Run, runs_back
+from leftoff.disk.path_hash import HashedPath
 from leftoff.disk.rebuild import rebuild_branches
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
@@ -42,13 +43,17 @@ def stored(draw: st.DrawFn) -> dict[str, tuple[Blob, Tokens]]:
             end = min(position, tokens.size)
             choices: list[Item] = [Page(end // 2, end, NOTHING), Snapshot(end, NOTHING)]
             item = draw(st.sampled_from(choices))
-            blob = Blob.of(item, namespace, tokens)
+            blob = Blob.of(item, HashedPath(namespace, tokens))
             items[blob.name] = (blob, tokens[:end])
     return items
 
 
 def content_of(items: dict[str, tuple[Blob, Tokens]]) -> Content:
-    runs = {run.tag: run for blob, tokens in items.values() for run in runs_of(blob.namespace, tokens)}
+    runs = {
+        run.tag: run
+        for blob, tokens in items.values()
+        for run in runs_back(HashedPath(blob.namespace, tokens), int(tokens.size))
+    }
     return Content([blob for blob, _ in items.values()], [*runs.values()])
 
 

@@ -25,14 +25,13 @@ from leftoff.disk.blob import Blob, Write
 from leftoff.disk.errors import BundleError, describe
 from leftoff.disk.files import BlobFiles, make_folder
 from leftoff.disk.folder import BLOBS, model_folder
-from leftoff.disk.path_hash import TOKEN_BYTES, as_bytes, as_tokens
+from leftoff.disk.path_hash import TOKEN_BYTES, HashedPath, as_bytes, as_tokens
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import remove_model
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, SNAPSHOT, seal, unseal
-from leftoff.types import Tokens
 
 FORMAT = 1
 _MAGIC = b"leftoff bundle\n"
@@ -106,14 +105,15 @@ class _OpenBundle:
         """Reads and verifies the blobs, in the order of the file."""
         for strand in self.manifest.strands:
             tokens = as_tokens(self.file.read(strand.num_tokens * TOKEN_BYTES))
+            path = HashedPath(self.manifest.namespace, tokens)
             for part in strand.parts:
-                yield self._read(part, tokens, arena)
+                yield self._read(part, path, arena)
 
-    def _read(self, part: Part, tokens: Tokens, arena: Arena) -> Write:
-        blob = Blob.at(part.kind, part.start, part.end, part.nbytes, self.manifest.namespace, tokens)
+    def _read(self, part: Part, path: HashedPath, arena: Arena) -> Write:
+        blob = Blob.at(part.kind, part.start, part.end, part.nbytes, path)
         item = unseal(self.file, part.file_bytes, self.manifest.fingerprint, arena, blob.tag)
         blob.check(item)
-        return Write(blob, item, tokens)
+        return Write(blob, item, path)
 
 
 def export_bundle(folder: Path, blob: Blob, target: Path) -> Manifest:
@@ -185,7 +185,7 @@ def _put_all(root: Path, folder: Path, bundle: _OpenBundle, arena: Arena, label:
         with _all_or_none(store) as records:
             for write in bundle.read_all(arena):
                 # one at a time: this takes as long as the disk, and little memory
-                record = store.put(write.item, manifest.namespace, write.tokens)
+                record = store.put(write.item, manifest.namespace, write.path.tokens)
                 if record is not None:
                     records.append(record)
                 if record is None or not store.flush(_WAIT_S) or record in store.take_lost():

@@ -14,7 +14,7 @@ from leftoff.cache.blob_store import Item
 from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError
 from leftoff.disk.folder import model_folder
-from leftoff.disk.path_hash import as_bytes
+from leftoff.disk.path_hash import HashedPath, as_bytes
 from leftoff.disk.tools.bundle import Part, export_bundle, import_bundle, read_manifest
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import models
@@ -45,7 +45,7 @@ def items() -> list[Item]:
 
 
 def manifest_of(some: Sequence[Item], tokens: Tokens = TOKENS) -> Manifest:
-    parts = [asdict(Part.of(Blob.of(item, "", tokens))) for item in some]
+    parts = [asdict(Part.of(Blob.of(item, HashedPath("", tokens)))) for item in some]
     strand = {"num_tokens": int(tokens.size), "parts": parts}
     return {"fingerprint": FINGERPRINT, "label": "model", "namespace": "", "strands": [strand]}
 
@@ -54,7 +54,8 @@ def bundle(path: Path, manifest: object, some: Sequence[Item], tokens: Tokens = 
     """A file as `export` writes it, whatever its manifest says."""
     text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
     sealed = b"".join(
-        seal(item, FINGERPRINT, Blob.of(item, "", tokens).tag) + view_of(item.data).tobytes() for item in some
+        seal(item, FINGERPRINT, Blob.of(item, HashedPath("", tokens)).tag) + view_of(item.data).tobytes()
+        for item in some
     )
     path.write_bytes(MAGIC + struct.pack("<HI", 1, len(text)) + text + bytes(as_bytes(tokens)) + sealed)
     return path
