@@ -92,7 +92,11 @@ class Vocabulary:
         return piece
 
     def detokenize(self, tokens: Tokens) -> bytes:
-        return b"".join(map(self.piece, tokens.tolist()))
+        ids = tokens.tolist()
+        try:
+            return b"".join(map(self._pieces.__getitem__, ids))  # a long prompt, mostly of tokens seen before
+        except KeyError:
+            return b"".join(map(self.piece, ids))
 
     def check(self, tokens: Tokens) -> None:
         """Raises `InputError` for unknown ids: at some of them llama.cpp throws C++ exceptions."""

@@ -39,6 +39,7 @@ class Run:
         self.fetch: Fetch | None = None
         self._sampler: Sampler | None = None
         self._next = np.empty(1, np.int32)
+        self._sampled: tuple[int, Logits | None] | None = None  # and not handed to the sink yet
 
     @property
     def waits_for_disk(self) -> bool:
@@ -84,13 +85,23 @@ class Run:
         except Exception as error:
             self._fail(error)
 
-    def choose(self, row: int) -> None:
-        """Samples the next token from a row of the last batch, and hands it to the sink."""
+    def sample(self, row: int) -> None:
+        """Samples the next token from a row of the last batch. Runs may do so at the same time, on several threads."""
         if self._wants_none():
             return
         try:
             kept = self._engine.logits(row).copy() if self.job.wants_logits else None
-            self._take(self._sample(row), kept)
+            self._sampled = self._sample(row), kept
+        except Exception as error:
+            self._fail(error)
+
+    def take_sampled(self) -> None:
+        """Hands the token that was sampled to the sink."""
+        if self._sampled is None:
+            return
+        sampled, self._sampled = self._sampled, None
+        try:
+            self._take(*sampled)
         except Exception as error:
             self._fail(error)
 

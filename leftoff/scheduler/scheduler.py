@@ -22,6 +22,7 @@ from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoo
 from leftoff.scheduler.batcher import Batcher, Limits
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
+from leftoff.scheduler.sampling_threads import SamplingThreads
 from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Scheduler:
         self.limits = limits or Limits()
         self.runs: list[Run] = []
         self._batcher = Batcher(engine, cache.costs, self.limits)
+        self._sampling = SamplingThreads(engine)
         self._waiting: deque[Run] = deque()
         self._cancelled: set[Run] = set()
         self._fetching: set[Run] = set()  # those of the waiting that need something from disk
@@ -259,9 +261,9 @@ class Scheduler:
             return
         self._batcher.saw(works, 1000 * (time.perf_counter() - began))
         kept = [self._report_progress(run, work, row) for run, work, row in zip(runs, works, rows, strict=True)]
-        for run, work, row in zip(runs, works, rows, strict=True):
-            if work.logits:
-                run.choose(row)
+        self._sampling.sample([(run, row) for run, work, row in zip(runs, works, rows, strict=True) if work.logits])
+        for run in runs:
+            run.take_sampled()
         # last: the tokens are on their way to those who wait for them while snapshots are taken
         for run, work, logits in zip(runs, works, kept, strict=True):
             self.cache.advance(run.turn, work.tokens, logits)
