@@ -69,7 +69,8 @@ def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory |
     model = context.model
     if model.is_recurrent:
         return None
-    if np.array_equal(states.whole, states.rest):
+    # Where everything can be cut back, builds of llama.cpp up to 0.6 save it all, and later ones save nothing.
+    if np.array_equal(states.whole, states.rest) or states.rest.nbytes == HEADER_BYTES:
         kind, section_end = MemoryKind.ATTENTION, states.whole.nbytes
         empty_rest = states.empty_rest[:HEADER_BYTES]
     else:
