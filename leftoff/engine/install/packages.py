@@ -193,9 +193,9 @@ class NoPackageError(EngineError):
     """There is no prebuilt engine of this name for this platform."""
 
 
-def package_for(name: str, platform: Platform, packages: tuple[Package, ...] = PACKAGES) -> Package:
+def package_for(name: str, platform: Platform) -> Package:
     """The engine of this name for a platform."""
-    fitting = {package.name: package for package in packages if package.platform == platform}
+    fitting = {package.name: package for package in PACKAGES if package.platform == platform}
     if name not in fitting:
         others = f"there are: {', '.join(fitting)}" if fitting else "there is none for it"
         raise NoPackageError(
