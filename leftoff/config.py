@@ -15,6 +15,7 @@ from leftoff.setting import SWITCH, Definition, SettingError, setting
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 30  # MiB
+AUTO = -2  # MiB: as much as the machine can spare and the model needs
 
 # The first line of Claude Code's system prompts, which differs in every request.
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
@@ -154,20 +155,20 @@ class Settings:
         limits=(0, 1 << 30),
     )
     ram: int = setting(
-        4096,
-        "MiB of RAM for the prompt cache (-1: no limit)",
+        AUTO,
+        "MiB of RAM for the prompt cache (auto: what this machine can spare, up to what the model needs; -1: no limit)",
         "-cram",
         "--cache-ram",
         metavar="MIB",
         limits=(0, NO_LIMIT),
-        words={"-1": NO_LIMIT},
+        words={"auto": AUTO, "-1": NO_LIMIT},
     )
     disk: int = setting(
-        4096,
-        "MiB of disk for the prompt cache, kept across restarts (0: none)",
+        AUTO,
+        "MiB of disk for the prompt cache, kept across restarts (auto: a part of what is free; 0: none)",
         metavar="MIB",
         limits=(0, 1 << 30),
-        words={"off": 0, "none": 0},
+        words={"auto": AUTO, "off": 0, "none": 0},
     )
     cache_dir: str = setting("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
     prewarm: tuple[str, ...] = setting(

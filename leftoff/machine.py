@@ -1,8 +1,33 @@
-"""What this machine has and can spare: cores, memory, disk."""
+"""What this machine has: cores, and free space on its disks. RAM and GPUs are in `engine/devices.py`."""
 
 import os
+from contextlib import suppress
+from pathlib import Path
+
+_ROOT = Path("/")
 
 
 def num_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def mapped_file_bytes(root: Path = _ROOT) -> int | None:
+    """Bytes of files that this process has mapped and in RAM, such as a model on the CPU; None where nobody tells.
+
+    The system counts them as available: it could read them again, and the process would wait for it.
+    """
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/self/status").read_text().splitlines():
+            if line.startswith("RssFile:"):
+                return int(line.removeprefix("RssFile:").removesuffix("kB")) << 10
+    return None
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Free space for this user on the file system where a folder is, or would be made; 0 if it cannot be asked."""
+    for place in (folder, *folder.parents):
+        with suppress(OSError):
+            disk = os.statvfs(place)
+            return disk.f_bavail * disk.f_frsize
+    return 0

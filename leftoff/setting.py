@@ -68,6 +68,8 @@ class Definition:
     def shown_default(self) -> str:
         if self.is_switch:
             return "on" if self.default else "off"
+        if isinstance(self.default, int) and self.default < 0:  # it stands for a word
+            return next((word for word, number in self.flag.words.items() if number == self.default), str(self.default))
         return " ".join(self.default) if self.is_list else str(self.default)
 
     def value(self, text: str) -> Any:  # noqa: ANN401
@@ -100,7 +102,7 @@ class Definition:
         flag = self.flag
         if flag.choices and value not in (self.default, *flag.choices):
             return f"{value!r} is unknown: must be one of {', '.join(flag.choices)}"
-        if flag.limits and not flag.limits[0] <= value <= flag.limits[1]:
+        if flag.limits and value != self.default and not flag.limits[0] <= value <= flag.limits[1]:
             return f"{value} must be between {flag.limits[0]} and {flag.limits[1]}"
         texts = value if self.is_list else filter(None, [value])
         return next(filter(None, map(flag.check, texts)), None) if flag.check else None
@@ -118,5 +120,5 @@ class Definition:
             return int(text)
         except ValueError:
             named = [f"or {name!r}" for name in self.flag.words if name.isalpha()]
-            expected = " ".join([f"such as {self.default}", *named])
+            expected = " ".join([*([f"such as {self.default}"] if self.default >= 0 else []), *named])
             raise SettingError(f"{text!r} is not a whole number, {expected}") from None

@@ -28,6 +28,7 @@ SERVER_ROWS = (
     ("request",),
     ("service",),
     ("build", "reuse_log"),
+    ("budgets",),
     ("http",),
     ("tenant",),
 )

@@ -25,7 +25,7 @@ from leftoff.cli.loading import hint_at_gpu, load_service, logging_to_stderr
 from leftoff.cli.report import MEANINGS
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
-from leftoff.cli.units import printable, show_bytes, show_count
+from leftoff.cli.units import printable, show_budget, show_bytes, show_count
 from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
@@ -33,10 +33,12 @@ from leftoff.engine.fingerprint import cache_folder
 from leftoff.hub import default_model
 from leftoff.server import server
 from leftoff.server.admin.prewarm import prewarm_files
+from leftoff.server.budgets import conversation_bytes
 from leftoff.server.service import Service
 from leftoff.setting import SettingError
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
+_USUAL_TOKENS = 20_000  # of a conversation, to say how many a budget holds
 _LAST_LINE = "Ctrl-C stops the server. One line per request follows."
 
 
@@ -179,8 +181,9 @@ def _opencode(url: str, model: str, key: str) -> str:
 
 
 def _budgets(service: Service) -> str:
-    settings = service.settings
-    ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {settings.ram:,} MiB of RAM"
+    settings, ram_bytes = service.settings, service.cache.ram.budget.budget_bytes
+    ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {show_budget(ram_bytes)} of RAM"
+    ram += f" for {_conversations(service, ram_bytes)}" if settings.ram != NO_LIMIT else ""
     if not settings.disk:
         return f"{ram}, nothing on disk: a restart forgets"
     if service.cache.disk is None:
@@ -189,7 +192,16 @@ def _budgets(service: Service) -> str:
     problem = problem_of(model_folder(root, service.engine.memory.fingerprint))
     if problem:
         return f"{ram}, nothing on disk ({problem})"
-    return f"{ram}, {settings.disk:,} MiB on disk in {root}"
+    disk_bytes = service.cache.disk.budget.budget_bytes
+    return f"{ram}; {show_budget(disk_bytes)} on disk for {_conversations(service, disk_bytes)}, in {root}"
+
+
+def _conversations(service: Service, budget_bytes: int) -> str:
+    """How many conversations fit a budget, about: one has 20,000 tokens, or as many as the context."""
+    memory = service.engine.memory
+    num_tokens = min(_USUAL_TOKENS, memory.num_cells)
+    count = budget_bytes // max(1, conversation_bytes(memory, num_tokens))
+    return f"about {count:,} {'conversation' if count == 1 else 'conversations'} of {num_tokens:,} tokens"
 
 
 def _rules(rules: Sequence[str]) -> str:

@@ -10,6 +10,11 @@ def show_bytes(nbytes: float) -> str:
     return f"{_scaled(nbytes)}B"
 
 
+def show_budget(nbytes: int) -> str:
+    """`64 MiB` or `12.0 GiB`: binary units, as the settings count."""
+    return f"{nbytes / (1 << 20):,.0f} MiB" if nbytes < 1 << 30 else f"{nbytes / (1 << 30):,.1f} GiB"
+
+
 def show_bandwidth(bytes_per_s: float) -> str:
     """`3.2 GB/s`."""
     return f"{show_bytes(bytes_per_s)}/s"

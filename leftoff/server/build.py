@@ -8,27 +8,30 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
-from leftoff.config import MIB, Settings, numbers
+from leftoff.config import AUTO, MIB, Settings, numbers
 from leftoff.disk.errors import FolderError
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
-from leftoff.disk.tools.models import make_room_among_models
+from leftoff.disk.tools.models import make_room_among_models, models
 from leftoff.engine.context import ContextSettings, default_threads
-from leftoff.engine.devices import default_gpus
+from leftoff.engine.devices import available_ram, default_gpus
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.measure import measure_at_load
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.server.budgets import disk_budget, queue_budget, ram_budget
 
 logger = logging.getLogger("leftoff.disk")
 
 # The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
 # down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
+_CORES_FOR_DISK = 4  # from so many on, a GPU does not notice that the disk is written
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
@@ -48,11 +51,12 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
     """An engine, its cache with the disk tier if one is configured, and the scheduler over both."""
     engine = LlamaEngine(model, _context_settings(model, settings))
     costs = measured_costs(engine)
-    disk = _open_disk(engine, settings)
+    ram_bytes = _ram_bytes(engine, settings)
+    disk = _open_disk(engine, settings, queue_budget(ram_bytes))
     cache = Cache(
         engine.memory,
         num_slots=settings.slots,
-        budget_bytes=settings.ram * MIB,
+        budget_bytes=ram_bytes,
         disk=disk,
         placement=Placement(grid=engine.settings.grid),
         costs=costs,
@@ -90,16 +94,34 @@ def namespace_secret(settings: Settings, cache: Cache) -> bytes:
         return new_secret()
 
 
-def _open_disk(engine: LlamaEngine, settings: Settings) -> DiskSettings | None:
+def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:
+    if settings.ram != AUTO:
+        return settings.ram * MIB
+    mapped = mapped_file_bytes()
+    return ram_budget(engine.memory, available_ram() - (engine.model.size_bytes if mapped is None else mapped))
+
+
+def _open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> DiskSettings | None:
     if not settings.disk:
         return None
     root = _cache_root(settings)
+    is_on_gpu = bool(default_gpus(engine.model.library))
     try:
-        blobs = FileBlobStore.open(root, engine.memory.fingerprint, engine.context.arena, label=engine.model.path.stem)
+        blobs = FileBlobStore.open(
+            root,
+            engine.memory.fingerprint,
+            engine.context.arena,
+            label=engine.model.path.stem,
+            queue_bytes=queue_bytes,
+            gives_way=not is_on_gpu or num_cores() < _CORES_FOR_DISK,
+        )
     except FolderError as error:
         logger.warning("%s; until then nothing is kept on disk", error)
         return None
     budget_bytes = settings.disk * MIB
+    if settings.disk == AUTO:
+        own_bytes = sum(usage.nbytes for usage in models(root))
+        budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + own_bytes)
     # What other models have left is kept as long as this one has half of the budget for itself.
     others_bytes = make_room_among_models(root, blobs.path, budget_bytes // 2)
     return DiskSettings(blobs, max(0, budget_bytes - others_bytes))

@@ -161,7 +161,7 @@ def test_slots_with_a_number() -> None:
     [
         (["--port", "http"], "argument --port: 'http' is not a whole number, such as 8080"),
         (["--port", "70000"], "argument --port: 70000 must be between 0 and 65535"),
-        (["-ngl", "many"], "'many' is not a whole number, such as -1 or 'all' or 'auto'"),
+        (["-ngl", "many"], "'many' is not a whole number, or 'all' or 'auto'"),
         (["--overflow", "drop"], "argument --overflow: 'drop' is unknown: must be one of error, cut"),
         (["--pin", "("], "argument --pin: '(' is not a regular expression"),
         (["--api-key", ""], "argument --api-key: '' holds no value: give one, or leave it out"),

@@ -37,7 +37,8 @@ def test_the_screen_tells_model_memory_budgets_rules_and_access(server: Server) 
         "architecture qwen35",
         "memory hybrid. Its attention can be cut back, its recurrent state cannot",
         "context 1,024 tokens, shared by 2 slots",
-        "cache up to 64 MiB of RAM",
+        "cache up to 64 MiB of RAM for about ",
+        " conversations of 1,024 tokens",
         "drop-header the billing line that Claude Code changes on every request",
         "API key off: whoever is on this machine may use it",
     ):
@@ -65,7 +66,7 @@ def test_a_cache_folder_that_cannot_be_used_is_said_on_the_screen(tmp_path: Path
     file.touch()
     with serving("--disk", "64", "--cache-dir", str(file)) as running:
         screen = " ".join(" ".join(running.screen).split())
-        assert "64 MiB of RAM, nothing on disk (" in screen
+        assert "conversations of 1,024 tokens, nothing on disk (" in screen
         assert "is no folder: give another --cache-dir)" in screen
         assert httpx.get(f"{running.url}/health").status_code == 200
         assert running.stop() == 0
@@ -189,4 +190,4 @@ def test_without_a_model_the_one_that_comes_with_leftoff_is_served(monkeypatch: 
 def test_a_bad_value_in_the_environment(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEFTOFF_RAM", "lots")
     assert main(["serve", "model.gguf"]) == 1
-    assert "LEFTOFF_RAM: 'lots' is not a whole number, such as 4096" in one_line(capsys)
+    assert "LEFTOFF_RAM: 'lots' is not a whole number, or 'auto'" in one_line(capsys)

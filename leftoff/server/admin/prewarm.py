@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import MessageDict, TemplateError
+from leftoff.config import MIB
 from leftoff.sampling import Sampling
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
@@ -75,7 +76,7 @@ async def prewarm(service: Service, read: Callable[[], Conversation], request: R
         (reply,) = await replies.collect()
     nbytes = await service.between_steps(lambda: service.cache.pin(prompt.tokens, namespace))
     if not nbytes:
-        budget = service.settings.ram
+        budget = service.cache.ram.budget.budget_bytes // MIB
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
     assert reply.end.report is not None
     return Prewarmed(prompt.length, reply.end.report.computed, nbytes)
