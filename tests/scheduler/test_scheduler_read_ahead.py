@@ -71,7 +71,7 @@ def test_who_comes_just_before_a_batch_is_not_cancelled_with_it(
         known = prompt(scheduler, 200, seed=1)
         ask(scheduler, known)
         run(scheduler)
-        scheduler.cache.costs.prefill_tokens_per_ms = 10.0
+        scheduler.cache.costs.prefill_tokens_per_ms = 2.0
         _, ahead = read_ahead(scheduler, 542, seed=2)
         scheduler.step()  # what is left of it would fit into one batch with what comes
         admit, tokens, asked = scheduler._admit, np.concatenate([known, prompt(scheduler, 40, seed=3)]), []
