@@ -42,7 +42,7 @@ class Placement:
     most_overhead: float = 0.03
     smallest_gap: int = 64
     smallest_reply_gap: int = 32
-    longest_replay_ms: float = 300.0
+    longest_replay_ms: float = 280.0
     near_replay_ms: float = 100.0
     near_tokens: int = 2048  # from the end of the prompt
     piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it

@@ -26,7 +26,10 @@ _PAGE_TOKENS = 256
 _MEMCPY_BYTES = 16 << 20  # more than most caches hold, as saved bytes are
 _MOST_RUNS = 64
 _STEP_S = 0.3
-_AT_LOAD_S = 0.4
+_AT_LOAD_S = 0.05  # for each thing that is measured at load
+_LONG_S = 0.3
+_SIZES = (16, 64, 256, 512)
+_NEARLY = 0.85
 _LEAST_CUT = 64  # where even so few tokens take long, a cut is a small part of it
 
 
@@ -62,44 +65,63 @@ class Measurements:
 class Rates:
     """What the server must know of an engine before the first request."""
 
-    prefill: Prefill
-    cut_ms: float  # of prefilling in one piece more
+    prefill: Prefill  # in the smallest pieces that reach nearly the full rate
+    cut_ms: float  # of prefilling in one such piece more
     step_ms: float
     save_bytes_per_ms: float
     load_bytes_per_ms: float
 
 
-def measure_at_load(engine: LlamaEngine, limit_s: float = _AT_LOAD_S) -> Rates:
-    """Measures what placing snapshots and planning depend on, in about `limit_s` on a fast machine.
+def measure_at_load(engine: LlamaEngine) -> Rates:
+    """Measures what plans and snapshots depend on, in about half a second; it also warms the engine up.
 
-    A slow one takes as long as it needs for a few pieces of 16 tokens. It also warms the engine up.
+    A slow machine takes as long as it needs for a few pieces of 16 tokens.
     """
-    prefill = measure_prefill(engine, limit_s / 2)
-    cut_ms = measure_cut(engine, prefill.num_tokens, limit_s / 2)
+    with _empty_sequence(engine):
+        prefill = _saturating_prefill(engine)
+        cut_ms = _cut_ms(engine, prefill.num_tokens)
     num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
-    moved = [
-        measured
-        for measured in (
-            measure_pages(engine, num_tokens, limit_s / 10),
-            measure_snapshots(engine, num_tokens, limit_s / 10),
-        )
-        if measured is not None
-    ]
-    largest = max(moved, key=lambda each: each.nbytes)
-    step_ms = 1000 / measure_decode(engine, limit_s / 10)
+    moved = measure_snapshots(engine, num_tokens, _AT_LOAD_S) or measure_pages(engine, num_tokens, _AT_LOAD_S)
+    assert moved is not None
+    step_ms = 1000 / measure_decode(engine, _AT_LOAD_S)
+    engine.memory.clear()
     engine.context.clear()  # also the bytes in free cells
-    return Rates(prefill, cut_ms, step_ms, largest.save_bytes_per_s / 1000, largest.load_bytes_per_s / 1000)
+    return Rates(prefill, cut_ms, step_ms, moved.save_bytes_per_s / 1000, moved.load_bytes_per_s / 1000)
 
 
-def measure_cut(engine: LlamaEngine, num_tokens: int, limit_s: float = _STEP_S) -> float:
-    """Milliseconds by which two pieces of `num_tokens` take longer in two batches than in one."""
+def _saturating_prefill(engine: LlamaEngine) -> Prefill:
+    """The rate of a machine's largest quick piece, and the smallest piece that is nearly as fast by the token."""
+    seconds: dict[int, float] = {}
+    for num_tokens in _SIZES:
+        if num_tokens > _room(engine) and seconds:
+            break
+        tokens = some_tokens(engine, min(num_tokens, _room(engine)))
+        seconds[tokens.size] = best_seconds(lambda: _read_anew(engine, tokens))  # noqa: B023
+        if seconds[tokens.size] > _AT_LOAD_S:
+            break
+    rate = max(num_tokens / time_s for num_tokens, time_s in seconds.items())
+    enough = min(num_tokens for num_tokens, time_s in seconds.items() if num_tokens / time_s >= _NEARLY * rate)
+    return Prefill(enough, rate)
+
+
+def _cut_ms(engine: LlamaEngine, num_tokens: int) -> float:
+    """By how much two pieces take longer in two batches than in one."""
     if num_tokens < _LEAST_CUT or 2 * num_tokens > _room(engine):
         return 0.0
     tokens = some_tokens(engine, 2 * num_tokens)
-    with _empty_sequence(engine):
-        at_once = median_seconds(lambda: _read_anew(engine, tokens), limit_s / 2)
-        apart = median_seconds(lambda: _read_anew(engine, tokens[:num_tokens], tokens[num_tokens:]), limit_s / 2)
+    at_once = best_seconds(lambda: _read_anew(engine, tokens))
+    apart = best_seconds(lambda: _read_anew(engine, tokens[:num_tokens], tokens[num_tokens:]))
     return max(0.0, 1000 * (apart - at_once))
+
+
+def best_seconds(action: Callable[[], object], limit_s: float = _AT_LOAD_S, most_runs: int = 3) -> float:
+    """The shortest of up to `most_runs`, and of at least two unless the first took long."""
+    times: list[float] = []
+    while not times or (len(times) < most_runs and (sum(times) < limit_s or times == times[:1] and times[0] < _LONG_S)):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progress | None = None) -> Measurements:

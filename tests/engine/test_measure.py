@@ -9,7 +9,9 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
 from leftoff.engine.measure import (
     Bandwidth,
+    best_seconds,
     measure,
+    measure_at_load,
     measure_decode,
     measure_pages,
     measure_prefill,
@@ -40,6 +42,28 @@ def first_logits(engine: LlamaEngine) -> bytes:
 def is_plausible(bandwidth: Bandwidth) -> bool:
     """Between the slowest disk of a machine that is busy with something else, and the fastest memory there is."""
     return all(1e3 < rate < 1e13 for rate in (bandwidth.save_bytes_per_s, bandwidth.load_bytes_per_s))
+
+
+@pytest.mark.parametrize("engine", KINDS, indirect=True)
+def test_what_is_measured_at_load_is_plausible_and_leaves_the_engine_as_it_was(engine: LlamaEngine) -> None:
+    before = first_logits(engine)
+    rates = measure_at_load(engine)
+    assert is_empty(engine)
+    assert first_logits(engine) == before
+    assert rates.prefill.num_tokens in (16, 64, 256, 512)
+    assert 1 < rates.prefill.tokens_per_s < 1e8
+    assert 0 <= rates.cut_ms < 1e4
+    assert 1e-3 < rates.step_ms < 1e4
+    assert 1 < rates.save_bytes_per_ms < 1e10
+    assert 1 < rates.load_bytes_per_ms < 1e10
+
+
+def test_the_best_of_a_few_runs() -> None:
+    waits = iter([0.02, 0.001, 0.01, 0.0])
+    assert 0.001 <= best_seconds(lambda: time.sleep(next(waits)), limit_s=1.0) < 0.02
+    assert next(waits) == 0.0, "three runs"
+    waits = iter([0.4, 0.0])
+    assert best_seconds(lambda: time.sleep(next(waits)), limit_s=0.1) >= 0.4, "a long one is not repeated"
 
 
 @pytest.mark.parametrize("engine", KINDS, indirect=True)
