@@ -117,7 +117,9 @@ def _cut_ms(engine: LlamaEngine, num_tokens: int) -> float:
 def best_seconds(action: Callable[[], object], limit_s: float = _AT_LOAD_S, most_runs: int = 3) -> float:
     """The shortest of up to `most_runs`, and of at least two unless the first took long."""
     times: list[float] = []
-    while not times or (len(times) < most_runs and (sum(times) < limit_s or times == times[:1] and times[0] < _LONG_S)):
+    while not times or (
+        len(times) < most_runs and (sum(times) < limit_s or (times == times[:1] and times[0] < _LONG_S))
+    ):
         start = time.perf_counter()
         action()
         times.append(time.perf_counter() - start)
