@@ -6,10 +6,10 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs help serve chat demo test coverage lint bench simulate wheel wheel-check clean
+.PHONY: proofs help serve chat demo test coverage lint bench simulate wheel wheel-check engine-check clean
 
 help: ## show the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -72,6 +72,16 @@ wheel-check: wheel ## install the wheel into an empty environment, and run the d
 	@rm -rf build/empty && mkdir -p build/empty && $(PYTHON) -m venv build/empty/venv
 	@build/empty/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	@cd build/empty && venv/bin/leftoff doctor && venv/bin/leftoff demo
+
+# The models are made with the library of the package: not every build can make one from metadata alone.
+ENGINE := build/engine
+engine-check: $(DEV) ## install the prebuilt CPU engine from the network, and run the tests of tests/engine/memory on it
+	@rm -rf $(ENGINE) && mkdir -p $(ENGINE)
+	@$(BIN)/python -m tests.factory $(ENGINE)/models
+	@XDG_DATA_HOME=$(ENGINE)/data $(BIN)/leftoff engine install cpu
+	@LEFTOFF_LIBLLAMA=$$(ls $(ENGINE)/data/leftoff/engines/cpu/libllama.v* $(ENGINE)/data/leftoff/engines/cpu/xllamacpp* 2>/dev/null) \
+		LEFTOFF_TEST_MODELS=$(ENGINE)/models $(BIN)/python -m pytest tests/engine/memory
+	@XDG_DATA_HOME=$(ENGINE)/data $(BIN)/leftoff engine remove cpu
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist *.egg-info .mypy_cache .coverage .pytest_cache .ruff_cache .hypothesis

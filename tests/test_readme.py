@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from leftoff.cli.demo.scenes import SCENES
+from leftoff.engine.install.packages import PACKAGES
 from leftoff.hub import Reference, parse_reference
 from tests.cli.running import Server, serving
 from tests.factory import model_path
@@ -85,6 +86,7 @@ def test_every_command_is_one_that_is_tested_here() -> None:
         *(
             "leftoff doctor",
             "leftoff cache",
+            "leftoff engine",
             "python -m lab.",
             "ANTHROPIC_BASE_URL=",
             "OPENAI_API_BASE_URL=",
@@ -138,6 +140,14 @@ def test_chat(folder: Path, server: Server) -> None:
 def test_cache(folder: Path) -> None:
     for command in commands("leftoff cache"):
         run([*leftoff(command), "--cache-dir", str(folder)], folder)
+
+
+def test_engine(folder: Path) -> None:
+    """As far as it goes without a network; tests/cli/test_engine.py installs one from a mirror."""
+    for command in commands("leftoff engine"):
+        assert "leftoff engine" in run([*leftoff(command), "--help"], folder)
+    kinds = {package.name for package in PACKAGES} | {"cuda"}
+    assert {*re.findall(r"`leftoff engine install (\w+)`", README)} <= kinds
 
 
 def test_bench() -> None:
