@@ -33,7 +33,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 220
+MAX_FILES = 225
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from leftoff.cli.report import ModelReport, describe, describe_model, report_key
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.fit import shortage_explained
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.hub import default_model
@@ -80,7 +81,8 @@ def _settings(args: argparse.Namespace) -> ContextSettings:
 
 def _examine(path: Path, settings: ContextSettings, gpu_layers: int, stages: Stages) -> ModelReport:
     loading = stages.begin(f"loading {path.name}")
-    with closing(Model(path, ModelSettings(gpu_layers=gpu_layers), progress=loading)) as model:
+    where = ModelSettings(gpu_layers=gpu_layers)
+    with shortage_explained(path, where, settings), closing(Model(path, where, progress=loading)) as model:
         stages.begin("hashing the file")
         _ = model.fingerprint  # computed here, so that the progress bar names it: the first time it is slow
         stages.begin("probing its memory")

@@ -143,6 +143,7 @@ def facts(service: Service) -> list[tuple[str, str]]:
         ("architecture", model.architecture),
         ("memory", f"{kind.value}. {MEANINGS[kind]}{_cost_of_no_flash(service)}"),
         ("context", f"{service.context_tokens:,} tokens, shared by {settings.slots} slots"),
+        *([("fit", service.fit_line)] if service.fit_line else []),
         ("cache", _budgets(service)),
         ("drop-header", _rules(settings.drop_header)),
         ("API key", _access(settings)),

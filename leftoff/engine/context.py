@@ -17,7 +17,15 @@ import numpy as np
 from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batch
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
-from leftoff.engine.errors import BlobError, CancelledError, EngineError, InputError, NoRoomError
+from leftoff.engine.errors import (
+    BlobError,
+    CancelledError,
+    EngineError,
+    InputError,
+    NoRoomError,
+    OutOfMemoryError,
+    memory_shortage,
+)
 from leftoff.engine.memory.arena import Arena, Buffer, Raw
 from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
@@ -285,14 +293,16 @@ def flash_attention_types(settings: ContextSettings) -> tuple[int, ...]:
 def _create(model: Model, settings: ContextSettings) -> int:
     dll, log = model.library.dll, model.library.log
     params = context_params(model.library, settings)
+    wanted = f"a context of {settings.num_cells:,} tokens and {settings.num_sequences} sequences for {model.path}"
     log.take_errors()
+    reason = ""
     for params.flash_attn_type in flash_attention_types(settings):
         handle: int | None = dll.llama_init_from_model(model.handle, params)
         if handle is not None and dll.llama_get_memory(handle):
             return handle
         if handle is not None:
             dll.llama_free(handle)
-    raise EngineError(
-        f"llama.cpp made no context of {settings.num_cells} tokens and {settings.num_sequences} sequences for "
-        f"{model.path}: {log.take_errors() or 'it has no memory'}. Try fewer tokens or sequences"
-    )
+        reason = log.take_errors() or "it has no memory"
+        if shortage := memory_shortage(reason):
+            raise OutOfMemoryError(f"no memory for {wanted}: {shortage}")
+    raise EngineError(f"llama.cpp made no {wanted.removeprefix('a ')}: {reason}")

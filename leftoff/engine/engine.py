@@ -11,6 +11,7 @@ from blake3 import blake3
 
 from leftoff.engine.context import Context, ContextSettings
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
+from leftoff.engine.fit import shortage_explained
 from leftoff.engine.memory.llama_memory import LlamaMemory
 from leftoff.engine.memory.probe import probe_memory
 from leftoff.engine.model import Model, Progress
@@ -36,7 +37,8 @@ class LlamaEngine:
     def __init__(self, model: Model, settings: ContextSettings | None = None) -> None:
         self.model = model
         self.settings = settings or ContextSettings()
-        self.context = Context(model, self.settings)
+        with shortage_explained(model.path, model.settings, self.settings):
+            self.context = Context(model, self.settings)
         try:
             self.memory: LlamaMemory = probe_memory(self.context, self._fingerprint())
         except EngineError:
@@ -53,7 +55,8 @@ class LlamaEngine:
         progress: Progress | None = None,
     ) -> "LlamaEngine":
         """Loads the model and makes an engine; closing the engine closes the model too."""
-        model = Model(path, model_settings, progress=progress)
+        with shortage_explained(Path(path), model_settings or ModelSettings(), settings or ContextSettings()):
+            model = Model(path, model_settings, progress=progress)
         try:
             return cls(model, settings)
         except BaseException:

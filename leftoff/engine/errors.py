@@ -1,6 +1,10 @@
 """Errors of the engine. Every message names the value and the way out."""
 
+import re
+
 from leftoff.errors import LeftoffError
+
+_NO_MEMORY = re.compile("alloc|out of memory|out of device memory", re.IGNORECASE)
 
 
 class EngineError(LeftoffError):
@@ -13,6 +17,10 @@ class LibraryError(EngineError):
 
 class ModelError(EngineError):
     """The file is not a model that this library can run."""
+
+
+class OutOfMemoryError(EngineError):
+    """The memory of a device or of the machine does not hold the model or its context."""
 
 
 class InputError(EngineError):
@@ -29,3 +37,9 @@ class CancelledError(EngineError):
 
 class BlobError(EngineError):
     """A saved page or snapshot is damaged, or was made by another model or library."""
+
+
+def memory_shortage(log: str) -> str | None:
+    """The last logged error of llama.cpp that tells of memory; None if none does. It has no error code for that."""
+    errors = [error for error in log.split("; ") if _NO_MEMORY.search(error)]
+    return errors[-1].partition(": ")[2] or errors[-1] if errors else None

@@ -13,7 +13,7 @@ from pathlib import Path
 from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
-from leftoff.engine.errors import ModelError
+from leftoff.engine.errors import ModelError, OutOfMemoryError, memory_shortage
 from leftoff.engine.fingerprint import file_fingerprint, model_parts
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.vocabulary import Vocabulary
@@ -161,5 +161,8 @@ def _load(library: Library, path: Path, settings: ModelSettings, progress: Progr
     library.log.take_errors()
     handle: int | None = library.dll.llama_model_load_from_file(os.fsencode(path), params)
     if handle is None:
-        raise ModelError(f"llama.cpp cannot load {path}: {library.log.take_errors() or 'no reason given'}")
+        reason = library.log.take_errors() or "no reason given"
+        if shortage := memory_shortage(reason):
+            raise OutOfMemoryError(f"no memory for the weights of {path}: {shortage}")
+        raise ModelError(f"llama.cpp cannot load {path}: {reason}")
     return handle

@@ -13,7 +13,7 @@ from leftoff.engine.errors import InputError
 NO_DEVICE = "none"
 
 # The weights of a layer's experts, by the names that llama.cpp gives them.
-_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _CPU = "CPU"
 
 
@@ -91,9 +91,9 @@ class ModelSettings:
                 raise InputError(f"--override-tensor {override}: no buffer type {name}; there is {', '.join(types)}")
             overrides.append((pattern, name))
         if self.cpu_moe:
-            overrides.append((_EXPERTS, _CPU))
+            overrides.append((EXPERTS, _CPU))
         if self.n_cpu_moe:
-            overrides.append((rf"blk\.({'|'.join(map(str, range(self.n_cpu_moe)))}){_EXPERTS}", _CPU))
+            overrides.append((rf"blk\.({'|'.join(map(str, range(self.n_cpu_moe)))}){EXPERTS}", _CPU))
         return [abi.TensorOverride(pattern.encode(), types[name]) for pattern, name in overrides]
 
 

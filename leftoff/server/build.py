@@ -1,5 +1,6 @@
 """From settings to what runs: engine, cache with its tiers, scheduler. Called on the engine's thread."""
 
+import dataclasses
 import logging
 from pathlib import Path
 
@@ -8,18 +9,20 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
-from leftoff.config import AUTO, MIB, Settings, numbers
+from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings, numbers
 from leftoff.disk.errors import FolderError
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models, models
+from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.devices import available_ram, default_gpus
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
+from leftoff.engine.fit import Wishes, fit_model, shortage_explained
 from leftoff.engine.measure import measure_at_load
-from leftoff.engine.model import Model, Progress
+from leftoff.engine.model import Model, Progress, check_files
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
 from leftoff.scheduler.batcher import Limits
@@ -36,9 +39,31 @@ _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's m
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
+def fitted(settings: Settings) -> tuple[Settings, str]:
+    """The settings with what `--fit` chooses for this model and this machine, and a line that tells it."""
+    path = Path(settings.model)
+    check_files(path)  # what it refuses would abort the process
+    if not settings.fit:
+        return settings, ""
+    wishes = Wishes(
+        settings.ctx,
+        most_cells=_MAX_CONTEXT,
+        fewest_cells=settings.fit_ctx,
+        chooses_layers=settings.gpu_layers != ALL_LAYERS,
+        margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target)),
+    )
+    fit = fit_model(path, _model_settings(settings), _context_settings(settings), wishes)
+    chosen = dataclasses.replace(
+        settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
+    )
+    return chosen, fit.line
+
+
 def open_model(settings: Settings, progress: Progress | None) -> Model:
     """Loads the model, which must be able to write text."""
-    model = Model(settings.model, _model_settings(settings), progress=progress)
+    where = _model_settings(settings)
+    with shortage_explained(Path(settings.model), where, _context_settings(settings)):
+        model = Model(settings.model, where, progress=progress)
     try:
         model.require_text()
     except ModelError:
@@ -49,7 +74,7 @@ def open_model(settings: Settings, progress: Progress | None) -> Model:
 
 def make_scheduler(model: Model, settings: Settings) -> Scheduler:
     """An engine, its cache with the disk tier if one is configured, and the scheduler over both."""
-    engine = LlamaEngine(model, _context_settings(model, settings))
+    engine = LlamaEngine(model, _context_settings(settings, model.trained_context))
     costs = measured_costs(engine)
     ram_bytes = _ram_bytes(engine, settings)
     disk = _open_disk(engine, settings, queue_budget(ram_bytes))
@@ -146,17 +171,18 @@ def _model_settings(settings: Settings) -> ModelSettings:
     )
 
 
-def _num_parked(model: Model, settings: Settings) -> int:
+def _num_parked(settings: Settings) -> int:
     """On a CPU idle sequences slow replies down by more than it takes to load them again."""
     if settings.parked >= 0:
         return settings.parked
-    return _PARKED_ON_GPU if default_gpus(model.library) and not settings.deterministic else 0
+    uses_gpus = settings.gpu_layers != 0 and _model_settings(settings).used_devices(load_library())
+    return _PARKED_ON_GPU if uses_gpus and not settings.deterministic else 0
 
 
-def _context_settings(model: Model, settings: Settings) -> ContextSettings:
+def _context_settings(settings: Settings, trained_context: int = _MAX_CONTEXT) -> ContextSettings:
     return ContextSettings(
-        num_cells=settings.ctx or min(model.trained_context, _MAX_CONTEXT),
-        num_sequences=settings.slots + _num_parked(model, settings),
+        num_cells=settings.ctx or min(trained_context, _MAX_CONTEXT),
+        num_sequences=settings.slots + _num_parked(settings),
         batch_tokens=settings.batch,
         micro_batch_tokens=settings.ubatch,
         threads=settings.threads or default_threads(),

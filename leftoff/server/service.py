@@ -34,7 +34,7 @@ from leftoff.sampling import recommended
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
-from leftoff.server.build import make_scheduler, namespace_secret, open_model
+from leftoff.server.build import fitted, make_scheduler, namespace_secret, open_model
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import PromptTooLongError, stopping
 from leftoff.server.reuse_log import Counts, Journal
@@ -53,6 +53,7 @@ class Service:
     """Owns the engine's thread and the threads for texts. One per server."""
 
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
+        settings, self.fit_line = fitted(settings)
         self.settings = settings
         model = open_model(settings, progress)
         self.worker = Worker(partial(make_scheduler, model, settings))

@@ -37,6 +37,7 @@ def test_the_screen_tells_model_memory_budgets_rules_and_access(server: Server) 
         "architecture qwen35",
         "memory hybrid. Its attention can be cut back, its recurrent state cannot",
         "context 1,024 tokens, shared by 2 slots",
+        "fit 1,024 tokens of context: ",
         "cache up to 64 MiB of RAM for about ",
         " conversations of 1,024 tokens",
         "drop-header the billing line that Claude Code changes on every request",
@@ -59,6 +60,11 @@ def test_the_screen_tells_what_is_lost_without_flash_attention() -> None:
         screen = " ".join(" ".join(running.screen).split())
     assert "memory opaque. It is saved and loaded only as a whole" in screen
     assert "That is the price of --flash-attn off, as is one request at a time." in screen
+
+
+def test_a_context_beyond_all_memory_is_refused_with_the_flag(capsys: Capture) -> None:
+    assert main(["serve", str(model_path("qwen35")), "--port", "0", "--ctx", "1000000000", "--threads", "1"]) == 1
+    assert "RAM holds no context of 1,000,000,000 tokens: give a smaller --ctx" in capsys.readouterr().err
 
 
 def test_a_cache_folder_that_cannot_be_used_is_said_on_the_screen(tmp_path: Path) -> None:

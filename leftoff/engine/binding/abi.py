@@ -218,6 +218,7 @@ FUNCTIONS: dict[str, Signature] = {
     "llama_model_n_params": (C.c_uint64, (_P,)),
     "llama_model_size": (C.c_uint64, (_P,)),
     "llama_model_n_ctx_train": (_I32, (_P,)),
+    "llama_model_n_layer": (_I32, (_P,)),
     "llama_model_n_swa": (_I32, (_P,)),
     "llama_model_is_recurrent": (_BOOL, (_P,)),
     "llama_model_is_hybrid": (_BOOL, (_P,)),

@@ -1,0 +1,170 @@
+"""Fits a model to the free memory before it is loaded, and explains where memory was short.
+
+What was asked for is kept; `choice.py` chooses what was left open, and `needs.py` tells what a choice takes.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from leftoff.engine.binding.library import load_library
+from leftoff.engine.choice import Choice, Limits, Room, choose
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.devices import available_ram, free_bytes
+from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
+from leftoff.engine.model_settings import ModelSettings
+from leftoff.engine.needs import HOST, Needs, Trial
+
+_GIB = 1 << 30
+_SPLIT_LAYERS = ("row", "tensor")  # split modes in which every GPU holds a part of every layer
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for, and what is left to choose."""
+
+    num_cells: int  # 0: to be chosen
+    most_cells: int = 1 << 17
+    fewest_cells: int = 8192
+    chooses_layers: bool = True
+    margins: tuple[int, ...] = (_GIB,)  # bytes to leave free on each GPU; the last is for all others too
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What to load a model with, and a line that tells what was chosen and what it takes."""
+
+    model: ModelSettings
+    num_cells: int  # 0: nothing was chosen
+    line: str = ""
+
+
+def fit_model(
+    path: Path, model: ModelSettings, context: ContextSettings, wishes: Wishes, ram_bytes: int | None = None
+) -> Fit:
+    """Chooses what the wishes leave open. Raises `OutOfMemoryError` if RAM, as much as is free, cannot hold it.
+
+    Of a model that llama.cpp cannot examine nothing is chosen: loading it will tell why.
+    """
+    if model.split_mode in _SPLIT_LAYERS:
+        return Fit(model, wishes.num_cells, f"nothing was chosen: --split-mode {model.split_mode} splits every layer")
+    try:
+        examiner = _Examiner(path, model, context)
+    except ModelError:
+        return Fit(model, wishes.num_cells)
+    with closing(examiner):
+        limits, room = _limits(examiner.whole, model, wishes), examiner.room(wishes.margins, ram_bytes)
+        choice = choose(limits, room, examiner.ask)
+        needs = examiner.ask(choice)
+        if needs is None:
+            return Fit(model, wishes.num_cells)
+        _refuse_what_ram_cannot_hold(needs, room, model, choice)
+        return Fit(examiner.settings(choice), choice.num_cells, _line(limits, choice, needs, room))
+
+
+@contextmanager
+def shortage_explained(path: Path, model: ModelSettings, context: ContextSettings) -> Iterator[None]:
+    """Adds to an `OutOfMemoryError` what is needed, what is free, and the flags that help."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        told = "Give a smaller --ctx, or a smaller model"
+        with suppress(EngineError), closing(_Examiner(path, model, context)) as examiner:
+            room = examiner.room((0,))
+            needs = examiner.ask(Choice(model.gpu_layers, model.n_cpu_moe, context.num_cells))
+            told = f"It needs {_shown(needs, room)}. {_ways_out(room)}" if needs else _ways_out(room)
+        raise OutOfMemoryError(f"{error}. {told}") from error
+
+
+class _Examiner:
+    """Asks llama.cpp what a choice takes. Keeps all answers, and the model that was asked last."""
+
+    def __init__(self, path: Path, model: ModelSettings, context: ContextSettings) -> None:
+        self._path, self._model, self._context = path, model, context
+        self._answers: dict[Choice, Needs | None] = {}
+        self._asked = model
+        self._trial = self.whole = Trial(path, model)
+
+    def close(self) -> None:
+        self._trial.close()
+
+    def room(self, margins: Sequence[int], ram_bytes: int | None = None) -> Room:
+        """The free memory, with the trial in it: a GPU needs some for whatever it computes."""
+        library = load_library()
+        free = {device.name: free_bytes(library, device) for device in self._model.used_devices(library)}
+        kept = {name: margins[min(index, len(margins) - 1)] for index, name in enumerate(free)}
+        return Room(available_ram() if ram_bytes is None else ram_bytes, free, kept)
+
+    def settings(self, choice: Choice) -> ModelSettings:
+        is_whole = self._model.gpu_layers < 0 and choice.gpu_layers in (self._model.gpu_layers, self.whole.num_layers)
+        gpu_layers = self._model.gpu_layers if is_whole else choice.gpu_layers
+        return dataclasses.replace(self._model, gpu_layers=gpu_layers, n_cpu_moe=choice.n_cpu_moe)
+
+    def ask(self, choice: Choice) -> Needs | None:
+        if choice not in self._answers:
+            self._answers[choice] = self._answer(choice)
+        return self._answers[choice]
+
+    def _answer(self, choice: Choice) -> Needs | None:
+        settings = self.settings(choice)
+        if settings != self._asked:
+            self._trial.close()
+            self._asked, self._trial = settings, Trial(self._path, settings)
+        return self._trial.needs(dataclasses.replace(self._context, num_cells=choice.num_cells))
+
+
+def _limits(trial: Trial, model: ModelSettings, wishes: Wishes) -> Limits:
+    gpu_layers = trial.num_layers if model.gpu_layers < 0 else model.gpu_layers
+    num_cells = wishes.num_cells or min(trial.trained_context, wishes.most_cells)
+    is_open = wishes.chooses_layers and model.gpu_layers < 0
+    has_open_experts = is_open and not model.cpu_moe and not model.n_cpu_moe
+    return Limits(
+        Choice(gpu_layers, model.n_cpu_moe, num_cells),
+        fewest_layers=0 if is_open else gpu_layers,
+        most_cpu_moe=trial.num_expert_layers if has_open_experts else model.n_cpu_moe,
+        fewest_cells=num_cells if wishes.num_cells else min(num_cells, wishes.fewest_cells),
+    )
+
+
+def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings, choice: Choice) -> None:
+    """Refused before loading: the system would not fail to give the memory, but end the process that uses it."""
+    weights = 0 if model.mmap and not model.mlock else needs.weights.get(HOST, 0)
+    needed = weights + needs.context.get(HOST, 0)
+    if needed > room.ram:
+        raise OutOfMemoryError(
+            f"a context of {choice.num_cells:,} tokens needs {_size(needed)} of RAM, and {_size(room.ram)} are free. "
+            f"{_ways_out(room)}; --fit off tries it anyway"
+        )
+
+
+def _line(limits: Limits, choice: Choice, needs: Needs, room: Room) -> str:
+    largest, parts = limits.largest, []
+    if room.gpus:
+        is_all = choice.gpu_layers == largest.gpu_layers
+        layers = f"all {choice.gpu_layers}" if is_all else f"{choice.gpu_layers} of {largest.gpu_layers}"
+        parts.append(f"{layers} layers on {', '.join(room.gpus)}")
+    if choice.n_cpu_moe:
+        parts.append(f"experts of {choice.n_cpu_moe} layers in RAM")
+    instead = "" if choice.num_cells == largest.num_cells else f" instead of {largest.num_cells:,}"
+    parts.append(f"{choice.num_cells:,} tokens of context{instead}")
+    return f"{', '.join(parts)}: {_shown(needs, room)}"
+
+
+def _shown(needs: Needs, room: Room) -> str:
+    """`21.4 GiB on CUDA0 (weights 20.0 GiB; 23.1 GiB free), 1.0 GiB in RAM (…)`."""
+    return ", ".join(
+        f"{_size(needs.total(name))} {'in' if name == HOST else 'on'} {name} "
+        f"(weights {_size(needs.weights.get(name, 0))}; {_size(free)} free)"
+        for name, free in {**room.gpus, HOST: room.ram}.items()
+    )
+
+
+def _ways_out(room: Room) -> str:
+    ways = ["a smaller --ctx", "--kv-type q8_0", *(["fewer --gpu-layers", "a higher --n-cpu-moe"] if room.gpus else [])]
+    return f"Give {', '.join(ways)}, or a smaller model"
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / _GIB:.1f} GiB" if num_bytes >= _GIB else f"{num_bytes / (1 << 20):.0f} MiB"

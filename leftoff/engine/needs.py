@@ -1,0 +1,172 @@
+"""How much memory a model and a context take on each device, found out before any of it is allocated.
+
+llama.cpp can load a model without its weights (`no_alloc`) and make contexts of it without their KV cells. What they
+would take is told only in its log: the device of each layer, and the sizes of buffers. The sizes of weights are in the
+header of the model file. Chooses nothing: `fit.py` does.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from leftoff.config import MIB
+from leftoff.engine import gguf
+from leftoff.engine.binding import abi
+from leftoff.engine.binding.library import Library, load_library
+from leftoff.engine.context import ContextSettings, context_params, flash_attention_types
+from leftoff.engine.devices import available_ram
+from leftoff.engine.errors import ModelError, OutOfMemoryError
+from leftoff.engine.fingerprint import model_parts
+from leftoff.engine.gguf import Tensor
+from leftoff.engine.model_settings import EXPERTS, ModelSettings
+
+HOST = "RAM"
+
+_ASSIGNED = re.compile(r"layer +(\d+) assigned to device ([^,\s]+)")
+_OVERRIDDEN = re.compile(r"tensor (\S+) \(.*\) buffer type overridden to (\S+)")
+_KV_LAYER = re.compile(r"llama_kv_cache: layer +\d+: dev = (\S+)")
+_KV_SIZE = re.compile(r"llama_kv_cache: size = +([\d.]+) MiB")
+_BUFFER = re.compile(r": +(\S+) +(\S.* )?buffer size = +([\d.]+) MiB")
+_KV_BUFFER, _MODEL_BUFFER = "KV ", "model "
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_EXPERTS = re.compile(EXPERTS)
+# Positions and sequences of a cell are allocated even for a trial, and its KV is more than eight times as large.
+_CELL_BYTES, _KV_RATIO = 64, 8
+_ROUNDING = MIB // 200  # sizes are told in hundredths of a MiB
+
+_EMBEDDINGS, _OUTPUT, _OUTPUT_PREFIX = "token_embd.weight", "output.weight", "output"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes by device, RAM among them: of the weights, and of a context with its KV cells, states and buffers."""
+
+    weights: Mapping[str, int]
+    context: Mapping[str, int]
+
+    def total(self, device: str) -> int:
+        return self.weights.get(device, 0) + self.context.get(device, 0)
+
+
+class Trial:
+    """A model without its weights, on the devices where they would go. Raises `ModelError` if it cannot be loaded."""
+
+    def __init__(self, path: Path, settings: ModelSettings) -> None:
+        self._library: Library = load_library()
+        self._devices = [device.name for device in settings.used_devices(self._library)]
+        params = settings.params(self._library)
+        params.no_alloc = True
+        params.load_mode = abi.LOAD_READ
+        with self._library.log.collected() as lines:
+            self._handle: int | None = self._library.dll.llama_model_load_from_file(os.fsencode(path), params)
+        if self._handle is None:
+            raise ModelError(f"llama.cpp cannot examine {path}: {lines[-1] if lines else 'no reason given'}")
+        tensors = _read_tensors(path, self._library.dll.llama_model_n_layer(self._handle))
+        self.weights = weight_needs(tensors, lines, self._devices)
+        self.num_layers = len(_layer_devices(lines))  # as --gpu-layers counts: those of the model, and the output
+        self.num_expert_layers = _num_expert_layers(tensors)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._library.dll.llama_model_free(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def trained_context(self) -> int:
+        return int(self._library.dll.llama_model_n_ctx_train(self._handle))
+
+    def needs(self, settings: ContextSettings) -> Needs | None:
+        """None if llama.cpp cannot make such a context, not even without its cells."""
+        if settings.num_cells * _CELL_BYTES * _KV_RATIO > available_ram():
+            raise OutOfMemoryError(f"RAM holds no context of {settings.num_cells:,} tokens: give a smaller --ctx")
+        params, dll = context_params(self._library, settings), self._library.dll
+        for params.flash_attn_type in flash_attention_types(settings):
+            with self._library.log.collected() as lines:
+                handle: int | None = dll.llama_init_from_model(self._handle, params)
+                if handle is not None:
+                    dll.llama_free(handle)
+            if handle is not None:
+                return Needs(self.weights, context_needs(lines, self._devices))
+        return None
+
+
+def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Sequence[str]) -> Mapping[str, int]:
+    """Bytes of the weights by device, from what llama.cpp logged when it loaded the model."""
+    weights: defaultdict[str, int] = defaultdict(int)
+    layers, overridden = _layer_devices(lines), {match[1]: match[2] for match in _found(_OVERRIDDEN, lines)}
+    output = _device(layers[-1] if layers else HOST, devices)
+    for tensor in tensors:
+        layer = _LAYER.match(tensor.name)
+        if tensor.name in overridden:
+            device = _device(overridden[tensor.name], devices)
+        elif layer:
+            device = _device(layers[int(layer[1])], devices) if int(layer[1]) < len(layers) else HOST
+        else:
+            device = output if tensor.name.startswith(_OUTPUT_PREFIX) else HOST
+        weights[device] += tensor.num_bytes
+    if output != HOST and all(tensor.name != _OUTPUT for tensor in tensors):
+        # the embeddings serve as output too, and are copied to its device
+        weights[output] += sum(tensor.num_bytes for tensor in tensors if tensor.name == _EMBEDDINGS)
+    return weights
+
+
+def context_needs(lines: Iterable[str], devices: Sequence[str]) -> Mapping[str, int]:
+    """Bytes of a context by device, from what llama.cpp logged when it made one."""
+    context: defaultdict[str, int] = defaultdict(int)
+    kv_devices: list[str] = []
+    for line in lines:
+        if match := _KV_LAYER.search(line):
+            kv_devices.append(_device(match[1], devices))
+        elif match := _KV_SIZE.search(line):
+            for device in kv_devices:
+                context[device] += -(-_bytes(match[1]) // len(kv_devices))
+            kv_devices = []
+        elif (match := _BUFFER.search(line)) and match[2] not in (_KV_BUFFER, _MODEL_BUFFER):
+            context[_device(match[1], devices)] += _bytes(match[3])
+    return context
+
+
+def _layer_devices(lines: Iterable[str]) -> list[str]:
+    """The device of each layer; the last is that of the output."""
+    layers = {int(match[1]): match[2] for match in _found(_ASSIGNED, lines)}
+    return [layers[layer] for layer in sorted(layers)]
+
+
+def _device(name: str, devices: Sequence[str]) -> str:
+    """The device of a buffer: `CUDA0` holds `CUDA0`; `CPU_REPACK` and `CUDA_Host` are in RAM."""
+    return next((device for device in devices if name == device or name.startswith(f"{device}_")), HOST)
+
+
+def _found(pattern: re.Pattern[str], lines: Iterable[str]) -> Iterator[re.Match[str]]:
+    return filter(None, map(pattern.search, lines))
+
+
+def _bytes(mebibytes: str) -> int:
+    return int(float(mebibytes) * MIB) + _ROUNDING
+
+
+def _read_tensors(path: Path, num_layers: int) -> list[Tensor]:
+    """The tensors that are loaded: layers behind the last are for speculation (MTP)."""
+    tensors: list[Tensor] = []
+    with suppress(*gguf.DAMAGED):
+        for part in model_parts(path):
+            tensors += gguf.read_tensors(part)
+    layers = ((tensor, _LAYER.match(tensor.name)) for tensor in tensors)
+    return [tensor for tensor, layer in layers if layer is None or int(layer[1]) < num_layers]
+
+
+def _num_expert_layers(tensors: Sequence[Tensor]) -> int:
+    """Layers up to the last one with experts: `--n-cpu-moe` counts from the first layer."""
+    layers = (_LAYER.match(tensor.name) for tensor in tensors if _EXPERTS.search(tensor.name))
+    return max((int(layer[1]) + 1 for layer in layers if layer), default=0)
