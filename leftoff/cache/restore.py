@@ -87,9 +87,11 @@ class Restorer:
     def _target(self, plan: Plan) -> EngineSequence:
         source = plan.sequence
         if source is not None and not source.is_busy:
-            is_alone = self._sequences.is_alone(source)
+            if plan.goes_on:
+                return source
+            is_kept = not self._sequences.is_alone(source) or self._is_faster_kept(source, plan)
             # a sequence that is alone in the engine is cut back in place, and so stays at the first cell
-            if plan.goes_on or (is_alone and self._copy_to_ram(source)):
+            if not is_kept and self._copy_to_ram(source):
                 return source
         if self._tiers.ram.budget.is_nearly_full:
             # the engine holds a long sequence as easily as a short one, RAM does not: the short one is saved to RAM

@@ -26,7 +26,7 @@ from leftoff.engine.errors import (
     OutOfMemoryError,
     memory_shortage,
 )
-from leftoff.engine.memory.arena import Arena, Buffer, Raw
+from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
@@ -158,7 +158,7 @@ class Context:
     def state_bytes(self, seq: int, flags: int = 0) -> int:
         return int(self._dll.llama_state_seq_get_size_ext(self.handle, seq, flags))
 
-    def get_state(self, seq: int, flags: int = 0) -> Buffer:
+    def get_state(self, seq: int, flags: int = 0) -> Buffer | LateBuffer:
         """The state of a sequence, in memory that may be kept."""
         state = self.stage_state(seq, flags)
         return self.staging.keep(state, state.nbytes)
@@ -179,7 +179,7 @@ class Context:
             self.set_state(seq, state, flags)
             return
         chunk = self.staging.take(state.nbytes)
-        wait(self.staging.copy([(chunk.view, state)]))
+        wait(self.staging.copy(chunk.view, state))
         self.set_state(seq, chunk.view, flags)
 
     def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:

@@ -26,18 +26,14 @@ _STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
 
 
 class Buffer:
-    """`nbytes` bytes of a pool. Views of it keep it from being reused.
+    """`nbytes` bytes of a pool. Views of it keep it from being reused."""
 
-    `arriving` is set while a thread still copies the bytes; `view` waits for it.
-    """
-
-    __slots__ = ("_give_back", "_raw", "arriving", "nbytes")
+    __slots__ = ("_give_back", "_raw", "nbytes")
 
     def __init__(self, give_back: Callable[[Raw], None], raw: Raw, nbytes: int) -> None:
         self._give_back = give_back
         self._raw = raw
         self.nbytes = nbytes
-        self.arriving: Future[None] | None = None
 
     @property
     def capacity(self) -> int:
@@ -49,9 +45,6 @@ class Buffer:
 
     @property
     def view(self) -> Raw:
-        if self.arriving is not None:
-            self.arriving.result()
-            self.arriving = None
         return np.asarray(self)
 
     @property
@@ -63,9 +56,23 @@ class Buffer:
         self._give_back(self._raw)
 
 
+class LateBuffer:
+    """A buffer that a thread still allocates and fills. Whoever looks at it waits."""
+
+    __slots__ = ("_filled", "nbytes")
+
+    def __init__(self, nbytes: int, filled: Future[Buffer]) -> None:
+        self.nbytes = nbytes
+        self._filled = filled
+
+    @property
+    def view(self) -> Raw:
+        return self._filled.result().view
+
+
 def view_of(data: Bytes) -> Raw:
     """The bytes of a page or snapshot that this engine saved; `InputError` if they are elsewhere, such as on disk."""
-    if not isinstance(data, Buffer):
+    if not isinstance(data, Buffer | LateBuffer):
         raise InputError(f"{type(data).__name__} was not saved by this engine: only its own pages and snapshots load")
     return data.view
 

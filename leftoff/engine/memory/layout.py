@@ -8,7 +8,7 @@ for every byte.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,29 +78,20 @@ class Layout:
         for tensor, width in zip(self.tensors, self.row_bytes, strict=True):
             offset = _put(blob, offset, tensor) + num_cells * width
 
-    def join(self, parts: Sequence[PagePart], blob: Raw) -> list[tuple[Raw, Raw]]:
-        """Writes parts of pages, one after the other, as one attention section: all but the rows.
+    def copy_part(self, part: PagePart, blob: Raw, num_cells: int, first: int) -> None:
+        """Copies a part of a page to the cells from `first` on of a section whose frame is written."""
+        page = part.page
+        own = slice(part.start - page.start, part.end - page.start)
+        sources, targets = self.rows(view_of(page.data), page.end - page.start), self.rows(blob, num_cells)
+        for target, source in zip(targets, sources, strict=True):
+            np.copyto(target[first : first + part.num_tokens], source[own])
 
-        Returns the copies of rows, target and source, that complete it.
-        """
-        num_cells = sum(part.num_tokens for part in parts)
-        self.write_frame(blob, num_cells)
-        targets = self.rows(blob, num_cells)
-        copies, row = [], 0
-        for part in parts:
-            page = part.page
-            first, last = part.start - page.start, part.end - page.start
-            source = self.rows(view_of(page.data), page.end - page.start)
-            for target, rows in zip(targets, source, strict=True):
-                copies.append((target[row : row + part.num_tokens], rows[first:last]))
-            row += part.num_tokens
-        return copies
-
-    def cut_out(self, blob: Raw, num_cells: int, first: int, last: int, page: Raw) -> list[tuple[Raw, Raw]]:
-        """Writes the cells [first, last) of a section as a section of their own, as `join` does."""
+    def cut_out(self, blob: Raw, num_cells: int, first: int, last: int, page: Raw) -> None:
+        """Writes the cells [first, last) of a section as a section of their own."""
         self.write_frame(page, last - first)
         targets, sources = self.rows(page, last - first), self.rows(blob, num_cells)
-        return [(target, rows[first:last]) for target, rows in zip(targets, sources, strict=True)]
+        for target, source in zip(targets, sources, strict=True):
+            np.copyto(target, source[first:last])
 
     def sort(self, blob: Raw, num_cells: int) -> None:
         """Sorts the cells by position: llama.cpp writes them in the order of its memory."""

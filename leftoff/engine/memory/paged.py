@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 
@@ -108,7 +109,7 @@ class PagedMemory(LlamaMemory):
         pages = []
         for start, end in spans:
             cut_out = partial(self._layout.cut_out, state.view, num_tokens, start - first, end - first)
-            pages.append(Page(start, end, staging.fill(self.page_bytes(end - start), cut_out)))
+            pages.append(Page(start, end, staging.store(self.page_bytes(end - start), cut_out)))
         return pages
 
     def save_snapshot(self, seq: int) -> Snapshot:
@@ -252,9 +253,14 @@ class PagedMemory(LlamaMemory):
         section = self._layout.section_end(num_tokens)
         rest = self._empty_rest[HEADER_BYTES:]
         state = self._context.staging.take(section + rest.nbytes)
-        copies = self._layout.join(parts, state.view)
+        self._layout.write_frame(state.view, num_tokens)
         state.view[section:] = rest
-        return state, num_tokens, self._context.staging.copy(copies)
+        firsts = accumulate((part.num_tokens for part in parts), initial=0)
+        jobs = [
+            partial(self._layout.copy_part, part, state.view, num_tokens, first)
+            for part, first in zip(parts, firsts, strict=False)
+        ]
+        return state, num_tokens, self._context.staging.run(jobs)
 
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)

@@ -14,23 +14,24 @@ compute on the CPU have no chunks: their state is ordinary memory already.
 
 import os
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 
 from leftoff.engine.binding.library import Library
-from leftoff.engine.memory.arena import Arena, Buffer, Raw
+from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 
 _CHUNK_BYTES = 128 << 20
 _GROUP_BYTES = 32 << 20
 _NUM_CHUNKS = 3
-_MOST_THREADS = 12
-_PIECE_BYTES = 4 << 20  # one thread copies so much at a time
+_MOST_THREADS = 16
+_PIECE_BYTES = 4 << 20  # of a snapshot, for one thread
 _PATIENCE_S = 10.0  # for a chunk that a thread still copies from
 
-Copy = tuple[Raw, Raw]  # target and source, of the same shape
+Fill = Callable[[Raw], None]  # writes all bytes of what it is given
+Job = Callable[[], None]
 
 
 class Chunk(Buffer):
@@ -52,7 +53,7 @@ class Staging:
         for chunk in chunks:
             self._idle.put(chunk)
         self.chunk_bytes = chunk_bytes if len(chunks) == _NUM_CHUNKS else 0
-        self.num_threads = min(_MOST_THREADS, max(1, 3 * (os.cpu_count() or 1) // 4)) if self.chunk_bytes else 0
+        self.num_threads = min(_MOST_THREADS, os.cpu_count() or 1) if self.chunk_bytes else 0
         self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-copy")
 
     def close(self) -> None:
@@ -75,41 +76,45 @@ class Staging:
                 pass
         return self._arena.take(nbytes)
 
-    def keep(self, state: Buffer, nbytes: int) -> Buffer:
+    def keep(self, state: Buffer, nbytes: int) -> Buffer | LateBuffer:
         """The first bytes of a state that was transferred, in ordinary memory."""
         if not isinstance(state, Chunk):
             return self._arena.fit(state, nbytes)
-        return self.fill(nbytes, lambda target: [(target, state.view[:nbytes])])
+        view = state.view[:nbytes]
+        return self.store(nbytes, lambda target: np.copyto(target, view))
 
-    def fill(self, nbytes: int, copies: Callable[[Raw], Sequence[Copy]]) -> Buffer:
-        """A new buffer into which a thread makes `copies`. Whoever looks at it waits for them."""
+    def store(self, nbytes: int, fill: Fill) -> Buffer | LateBuffer:
+        """A new buffer, allocated and filled by a thread: allocating takes long while other threads touch memory."""
+        if not self.num_threads:
+            return self._filled(nbytes, fill)
+        return LateBuffer(nbytes, self._threads.submit(self._filled, nbytes, fill))
+
+    def run(self, jobs: Sequence[Job]) -> list[Future[None]]:
+        """Runs jobs, which must not depend on each other, with all threads."""
+        if not self.num_threads:
+            _run_all(jobs)
+            return []
+        shares = (jobs[first :: self.num_threads] for first in range(self.num_threads))
+        return [self._threads.submit(_run_all, share) for share in shares if share]
+
+    def copy(self, target: Raw, source: Raw) -> list[Future[None]]:
+        """Copies with all threads. The source must stay as it is until the futures are done."""
+        starts = range(0, target.nbytes, _PIECE_BYTES)
+        return self.run([partial(_copy, target, source, start) for start in starts])
+
+    def _filled(self, nbytes: int, fill: Fill) -> Buffer:
         buffer = self._arena.take(nbytes)
-        made = copies(buffer.view)
-        if self.num_threads:
-            buffer.arriving = self._threads.submit(_copy_all, made)
-        else:
-            _copy_all(made)
+        fill(buffer.view)
         return buffer
 
-    def copy(self, copies: Sequence[Copy]) -> list[Future[None]]:
-        """Makes copies with all threads. The sources must stay as they are until the futures are done."""
-        if not self.num_threads:
-            _copy_all(copies)
-            return []
-        pieces = [piece for copy in copies for piece in _pieces(*copy)]
-        shares = [pieces[first :: self.num_threads] for first in range(self.num_threads)]
-        return [self._threads.submit(_copy_all, share) for share in shares if share]
+
+def _run_all(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job()
 
 
-def _copy_all(copies: Sequence[Copy]) -> None:
-    for target, source in copies:
-        np.copyto(target, source)  # without the GIL
-
-
-def _pieces(target: Raw, source: Raw) -> Iterator[Copy]:
-    rows = max(1, _PIECE_BYTES * len(target) // max(1, target.nbytes))
-    for start in range(0, len(target), rows):
-        yield target[start : start + rows], source[start : start + rows]
+def _copy(target: Raw, source: Raw, start: int) -> None:
+    np.copyto(target[start : start + _PIECE_BYTES], source[start : start + _PIECE_BYTES])  # without the GIL
 
 
 def staging_for(library: Library, arena: Arena) -> Staging:

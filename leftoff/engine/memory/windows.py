@@ -16,7 +16,7 @@ import numpy as np
 
 from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
-from leftoff.engine.memory.arena import Buffer, Raw
+from leftoff.engine.memory.arena import Buffer, LateBuffer, Raw
 from leftoff.engine.memory.layout import Layout
 
 
@@ -48,7 +48,7 @@ class Windows:
     def clear(self) -> None:
         self._end, self._is_ordered = 0, True
 
-    def save(self, seq: int, length: int) -> Buffer:
+    def save(self, seq: int, length: int) -> Buffer | LateBuffer:
         """Saves the window of a sequence of `length` tokens, and its recurrent state if it has one too.
 
         Copied to the scratch sequence first: a cell stores its sequence, and equal windows should be equal bytes.
