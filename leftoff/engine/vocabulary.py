@@ -27,6 +27,8 @@ class Vocabulary:
         self.adds_bos: bool = self._dll.llama_vocab_get_add_bos(self._handle)
         self.adds_eos: bool = self._dll.llama_vocab_get_add_eos(self._handle)
         self._pieces: dict[int, bytes] = {}
+        # those that end a reply; read at load, since the first reply would wait for it
+        self.end_tokens = frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_eog(self._handle, t))
 
     @property
     def has_text(self) -> bool:
@@ -36,11 +38,6 @@ class Vocabulary:
     @property
     def _type(self) -> int:
         return int(self._dll.llama_vocab_type(self._handle))
-
-    @cached_property
-    def end_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply."""
-        return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_eog(self._handle, t))
 
     @cached_property
     def control_tokens(self) -> frozenset[int]:

@@ -11,8 +11,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import PagePart
@@ -81,17 +83,50 @@ class Layout:
     def copy_part(self, part: PagePart, blob: Raw, num_cells: int, first: int) -> None:
         """Copies a part of a page to the cells from `first` on of a section whose frame is written."""
         page = part.page
-        own = slice(part.start - page.start, part.end - page.start)
-        sources, targets = self.rows(view_of(page.data), page.end - page.start), self.rows(blob, num_cells)
-        for target, source in zip(targets, sources, strict=True):
-            np.copyto(target[first : first + part.num_tokens], source[own])
+        start, end = part.start - page.start, part.end - page.start
+        source = view_of(page.data)
+        for width, target, rows in self._blocks(blob, num_cells, source, page.end - page.start):
+            np.copyto(
+                target[:, first * width : (first + part.num_tokens) * width], rows[:, start * width : end * width]
+            )
 
     def cut_out(self, blob: Raw, num_cells: int, first: int, last: int, page: Raw) -> None:
         """Writes the cells [first, last) of a section as a section of their own."""
         self.write_frame(page, last - first)
-        targets, sources = self.rows(page, last - first), self.rows(blob, num_cells)
-        for target, source in zip(targets, sources, strict=True):
-            np.copyto(target, source[first:last])
+        for width, target, rows in self._blocks(page, last - first, blob, num_cells):
+            np.copyto(target, rows[:, first * width : last * width])
+
+    def _blocks(
+        self, target: Raw, num_target_cells: int, source: Raw, num_source_cells: int
+    ) -> Iterator[tuple[int, Raw, Raw]]:
+        """The same tensors of two sections: their row width, and one line for all rows of a tensor.
+
+        Tensors of one width that follow each other are one block, which is copied in one call, without the GIL.
+        """
+        for number, count, width in self._runs:
+            views = []
+            for blob, num_cells in ((target, num_target_cells), (source, num_source_cells)):
+                length = num_cells * width
+                stride = length + _TENSOR.size
+                start = self._row_offset(number, num_cells)
+                lines = as_strided(blob[start : start + (count - 1) * stride + length], (count, length), (stride, 1))
+                views.append(lines)
+            yield width, views[0], views[1]
+
+    @cached_property
+    def _runs(self) -> tuple[tuple[int, int, int], ...]:
+        """The cells' entries, then the tensors: number of the first, count and width of those that are alike."""
+        widths = (self.cell_bytes, *self.row_bytes)
+        runs = [(0, 1, widths[0])]
+        for width, numbers in groupby(range(1, len(widths)), key=widths.__getitem__):
+            first, *others = numbers
+            runs.append((first, 1 + len(others), width))
+        return tuple(runs)
+
+    def _row_offset(self, number: int, num_cells: int) -> int:
+        """Where the rows of a matrix of `rows` begin."""
+        before = sum((self.cell_bytes, *self.row_bytes)[:number])
+        return HEADER_BYTES + _SECTION.size + sum(self._gaps[: number + 1]) + num_cells * before
 
     def sort(self, blob: Raw, num_cells: int) -> None:
         """Sorts the cells by position: llama.cpp writes them in the order of its memory."""
