@@ -15,7 +15,7 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.devices import available_ram, free_bytes
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.needs import HOST, Needs, Trial
+from leftoff.engine.needs import HOST, Needs, Trial, model_header
 
 _GIB = 1 << 30
 _SPLIT_LAYERS = ("row", "tensor")  # split modes in which every GPU holds a part of every layer
@@ -84,8 +84,9 @@ class _Examiner:
     def __init__(self, path: Path, model: ModelSettings, context: ContextSettings) -> None:
         self._path, self._model, self._context = path, model, context
         self._answers: dict[Choice, Needs | None] = {}
+        self._header = model_header(path)
         self._asked = model
-        self._trial = self.whole = Trial(path, model)
+        self._trial = self.whole = Trial(path, model, self._header)
 
     def close(self) -> None:
         self._trial.close()
@@ -111,7 +112,7 @@ class _Examiner:
         settings = self.settings(choice)
         if settings != self._asked:
             self._trial.close()
-            self._asked, self._trial = settings, Trial(self._path, settings)
+            self._asked, self._trial = settings, Trial(self._path, settings, self._header)
         return self._trial.needs(dataclasses.replace(self._context, num_cells=choice.num_cells))
 
 

@@ -1,6 +1,6 @@
-"""Reads the header of a GGUF file without llama.cpp: the texts of its vocabulary, and its tensors with their sizes.
+"""Reads the header of a GGUF file without llama.cpp: its vocabulary, and its tensors with their sizes.
 
-A file that is damaged is for llama.cpp to report: here it yields what could be read, or nothing.
+A file that is damaged is for llama.cpp to report: here it raises one of `DAMAGED`.
 """
 
 import mmap
@@ -12,7 +12,8 @@ from pathlib import Path
 
 MAGIC = b"GGUF"
 
-_TOKENS_KEY, _ALIGNMENT_KEY = b"tokenizer.ggml.tokens", b"general.alignment"
+_TOKENS_KEY, _ARCHITECTURE_KEY = b"tokenizer.ggml.tokens", b"general.architecture"
+_ALIGNMENT_KEY = b"general.alignment"
 _DEFAULT_ALIGNMENT = 32
 _UINT32, _STRING, _ARRAY = 4, 8, 9
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -34,6 +35,15 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Header:
+    """What a model file holds."""
+
+    architecture: str
+    num_tokens: int  # of the vocabulary
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
 class _Key:
     name: bytes
     kind: int
@@ -52,23 +62,31 @@ def vocabulary_texts(path: Path) -> Iterator[bytes]:
                 return
 
 
-def read_tensors(path: Path) -> tuple[Tensor, ...]:
-    """The tensors of one file. Of a split model each part has its own."""
+def read_header(path: Path) -> Header:
+    """The header of one file. Of a split model each part has its own tensors, and the first one all the rest."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        offset, alignment = HEADER.size, _DEFAULT_ALIGNMENT
+        architecture, num_tokens, alignment, end = b"", 0, _DEFAULT_ALIGNMENT, HEADER.size
         for key in _keys(data):
-            offset = key.start
-            if key.name == _ALIGNMENT_KEY and key.kind == _UINT32:
+            end = key.start
+            if key.name == _ARCHITECTURE_KEY and key.kind == _STRING:
+                architecture = read_string(data, key.start)[0]
+            elif key.name == _TOKENS_KEY and key.kind == _ARRAY:
+                num_tokens = _ARRAY_HEADER.unpack_from(data, key.start)[1]
+            elif key.name == _ALIGNMENT_KEY and key.kind == _UINT32:
                 (alignment,) = _U32.unpack_from(data, key.start)
-        starts = []
-        for _ in range(HEADER.unpack_from(data)[2]):
-            name, offset = read_string(data, offset)
-            (num_dimensions,) = _U32.unpack_from(data, offset)
-            offset += _U32.size + 8 * num_dimensions
-            starts.append((_TENSOR_END.unpack_from(data, offset)[1], name.decode("utf-8", "replace")))
-            offset += _TENSOR_END.size
-        data_bytes = len(data) - -(-offset // alignment) * alignment
+        return Header(architecture.decode(), num_tokens, _tensors(data, end, alignment))
+
+
+def _tensors(data: mmap.mmap, offset: int, alignment: int) -> tuple[Tensor, ...]:
+    starts = []
+    for _ in range(HEADER.unpack_from(data)[2]):
+        name, offset = read_string(data, offset)
+        (num_dimensions,) = _U32.unpack_from(data, offset)
+        offset += _U32.size + 8 * num_dimensions
+        starts.append((_TENSOR_END.unpack_from(data, offset)[1], name.decode()))
+        offset += _TENSOR_END.size
     starts.sort()
+    data_bytes = len(data) - -(-offset // alignment) * alignment
     return tuple(Tensor(name, end - start) for (start, name), (end, _) in pairwise([*starts, (data_bytes, "")]))
 
 
@@ -102,5 +120,5 @@ def skip_value(data: mmap.mmap, offset: int, kind: int) -> int:
     if inner != _STRING:
         return offset + int(_SCALAR_BYTES[inner] * length)
     for _ in range(length):
-        offset = read_string(data, offset)[1]
+        offset += _STRING_HEADER.size + _STRING_HEADER.unpack_from(data, offset)[0]
     return offset

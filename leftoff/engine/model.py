@@ -32,7 +32,7 @@ class Model:
         self.path = Path(path)
         self.settings = settings or ModelSettings()
         self.library = load_library()
-        check_files(self.path)
+        _check_files(self.path)
         self.handle: int | None = _load(self.library, self.path, self.settings, progress)
         self.vocabulary = Vocabulary(self.library, self.handle)
         self._check_generates()
@@ -120,7 +120,7 @@ class Model:
             raise ModelError(f"{self.path} is an encoder model; leftoff runs models that generate text token by token")
 
 
-def check_files(path: Path) -> None:
+def _check_files(path: Path) -> None:
     """Raises `ModelError` with a reason: llama.cpp would only say that loading failed."""
     for part in model_parts(path):
         if not part.is_file():

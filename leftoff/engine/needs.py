@@ -5,11 +5,12 @@ would take is told only in its log: the device of each layer, and the sizes of b
 header of the model file. Chooses nothing: `fit.py` does.
 """
 
+import ctypes as C
+import dataclasses
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -22,7 +23,7 @@ from leftoff.engine.context import ContextSettings, context_params, flash_attent
 from leftoff.engine.devices import available_ram
 from leftoff.engine.errors import ModelError, OutOfMemoryError
 from leftoff.engine.fingerprint import model_parts
-from leftoff.engine.gguf import Tensor
+from leftoff.engine.gguf import Header, Tensor
 from leftoff.engine.model_settings import EXPERTS, ModelSettings
 
 HOST = "RAM"
@@ -53,20 +54,32 @@ class Needs:
         return self.weights.get(device, 0) + self.context.get(device, 0)
 
 
+def model_header(path: Path) -> Header:
+    """The header of a model, with the tensors of all its files. Raises `ModelError` if it cannot be read."""
+    try:
+        parts = [gguf.read_header(part) for part in model_parts(path)]
+    except (OSError, *gguf.DAMAGED) as error:
+        raise ModelError(f"{path} cannot be examined ({error})") from error
+    return dataclasses.replace(parts[0], tensors=tuple(tensor for part in parts for tensor in part.tensors))
+
+
 class Trial:
     """A model without its weights, on the devices where they would go. Raises `ModelError` if it cannot be loaded."""
 
-    def __init__(self, path: Path, settings: ModelSettings) -> None:
+    def __init__(self, path: Path, settings: ModelSettings, header: Header | None = None) -> None:
+        header = header or model_header(path)
         self._library: Library = load_library()
         self._devices = [device.name for device in settings.used_devices(self._library)]
         params = settings.params(self._library)
         params.no_alloc = True
         params.load_mode = abi.LOAD_READ
+        overrides = _without_vocabulary(header)
+        params.kv_overrides = C.addressof(overrides)
         with self._library.log.collected() as lines:
             self._handle: int | None = self._library.dll.llama_model_load_from_file(os.fsencode(path), params)
         if self._handle is None:
             raise ModelError(f"llama.cpp cannot examine {path}: {lines[-1] if lines else 'no reason given'}")
-        tensors = _read_tensors(path, self._library.dll.llama_model_n_layer(self._handle))
+        tensors = _loaded(header.tensors, self._library.dll.llama_model_n_layer(self._handle))
         self.weights = weight_needs(tensors, lines, self._devices)
         self.num_layers = len(_layer_devices(lines))  # as --gpu-layers counts: those of the model, and the output
         self.num_expert_layers = _num_expert_layers(tensors)
@@ -156,12 +169,17 @@ def _bytes(mebibytes: str) -> int:
     return int(float(mebibytes) * MIB) + _ROUNDING
 
 
-def _read_tensors(path: Path, num_layers: int) -> list[Tensor]:
+def _without_vocabulary(header: Header) -> "C.Array[abi.KeyOverride]":
+    """Overrides that keep the number of tokens but not their texts, which take most of the time of a trial."""
+    overrides = (abi.KeyOverride * 3)()
+    overrides[0].kind, overrides[0].key, overrides[0].value.text = abi.OVERRIDE_TEXT, b"tokenizer.ggml.model", b"none"
+    overrides[1].kind, overrides[1].value.number = abi.OVERRIDE_NUMBER, header.num_tokens
+    overrides[1].key = f"{header.architecture}.vocab_size".encode()
+    return overrides
+
+
+def _loaded(tensors: Iterable[Tensor], num_layers: int) -> list[Tensor]:
     """The tensors that are loaded: layers behind the last are for speculation (MTP)."""
-    tensors: list[Tensor] = []
-    with suppress(*gguf.DAMAGED):
-        for part in model_parts(path):
-            tensors += gguf.read_tensors(part)
     layers = ((tensor, _LAYER.match(tensor.name)) for tensor in tensors)
     return [tensor for tensor, layer in layers if layer is None or int(layer[1]) < num_layers]
 

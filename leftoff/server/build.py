@@ -22,7 +22,7 @@ from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.fit import Wishes, fit_model, shortage_explained
 from leftoff.engine.measure import measure_at_load
-from leftoff.engine.model import Model, Progress, check_files
+from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
 from leftoff.scheduler.batcher import Limits
@@ -41,8 +41,6 @@ _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more tha
 
 def fitted(settings: Settings) -> tuple[Settings, str]:
     """The settings with what `--fit` chooses for this model and this machine, and a line that tells it."""
-    path = Path(settings.model)
-    check_files(path)  # what it refuses would abort the process
     if not settings.fit:
         return settings, ""
     wishes = Wishes(
@@ -52,7 +50,7 @@ def fitted(settings: Settings) -> tuple[Settings, str]:
         chooses_layers=settings.gpu_layers != ALL_LAYERS,
         margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target)),
     )
-    fit = fit_model(path, _model_settings(settings), _context_settings(settings), wishes)
+    fit = fit_model(Path(settings.model), _model_settings(settings), _context_settings(settings), wishes)
     chosen = dataclasses.replace(
         settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
     )

@@ -115,7 +115,7 @@ def test_weights_are_divided_among_the_devices() -> None:
 def test_a_file_that_is_no_model_cannot_be_examined(tmp_path: Path) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(model_path("llama").read_bytes()[:3000])
-    with pytest.raises(EngineError, match=r"cannot examine .*cut\.gguf"):
+    with pytest.raises(EngineError, match=r"cut\.gguf cannot be examined"):
         Trial(path, ModelSettings())
 
 

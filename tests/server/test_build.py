@@ -70,5 +70,10 @@ def test_all_settings_for_devices_reach_the_engine() -> None:
 def test_what_cannot_be_placed_is_refused_before_loading() -> None:
     with pytest.raises(InputError, match="--device CUDA9"):
         fitted(settings(device="CUDA9"))
+
+
+def test_of_a_model_that_is_not_there_nothing_is_chosen() -> None:
+    nowhere = dataclasses.replace(settings(), model="nowhere.gguf")
+    assert fitted(nowhere) == (nowhere, "")
     with pytest.raises(ModelError, match=r"there is no model file at nowhere\.gguf"):
-        fitted(dataclasses.replace(settings(), model="nowhere.gguf"))
+        Service(nowhere)

@@ -15,6 +15,7 @@ PARTIAL_ONLY = 1  # llama_state_seq_flags: only the recurrent state or sliding w
 FLASH_ATTENTION_AUTO, FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = -1, 0, 1
 SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode
 LOAD_READ, LOAD_READ_LOCKED, LOAD_MAPPED_LOCKED = 0, 2, 3  # llama_load_mode: without mmap, and with mlock
+OVERRIDE_NUMBER, OVERRIDE_TEXT = 0, 3  # llama_model_kv_override_type
 DEVICE_CPU, DEVICE_GPU, DEVICE_INTEGRATED_GPU = 0, 1, 2  # ggml_backend_dev_type
 
 LogCallback = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)
@@ -56,6 +57,16 @@ class TensorOverride(C.Structure):
     """llama_model_tensor_buft_override; a list of them ends with one without a pattern."""
 
     _fields_ = (("pattern", C.c_char_p), ("buffer_type", C.c_void_p))
+
+
+class _OverrideValue(C.Union):
+    _fields_ = (("number", C.c_int64), ("real", C.c_double), ("text", C.c_char * 128))
+
+
+class KeyOverride(C.Structure):
+    """llama_model_kv_override: another value for a key of the metadata; a list of them ends with an empty key."""
+
+    _fields_ = (("kind", C.c_int), ("key", C.c_char * 128), ("value", _OverrideValue))
 
 
 _CONTEXT_HEAD = (
