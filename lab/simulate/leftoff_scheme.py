@@ -18,6 +18,7 @@ from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
+from leftoff.cache.restore import Stay
 from leftoff.types import Logits, MessageSpan, Prompt, Tokens
 
 _NUM_CELLS = 1 << 30  # the context is not what is simulated
@@ -62,6 +63,8 @@ class OwnCache:
             costs=costs_of(llm, block_tokens),
             clock=lambda: self._now,
             page_tokens=max(1, page_tokens // block_tokens),
+            # what idle neighbours cost is counted for nobody
+            stay=Stay.ALWAYS if num_slots > 1 else Stay.NEVER,
         )
 
     @property

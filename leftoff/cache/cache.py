@@ -260,8 +260,11 @@ class Cache:
         resume = sequence.length
         shared = tuple(length for length in lookup.shared_lengths if length > resume)
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
-        gaps = self._placement.gaps(snapshot_bytes, self.costs, prompt.length - resume, token_bytes)
-        positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=ram.is_nearly_full)
+        num_tokens, is_scarce = prompt.length - resume, ram.is_nearly_full
+        gaps = self._placement.gaps(
+            snapshot_bytes, self.costs, num_tokens, token_bytes=token_bytes, is_scarce=is_scarce
+        )
+        positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=is_scarce)
         return Turn(
             prompt,
             sequence,

@@ -44,18 +44,31 @@ class Placement:
     smallest_reply_gap: int = 32
     longest_replay_ms: float = 280.0
     near_replay_ms: float = 100.0
+    scarce_replay_ms: float = 2000.0  # the same where RAM is short
     near_tokens: int = 2048  # from the end of the prompt
     piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
     slack: int = 16  # a position this close behind the resume point is not worth a pause of its own
     grid: int | None = None  # snapshots are taken at its multiples alone
 
-    def gaps(self, snapshot_bytes: int, costs: Costs, num_tokens: int, token_bytes: float = 0.0) -> Gaps:
+    def gaps(
+        self,
+        snapshot_bytes: int,
+        costs: Costs,
+        num_tokens: int,
+        *,
+        token_bytes: float = 0.0,
+        is_scarce: bool = False,
+    ) -> Gaps:
         """The gaps for a prompt of which `num_tokens` are prefilled.
 
-        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages between them.
+        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages between them. Where
+        RAM is scarce they are only as dense as is cheap.
         """
         price_ms, rate = costs.save_ms(snapshot_bytes) + costs.cut_ms, costs.prefill_tokens_per_ms
         cheap = price_ms * rate / self.overhead
+        if is_scarce:
+            bounded = min(cheap, self.scarce_replay_ms * rate)
+            return Gaps(self._even(bounded, bounded), self._even(bounded, bounded))
         least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
         wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
         # all prefill pays for the snapshots near its end, which are few
