@@ -61,7 +61,7 @@ class RawPrompts:
         return self._one(value["prompt_string"], f"{place}.prompt_string")
 
     def _from_list(self, items: list[Any], place: str) -> Tokens:
-        if any(isinstance(item, str) for item in items):
+        if str in set(map(type, items)):
             return np.concatenate([*self._mixed_parts(items, place)])
         self._check_length(len(items))
         return token_ids(items, self._vocabulary, place)
@@ -89,12 +89,14 @@ class RawPrompts:
 
 def token_ids(items: Sequence[Any], vocabulary: Vocabulary, place: str) -> Tokens:
     """Token ids of a request as an array. Checked here, since one unknown id would fail a whole batch."""
+    if set(map(type, items)) <= {int} and 0 <= min(items, default=0) <= max(items, default=0) < vocabulary.size:
+        return np.array(items, np.int32)
     for index, item in enumerate(items):
         if type(item) is not int:
             raise bad_field(f"{place}[{index}]", f"must be a token id, not {_name(item)}")
         if not 0 <= item < vocabulary.size:
             raise bad_field(f"{place}[{index}]", f"token {item} is not in the vocabulary of {vocabulary.size} tokens")
-    return np.asarray(items, np.int32)
+    raise AssertionError("one of them is wrong")
 
 
 def _is_many(value: Any) -> bool:  # noqa: ANN401
