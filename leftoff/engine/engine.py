@@ -4,7 +4,7 @@ It tracks positions, so that a caller only says which tokens come next in which 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from blake3 import blake3
@@ -147,4 +147,4 @@ class LlamaEngine:
         """Which devices compute what: they round differently. Empty if the CPU computes everything."""
         devices = self.model.settings.used_devices(self.model.library)
         shown = [f"{device.name} {device.description}" for device in devices]
-        return [*shown, repr(self.model.settings)] if shown else []
+        return [*shown, repr(replace(self.model.settings, mmap=True, mlock=False))] if shown else []

@@ -61,7 +61,11 @@ def fit_model(
         if needs is None:
             return Fit(model, wishes.num_cells)
         _refuse_what_ram_cannot_hold(needs, room, model, choice)
-        return Fit(examiner.settings(choice), choice.num_cells, _line(limits, choice, needs, room))
+        return Fit(
+            examiner.settings(choice),
+            choice.num_cells,
+            _line(examiner.whole.num_layers, limits.largest, choice, needs, room),
+        )
 
 
 @contextmanager
@@ -140,12 +144,11 @@ def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings,
         )
 
 
-def _line(limits: Limits, choice: Choice, needs: Needs, room: Room) -> str:
-    largest, parts = limits.largest, []
+def _line(num_layers: int, largest: Choice, choice: Choice, needs: Needs, room: Room) -> str:
+    parts = []
     if room.gpus:
-        is_all = choice.gpu_layers == largest.gpu_layers
-        layers = f"all {choice.gpu_layers}" if is_all else f"{choice.gpu_layers} of {largest.gpu_layers}"
-        parts.append(f"{layers} layers on {', '.join(room.gpus)}")
+        on_gpus = f"all {num_layers}" if choice.gpu_layers >= num_layers else f"{choice.gpu_layers} of {num_layers}"
+        parts.append(f"{on_gpus} layers on {', '.join(room.gpus)}")
     if choice.n_cpu_moe:
         parts.append(f"experts of {choice.n_cpu_moe} layers in RAM")
     instead = "" if choice.num_cells == largest.num_cells else f" instead of {largest.num_cells:,}"

@@ -48,7 +48,7 @@ def fitted(settings: Settings) -> tuple[Settings, str]:
         most_cells=_MAX_CONTEXT,
         fewest_cells=settings.fit_ctx,
         chooses_layers=settings.gpu_layers != ALL_LAYERS,
-        margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target)),
+        margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target or "0")),
     )
     fit = fit_model(Path(settings.model), _model_settings(settings), _context_settings(settings), wishes)
     chosen = dataclasses.replace(

@@ -76,6 +76,11 @@ def test_without_flash_attention_a_resume_is_exact_and_whole(architecture: str) 
         assert_resumes_exactly(engine)
 
 
+def test_small_keys_without_flash_attention_are_exact() -> None:
+    with LlamaEngine.open(default_model(), settings("q8_0", "f16", flash="off")) as engine:
+        assert_resumes_exactly(engine)
+
+
 def test_small_values_without_flash_attention_are_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"--flash-attn off: .* values of type q8_0 only with .* --cache-type-v f16"):
         settings("f16", "q8_0", flash="off")
