@@ -24,7 +24,7 @@ _MEASURES = {  # the part by whose name it is asked for, its title, its goal
 }
 _NOTES = {
     "ram": f"{NUM_NEW} new tokens each; leftoff with `--parked 0`, so that they come back from RAM",
-    "parked": f"{NUM_NEW} new tokens each; their sequences may stay in the engine",
+    "parked": f"{NUM_NEW} new tokens each; their sequences may stay in the engine, from the second turn on",
     "near": f"cut there, then {_NUM_EDITED} other tokens",
     "anywhere": f"cut there, then {_NUM_EDITED} other tokens; {_EDITS} places, of llama-server {_PEER_EDITS}",
 }
@@ -64,6 +64,8 @@ def _resumed(
     agents = Agents(server, rig.long)
     rig.record.say(f"  {server.name}: first turns {agents.begin().show(in_order=True)} ms")
     found: dict[str, Series] = {}
+    if "parked" in wanted:  # the long prompts of the others have driven them out
+        rig.record.say(f"  {server.name}: second turns {agents.turn().show(in_order=True)} ms")
     for name in ("ram", "parked"):
         if name in wanted:
             found[name] = joined([agents.turn() for _ in range(num_turns)])

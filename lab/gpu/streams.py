@@ -11,7 +11,7 @@ from lab.gpu.rig import Rig, Server
 
 PARTS = ("decode", "sampled")
 _STREAMS = (1, 8, 16)
-_ROUNDS = 2
+_ROUNDS = 3
 _PROMPT, _REPLY, _WARM_UP = 64, 96, 8
 
 

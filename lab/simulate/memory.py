@@ -19,6 +19,7 @@ class PaperMemory:
     """Implements `engine.base.Memory`. `loaded_bytes` and `saved_bytes` tell what went in and out."""
 
     fingerprint = "paper"
+    group_bytes = 0
 
     def __init__(
         self, kind: MemoryKind, cell_bytes: int, fixed_snapshot_bytes: int, *, num_sequences: int, num_cells: int

@@ -42,11 +42,12 @@ class Placement:
     most_overhead: float = 0.03
     smallest_gap: int = 64
     smallest_reply_gap: int = 32
-    longest_replay_ms: float = 280.0
+    longest_replay_ms: float = 320.0
     near_replay_ms: float = 100.0
     scarce_replay_ms: float = 2000.0  # the same where RAM is short
     near_tokens: int = 2048  # from the end of the prompt
     piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
+    lone_piece_tokens: int = 2048  # the same on a machine that prefills fast
     slack: int = 16  # a position this close behind the resume point is not worth a pause of its own
     grid: int | None = None  # snapshots are taken at its multiples alone
 
@@ -80,7 +81,8 @@ class Placement:
     def _even(self, gap: float, least: float) -> int:
         """Prompts are prefilled in pieces anyway, and kernels pad pieces of odd sizes."""
         gap = max(gap, least)
-        unit = self.piece_tokens if gap >= self.piece_tokens else self.smallest_gap
+        units = (self.lone_piece_tokens, self.piece_tokens, self.smallest_gap)
+        unit = next((each for each in units if gap >= each), self.smallest_gap)
         even = max(self.smallest_gap, int(gap) // unit * unit)
         return even if even >= least else even + unit
 

@@ -17,6 +17,8 @@ from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import Memory, Page, Snapshot, Span
 from leftoff.types import Logits, Tokens
 
+_MOST_OF_A_GROUP = 0.75  # of the bytes that one call moves best
+
 
 @dataclass(frozen=True)
 class SavePath:
@@ -94,7 +96,7 @@ class Saver:
             point = path.match.last_point()
             end = point.position if point is not None else 0
         pages = list(self._missing_pages(path, end - end % self._page_tokens))
-        if self._nbytes(pages) <= self._budget.free_bytes:
+        if _MOST_OF_A_GROUP * self._memory.group_bytes <= self._nbytes(pages) <= self._budget.free_bytes:
             self._save_pages(path, pages)
 
     def save_all(self, path: SavePath) -> None:

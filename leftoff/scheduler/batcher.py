@@ -15,7 +15,7 @@ class Limits:
 
     piece_tokens: int = 512
     piece_ms: float = 150.0  # time of a piece while replies wait for their next token
-    lone_piece_ms: float = 300.0  # time of a longer piece while nobody waits: a GPU is idle between pieces
+    lone_piece_ms: float = 350.0  # time of a longer piece while nobody waits: a GPU is idle between pieces
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # fewest tokens shared with a prompt being read, beyond the cached prefix
     worth_reading_ahead: int = 4  # fewest tokens worth reading ahead

@@ -60,6 +60,10 @@ class LlamaMemory(ABC):
     @abstractmethod
     def can_cut(self, seq: int, length: int) -> bool: ...
 
+    @property
+    def group_bytes(self) -> int:
+        return self._context.staging.chunk_bytes
+
     @abstractmethod
     def page_bytes(self, num_tokens: int) -> int: ...
 

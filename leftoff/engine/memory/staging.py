@@ -23,10 +23,11 @@ import numpy as np
 from leftoff.engine.binding.library import Library
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 
-_CHUNK_BYTES = 128 << 20
+_CHUNK_BYTES = 160 << 20
 _GROUP_BYTES = 32 << 20
 _NUM_CHUNKS = 3
 _MOST_THREADS = 16
+_STORE_THREADS = 4  # beside an engine that computes
 _PIECE_BYTES = 4 << 20  # of a snapshot, for one thread
 _PATIENCE_S = 10.0  # for a chunk that a thread still copies from
 
@@ -54,10 +55,12 @@ class Staging:
             self._idle.put(chunk)
         self.chunk_bytes = chunk_bytes if len(chunks) == _NUM_CHUNKS else 0
         self.num_threads = min(_MOST_THREADS, os.cpu_count() or 1) if self.chunk_bytes else 0
-        self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-copy")
+        self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-load")
+        self._store_threads = ThreadPoolExecutor(max(1, min(_STORE_THREADS, self.num_threads)), "leftoff-save")
 
     def close(self) -> None:
         self._threads.shutdown()
+        self._store_threads.shutdown()
 
     @property
     def group_bytes(self) -> int:
@@ -87,7 +90,7 @@ class Staging:
         """A new buffer, allocated and filled by a thread: allocating takes long while other threads touch memory."""
         if not self.num_threads:
             return self._filled(nbytes, fill)
-        return LateBuffer(nbytes, self._threads.submit(self._filled, nbytes, fill))
+        return LateBuffer(nbytes, self._store_threads.submit(self._filled, nbytes, fill))
 
     def run(self, jobs: Sequence[Job]) -> list[Future[None]]:
         """Runs jobs, which must not depend on each other, with all threads."""

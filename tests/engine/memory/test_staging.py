@@ -69,11 +69,11 @@ def test_whoever_looks_at_a_buffer_waits_for_its_bytes() -> None:
     staging, go_on = Staging(Arena(), ordinary, 1 << 16), threading.Event()
     chunk = staging.take(1 << 10)
     chunk.view[:] = 7
-    blocked = staging._threads.submit(go_on.wait, PATIENCE_S)
-    kept = [staging.keep(chunk, 1 << 10) for _ in range(staging.num_threads)]
+    blocked = [staging._store_threads.submit(go_on.wait, PATIENCE_S) for _ in range(8)]
+    kept = [staging.keep(chunk, 1 << 10) for _ in range(4)]
     del chunk
     go_on.set()
-    assert blocked.result()
+    assert all(each.result() for each in blocked)
     assert all((buffer.view == 7).all() for buffer in kept)
     staging.close()
 
