@@ -59,6 +59,7 @@ class DiskTier(Tier):
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
         self._is_behind = False  # the blob store had no room for something
         self._insert_stored()
+        self._expect_rate()
 
     def save(self, sequence: EngineSequence, ram: Match) -> None:
         """Copies what is lacking here of an idle sequence, as far as the budget and the disk's speed allow."""
@@ -81,8 +82,7 @@ class DiskTier(Tier):
     def catch_up(self, ram: Tier) -> None:
         """Copies from RAM what the blob store had no room for, the latest conversations first. Called when idle."""
         self.forget_lost()
-        if rate := self.blobs.bytes_per_ms:
-            self._costs.expect_disk(rate)
+        self._expect_rate()
         if self._is_behind:
             self._is_behind = False
             for namespace, tokens, last_used in islice(_latest(ram), _MOST_LATE):
@@ -91,6 +91,10 @@ class DiskTier(Tier):
                     self._copy(self._saver.path_in_ram(namespace, tokens, match), match, last_used)
                 if self._is_behind:
                     return
+
+    def _expect_rate(self) -> None:
+        if rate := self.blobs.bytes_per_ms:
+            self._costs.expect_disk(rate)
 
     def _copy(self, path: SavePath, ram: Match, last_used: float) -> None:
         """Copies those points of a path that are worth it, and the whole path to its end; then tells what comes first.

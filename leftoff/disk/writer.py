@@ -246,8 +246,10 @@ class Writer:
         deadline = time.monotonic() + self._retry_s
         while (left := deadline - time.monotonic()) > 0:
             self._changed.wait_for(lambda: self._is_stopped or self._is_due(), left)
-            rest_s = max(_GATHER_S, self._idle_since + _IDLE_S - time.monotonic())
-            if self._is_urgent() or not self._changed.wait_for(self._idle_is_over, rest_s):
+            rest_s = self._idle_since + _IDLE_S - time.monotonic()
+            if self._queue.nbytes < self._batch_bytes:
+                rest_s = max(_GATHER_S, rest_s)
+            if self._is_urgent() or rest_s <= 0 or not self._changed.wait_for(self._idle_is_over, rest_s):
                 return
 
     def _idle_is_over(self) -> bool:

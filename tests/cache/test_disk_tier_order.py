@@ -128,6 +128,5 @@ def test_a_disk_that_is_slower_than_reading_is_not_waited_for(bytes_per_ms: floa
     left = store.after_kill()
     left.bytes_per_ms = bytes_per_ms
     driver = opened(MemoryKind.HYBRID, left)
-    driver.cache.save_idle()
     turn = driver.request(Prompt(np.concatenate([told(prompts()[0]), words(1, 9)])))
     assert turn.report.source == source
