@@ -5,7 +5,7 @@ Knows nothing of models: `model_settings.py` says which devices one uses, and `f
 
 import ctypes as C
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +84,14 @@ def buffer_types(library: Library) -> dict[str, int]:
     dll = library.dll
     handles = filter(None, (dll.ggml_backend_dev_buffer_type(device.handle) for device in all_devices(library)))
     return {dll.ggml_backend_buft_name(handle).decode(): handle for handle in handles}
+
+
+def device_names(library: Library, devices: Sequence[Device]) -> dict[str, str]:
+    """The names under which llama.cpp logs these devices, and their own: a buffer may be called differently."""
+    dll = library.dll
+    types = {device: dll.ggml_backend_dev_buffer_type(device.handle) for device in devices}
+    buffers = {dll.ggml_backend_buft_name(handle).decode(): device.name for device, handle in types.items() if handle}
+    return {device.name: device.name for device in devices} | buffers
 
 
 def available_ram(root: Path = _ROOT) -> int:

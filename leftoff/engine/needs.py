@@ -20,7 +20,7 @@ from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.context import ContextSettings, context_params, flash_attention_types
-from leftoff.engine.devices import available_ram
+from leftoff.engine.devices import available_ram, device_names
 from leftoff.engine.errors import ModelError, OutOfMemoryError
 from leftoff.engine.fingerprint import model_parts
 from leftoff.engine.gguf import Header, Tensor
@@ -69,7 +69,7 @@ class Trial:
     def __init__(self, path: Path, settings: ModelSettings, header: Header | None = None) -> None:
         header = header or model_header(path)
         self._library: Library = load_library()
-        self._devices = [device.name for device in settings.used_devices(self._library)]
+        self._devices = device_names(self._library, settings.used_devices(self._library))
         params = settings.params(self._library)
         params.no_alloc = True
         params.load_mode = abi.LOAD_READ
@@ -114,7 +114,7 @@ class Trial:
         return None
 
 
-def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Sequence[str]) -> Mapping[str, int]:
+def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mapping[str, str]) -> Mapping[str, int]:
     """Bytes of the weights by device, from what llama.cpp logged when it loaded the model."""
     weights: defaultdict[str, int] = defaultdict(int)
     layers, overridden = _layer_devices(lines), {match[1]: match[2] for match in _found(_OVERRIDDEN, lines)}
@@ -134,7 +134,7 @@ def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Seque
     return weights
 
 
-def context_needs(lines: Iterable[str], devices: Sequence[str]) -> Mapping[str, int]:
+def context_needs(lines: Iterable[str], devices: Mapping[str, str]) -> Mapping[str, int]:
     """Bytes of a context by device, from what llama.cpp logged when it made one."""
     context: defaultdict[str, int] = defaultdict(int)
     kv_devices: list[str] = []
@@ -156,9 +156,9 @@ def _layer_devices(lines: Iterable[str]) -> list[str]:
     return [layers[layer] for layer in sorted(layers)]
 
 
-def _device(name: str, devices: Sequence[str]) -> str:
-    """The device of a buffer: `CUDA0` holds `CUDA0`; `CPU_REPACK` and `CUDA_Host` are in RAM."""
-    return next((device for device in devices if name == device or name.startswith(f"{device}_")), HOST)
+def _device(name: str, devices: Mapping[str, str]) -> str:
+    """The device of a buffer: `CUDA0` holds `CUDA0` and `CUDA0_Split`; `CPU_REPACK` and `CUDA_Host` are in RAM."""
+    return next((device for known, device in devices.items() if name == known or name.startswith(f"{known}_")), HOST)
 
 
 def _found(pattern: re.Pattern[str], lines: Iterable[str]) -> Iterator[re.Match[str]]:

@@ -90,7 +90,7 @@ sched_reserve:      CUDA0 compute buffer size =   128.00 MiB
 sched_reserve:      CUDA1 compute buffer size =    64.00 MiB
 sched_reserve:  CUDA_Host compute buffer size =    16.00 MiB
 """.splitlines()
-GPUS = ["CUDA0", "CUDA1"]
+GPUS = {"CUDA0": "CUDA0", "CUDA1": "CUDA1"}
 
 
 def mebibytes(sizes: Mapping[str, int]) -> dict[str, int]:
@@ -100,7 +100,12 @@ def mebibytes(sizes: Mapping[str, int]) -> dict[str, int]:
 def test_a_context_is_divided_among_the_devices() -> None:
     needs = mebibytes(context_needs(CONTEXT, GPUS))
     assert needs == {HOST: 100 + 2 + 16, "CUDA0": 100 + 30 + 128, "CUDA1": 200 + 64}
-    assert mebibytes(context_needs(CONTEXT, [])) == {HOST: 640}
+    assert mebibytes(context_needs(CONTEXT, {})) == {HOST: 640}
+
+
+def test_a_buffer_may_be_called_differently_than_its_device() -> None:
+    lines = [line.replace(" CUDA0 ", " CUDA0_Private ").replace(" CUDA1 ", " remote[1] ") for line in CONTEXT]
+    assert context_needs(lines, GPUS | {"remote[1]": "CUDA1"}) == context_needs(CONTEXT, GPUS)
 
 
 def test_weights_are_divided_among_the_devices() -> None:
