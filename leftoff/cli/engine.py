@@ -13,6 +13,7 @@ from leftoff.cli.flags import CommandLine
 from leftoff.cli.loading import hint_at_gpu, quiet_logs
 from leftoff.cli.progress import show_stages
 from leftoff.cli.report import Rows, show_table
+from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.units import show_bytes
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import Library, load_library
@@ -121,7 +122,7 @@ def _install(args: argparse.Namespace) -> int:
         console.print(f"{package.name} is installed already, and in use from now on: {present.folder}")
         return 0
     console.print(f"installing {package.name} for {package.platform}: {', '.join(made_from)}")
-    with show_stages(console, visible=sys.stdout.isatty()) as stages:
+    with ended_by_signals(), show_stages(console, visible=sys.stdout.isatty()) as stages:
         trial = install(package, stages.begin, args.given)
     _show_trial(console, package, trial)
     return 0

@@ -112,8 +112,10 @@ def test_the_library_in_use_is_tried(capsys: Capture) -> None:
 
 
 @pytest.mark.skipif(this_platform().system != "Linux", reason="the GPU of a Mac is in use")
-def test_doctor_tells_of_a_gpu_that_is_not_used(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["doctor", "chat", "engine"])
+def test_a_gpu_that_is_not_used_is_told_of(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setattr("leftoff.engine.gpus.find_gpus", lambda _root: [Gpu("Radeon", "cpu")])
-    assert main(["doctor", "--threads", "1"]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main([command]) == 0
     line = "Radeon: this llama.cpp build computes on the CPU. To use the GPU: leftoff engine install"
-    assert capsys.readouterr().out.splitlines()[-1] == line
+    assert line in capsys.readouterr().out.splitlines()

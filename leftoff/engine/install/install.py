@@ -4,6 +4,7 @@ A library from elsewhere may crash: it is tried in a process of its own, before 
 goes wrong, nothing is left but what a download that broke off needs to go on.
 """
 
+import fcntl
 import fnmatch
 import json
 import os
@@ -42,6 +43,7 @@ Begin = Callable[[str], Callable[[float], None]]  # starts a stage of this title
 
 _LIBRARY = re.compile(r"[\w.+-]+\.(?:so|dylib)(?:\.[\d.]+)?")
 _LAST_LINES = 3
+_NEW, _OLD = ".new-", ".old-"  # folders that an engine has while it is installed and while it is removed
 
 
 class InstallError(EngineError):
@@ -66,7 +68,7 @@ def install(package: Package, begin: Begin, given: Path | None = None) -> Trial:
     folder = engines_folder()
     folder.mkdir(parents=True, exist_ok=True)
     archives = [archive for archive in package.archives if not is_on_this_machine(archive.provides)]
-    with TemporaryDirectory(dir=folder, prefix=".new-") as aside, _downloads(archives) as downloads:
+    with _alone(folder), TemporaryDirectory(dir=folder, prefix=_NEW) as aside, _downloads(archives) as downloads:
         new = Path(aside, package.name)
         new.mkdir()
         for archive in archives:
@@ -93,7 +95,7 @@ def choose(name: str) -> None:
 
 def remove(engine: InstalledEngine) -> None:
     """Removes an installed engine. A server that runs on it goes on."""
-    away = engine.folder.with_name(f".old-{engine.name}")
+    away = engine.folder.with_name(f"{_OLD}{engine.name}")
     shutil.rmtree(away, ignore_errors=True)
     engine.folder.rename(away)
     shutil.rmtree(away)
@@ -121,17 +123,32 @@ def try_library(path: Path) -> Trial:
     return Trial(told["version"], devices, tuple(told["refusals"]))
 
 
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lets no other process install at the same time, and removes what one that was killed has left."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for leftover in (*folder.glob(f"{_NEW}*"), *folder.glob(f"{_OLD}*")):
+            shutil.rmtree(leftover, ignore_errors=True)
+        yield
+    except BlockingIOError:
+        raise InstallError(f"another leftoff engine install is at work in {folder}: wait for its end") from None
+    finally:
+        os.close(handle)
+
+
 def _downloads_folder() -> Path:
     return cache_folder() / "downloads"
 
 
 @contextmanager
 def _downloads(archives: list[Archive]) -> Iterator[Path]:
-    """A folder for archives; they stay there only if a download broke off, to go on."""
+    """A folder for archives; they stay there only if a download broke off or was stopped, to go on."""
     folder = _downloads_folder()
     try:
         yield folder
-    except InterruptedDownloadError:
+    except (InterruptedDownloadError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
         _clear(folder, archives)
@@ -142,6 +159,7 @@ def _downloads(archives: list[Archive]) -> Iterator[Path]:
 def _clear(folder: Path, archives: list[Archive]) -> None:
     for archive in archives:
         (folder / archive.file).unlink(missing_ok=True)
+        (folder / f"{archive.file}.part").unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -207,7 +225,7 @@ def _library_of(package: Package, folder: Path) -> Path:
 
 
 def _put_in_place(new: Path, place: Path) -> None:
-    old = place.with_name(f".old-{place.name}")
+    old = place.with_name(f"{_OLD}{place.name}")
     shutil.rmtree(old, ignore_errors=True)
     if place.exists():
         place.rename(old)

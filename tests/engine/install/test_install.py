@@ -168,6 +168,25 @@ def test_archives_of_a_given_folder_need_no_network(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
+def test_two_installs_do_not_get_into_each_others_way(mirror: Mirror, tmp_path: Path) -> None:
+    """What a killed one has left is removed by the next."""
+    content = wheel({"engine/libllama.so": b"text"})
+    mirror.add_wheel(PROJECT, FILE, content)
+    (engines_folder() / ".new-killed").mkdir(parents=True)
+    (engines_folder() / ".new-killed" / "libllama.so").touch()
+    with pytest.raises(InstallError, match="no known platform"):
+        install(package(content), quietly)
+    assert left_over(tmp_path) == []
+
+    def again(_title: str) -> Callable[[float], None]:
+        install(package(content), quietly)
+        return lambda _fraction: None
+
+    with pytest.raises(InstallError, match=f"another leftoff engine install is at work in {engines_folder()}"):
+        install(package(content), again)
+    assert left_over(tmp_path) == []
+
+
 def test_a_library_that_is_too_old_is_refused_by_the_process_that_tries_it(tmp_path: Path) -> None:
     path = tmp_path / "libllama.so"
     path.write_bytes(b"text")
