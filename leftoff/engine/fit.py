@@ -150,7 +150,7 @@ def _line(num_layers: int, largest: Choice, choice: Choice, needs: Needs, room: 
         on_gpus = f"all {num_layers}" if choice.gpu_layers >= num_layers else f"{choice.gpu_layers} of {num_layers}"
         parts.append(f"{on_gpus} layers on {', '.join(room.gpus)}")
     if choice.n_cpu_moe:
-        parts.append(f"experts of {choice.n_cpu_moe} layers in RAM")
+        parts.append(f"experts of {choice.n_cpu_moe} layer{'s' * (choice.n_cpu_moe > 1)} in RAM")
     instead = "" if choice.num_cells == largest.num_cells else f" instead of {largest.num_cells:,}"
     parts.append(f"{choice.num_cells:,} tokens of context{instead}")
     return f"{', '.join(parts)}: {_shown(needs, room)}"
