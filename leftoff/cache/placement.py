@@ -72,9 +72,8 @@ class Placement:
             return Gaps(self._even(bounded, bounded), self._even(bounded, bounded))
         least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
         wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
-        # all prefill pays for the snapshots near its end, which are few
-        num_affordable = self.most_overhead * costs.prefill_ms(num_tokens) / price_ms
-        least_near = min(num_tokens, self.near_tokens) / max(num_affordable, 1e-9)
+        # all tokens that are prefilled pay for the snapshots near their end, in time and in bytes
+        least_near = least_wide * min(1.0, self.near_tokens / max(1, num_tokens))
         near = self._even(min(cheap, self.near_replay_ms * rate), least_near)
         return Gaps(wide, min(wide, near))
 
