@@ -271,7 +271,7 @@ class Cache:
             report,
             positions,
             self._placement.durable_positions(prompt, shared, positions),
-            self._placement.reply_gap(snapshot_bytes, self.costs),
+            self._placement.reply_gap(snapshot_bytes, self.costs, self.sequences.num_busy),
             grid=grid,
         )
 

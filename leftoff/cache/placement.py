@@ -70,7 +70,8 @@ class Placement:
         if is_scarce:
             bounded = min(cheap, self.scarce_replay_ms * rate)
             return Gaps(self._even(bounded, bounded), self._even(bounded, bounded))
-        least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
+        # half of the bytes for those near the end, half for the others
+        least_wide = max(price_ms * rate / self.most_overhead, 2 * snapshot_bytes / token_bytes if token_bytes else 0.0)
         wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
         # all tokens that are prefilled pay for the snapshots near their end, in time and in bytes
         least_near = least_wide * min(1.0, self.near_tokens / max(1, num_tokens))
@@ -85,14 +86,14 @@ class Placement:
         even = max(self.smallest_gap, int(gap) // unit * unit)
         return even if even >= least else even + unit
 
-    def reply_gap(self, snapshot_bytes: int, costs: Costs) -> int | None:
+    def reply_gap(self, snapshot_bytes: int, costs: Costs, num_replies: int = 1) -> int | None:
         """Tokens between snapshots of a reply: clients may shorten a reply and go on from its middle.
 
-        None with a grid: replies are not resumed from then.
+        All `num_replies` that run wait while one is taken. None with a grid: replies are not resumed from then.
         """
         if self.grid:
             return None
-        cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
+        cheap = num_replies * costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
         return max(self.smallest_reply_gap, int(cheap))
 
     def durable_positions(self, prompt: Prompt, shared: Iterable[int], positions: Sequence[int]) -> frozenset[int]:

@@ -12,6 +12,8 @@ from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Prompt
 
+_MOST_OF_A_SEQUENCE = 0.9  # shared with the prompt: RAM brings the rest back as quickly as a copy is made
+
 
 class Stay(Enum):
     """Whether idle sequences that RAM holds as well stay in the engine beside a request that runs alone."""
@@ -33,7 +35,7 @@ class Restorer:
 
     def restore(self, prompt: Prompt, plan: Plan, namespace: str) -> EngineSequence:
         """A running sequence that ends where the prompt's prefill goes on. There must be an idle sequence."""
-        if not self._sequences.is_any_busy:
+        if not self._sequences.num_busy:
             self._clear_engine(plan)
         target = self._target(plan)
         prefix = prompt.tokens[: plan.resume]
@@ -86,17 +88,20 @@ class Restorer:
 
     def _target(self, plan: Plan) -> EngineSequence:
         source = plan.sequence
-        if source is not None and not source.is_busy:
-            if plan.goes_on:
-                return source
-            is_kept = not self._sequences.is_alone(source) or self._is_faster_kept(source, plan)
-            # a sequence that is alone in the engine is cut back in place, and so stays at the first cell
-            if not is_kept and self._copy_to_ram(source):
-                return source
+        if source is not None and not source.is_busy and self._is_resumed_in_place(source, plan):
+            return source
         if self._tiers.ram.budget.is_nearly_full:
             # the engine holds a long sequence as easily as a short one, RAM does not: the short one is saved to RAM
             return self._sequences.to_overwrite(self._tiers.lacking_bytes)
         return self._sequences.to_overwrite()
+
+    def _is_resumed_in_place(self, source: EngineSequence, plan: Plan) -> bool:
+        """It goes on, or is cut back: alone in the engine, so that it stays at the first cell, or losing little."""
+        if plan.goes_on:
+            return True
+        loses_little = self._stay is Stay.IF_FASTER and plan.shared >= _MOST_OF_A_SEQUENCE * source.length
+        is_cut = loses_little or (self._sequences.is_alone(source) and not self._is_faster_kept(source, plan))
+        return is_cut and self._copy_to_ram(source)
 
     def _load(self, target: EngineSequence, plan: Plan) -> None:
         began = time.perf_counter()

@@ -197,7 +197,11 @@ class SequenceTable:
     @property
     def num_free_slots(self) -> int:
         """How many more requests may run."""
-        return self.num_slots - sum(sequence.is_busy for sequence in self._all)
+        return self.num_slots - self.num_busy
+
+    @property
+    def num_busy(self) -> int:
+        return sum(sequence.is_busy for sequence in self._all)
 
     @property
     def idle(self) -> list[EngineSequence]:
@@ -208,10 +212,6 @@ class SequenceTable:
         """As many sequences as there are slots: those that run, then those used last."""
         latest = sorted(self._all, key=lambda each: (each.is_busy, each.last_used, -each.seq), reverse=True)
         return sorted(latest[: self.num_slots], key=lambda each: each.seq)
-
-    @property
-    def is_any_busy(self) -> bool:
-        return any(sequence.is_busy for sequence in self._all)
 
     def is_alone(self, sequence: EngineSequence) -> bool:
         """All other sequences are empty."""

@@ -79,6 +79,21 @@ def test_an_idle_sequence_stays_while_loading_it_would_take_longer(kind: MemoryK
         assert f"from {source} " in line
 
 
+@pytest.mark.parametrize("kind", [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW])
+@pytest.mark.parametrize(("num_shared", "is_in_place"), [(98, True), (50, False)])
+def test_a_parked_sequence_is_cut_in_place_if_it_loses_little(
+    kind: MemoryKind, num_shared: int, is_in_place: bool
+) -> None:
+    table = Table(kind, num_slots=1, num_spares=2, costs=slowed_by(0.0001), stay=Stay.IF_FASTER)
+    for number in (1, 2):
+        first = table.request(Prompt(run((number, num_shared))))
+        table.request(Prompt(run((number, num_shared), (5, 100 - num_shared))))
+        table.cache.save_idle()
+    turn = table.request(Prompt(run((2, num_shared), (6, 10))))
+    assert (turn.seq == first.seq) is is_in_place
+    table.cache.check_integrity()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [0, 4097])
 def test_a_prompt_that_cannot_fit_is_refused(kind: MemoryKind, length: int) -> None:

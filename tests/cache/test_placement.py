@@ -136,7 +136,7 @@ def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
 def test_a_large_model_on_a_gpu() -> None:
     """Figures of an H200: 8 tokens per ms, a snapshot of 52.7 MB in 1.4 ms, 2 ms for a pause between whole pieces."""
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
-    gaps = Placement().gaps(52_700_000, costs, 32_768, token_bytes=32_800)
+    gaps = Placement().gaps(52_700_000, costs, 32_768)
     assert gaps == Gaps(2048, 512), "256 ms of prefill, and 64 near the end"
     found = PLACEMENT.snapshot_positions(prompt(length=32_768), 0, (), gaps)
     assert len(found) == 19
@@ -147,7 +147,7 @@ def test_a_large_model_on_a_gpu() -> None:
 def test_snapshots_take_no_more_bytes_than_the_pages_between_them() -> None:
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, cut_ms=2.0)
     assert Placement().gaps(100_000_000, costs, LONG).wide == 2048
-    assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 10_240
+    assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 20_480
 
 
 @given(st.integers(1, 10**8), st.floats(0.001, 50.0), st.floats(0.0, 20.0), st.integers(1, 10**5))
