@@ -14,6 +14,7 @@ from tests.patience import PATIENCE_S
 pytest_plugins = ("tests.server.fixtures",)
 
 os.environ["LEFTOFF_DISK"] = "0"
+os.environ["XDG_DATA_HOME"] = os.devnull  # engines that were installed here are not what is tested
 
 # Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.
 vars(DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE_S))

@@ -16,7 +16,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -136,6 +136,8 @@ def _alone(folder: Path) -> Iterator[None]:
         raise InstallError(f"another leftoff engine install is at work in {folder}: wait for its end") from None
     finally:
         os.close(handle)
+        with suppress(OSError):  # it stays if there is an engine in it
+            folder.rmdir()
 
 
 def _downloads_folder() -> Path:

@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
@@ -69,4 +69,5 @@ def _answer(request: BaseHTTPRequestHandler, mirror: Mirror) -> None:
     request.send_header("Content-Length", str(len(content) - start))
     request.end_headers()
     is_file = not path.startswith("/simple")
-    request.wfile.write(content[start:][: mirror.break_after if is_file else None])
+    with suppress(ConnectionError):  # who has seen too much leaves
+        request.wfile.write(content[start:][: mirror.break_after if is_file else None])
