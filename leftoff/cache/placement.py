@@ -70,8 +70,7 @@ class Placement:
         if is_scarce:
             bounded = min(cheap, self.scarce_replay_ms * rate)
             return Gaps(self._even(bounded, bounded), self._even(bounded, bounded))
-        # half of the bytes for those near the end, half for the others
-        least_wide = max(price_ms * rate / self.most_overhead, 2 * snapshot_bytes / token_bytes if token_bytes else 0.0)
+        least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
         wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
         # all tokens that are prefilled pay for the snapshots near their end, in time and in bytes
         least_near = least_wide * min(1.0, self.near_tokens / max(1, num_tokens))

@@ -147,7 +147,7 @@ def test_a_large_model_on_a_gpu() -> None:
 def test_snapshots_take_no_more_bytes_than_the_pages_between_them() -> None:
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, cut_ms=2.0)
     assert Placement().gaps(100_000_000, costs, LONG).wide == 2048
-    assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 20_480
+    assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 10_240
 
 
 @given(st.integers(1, 10**8), st.floats(0.001, 50.0), st.floats(0.0, 20.0), st.integers(1, 10**5))
