@@ -51,6 +51,7 @@ class Saver:
         self._budget = tier.budget
         self._page_tokens = page_tokens
         self._blobs = blobs
+        self._least_group_bytes = _MOST_OF_A_GROUP * memory.group_bytes
         self._overhead_bytes = blobs.overhead_bytes if blobs is not None else 0
         self.num_refused = 0  # puts that the blob store did not take
 
@@ -96,7 +97,7 @@ class Saver:
             point = path.match.last_point()
             end = point.position if point is not None else 0
         pages = list(self._missing_pages(path, end - end % self._page_tokens))
-        if _MOST_OF_A_GROUP * self._memory.group_bytes <= self._nbytes(pages) <= self._budget.free_bytes:
+        if pages and self._least_group_bytes <= self._nbytes(pages) <= self._budget.free_bytes:
             self._save_pages(path, pages)
 
     def save_all(self, path: SavePath) -> None:
