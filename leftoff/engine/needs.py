@@ -79,6 +79,9 @@ class Trial:
             self._handle: int | None = self._library.dll.llama_model_load_from_file(os.fsencode(path), params)
         if self._handle is None:
             raise ModelError(f"llama.cpp cannot examine {path}: {lines[-1] if lines else 'no reason given'}")
+        if not _layer_devices(lines):
+            self.close()
+            raise ModelError(f"{self._library.path} does not log the devices of layers: {path} cannot be examined")
         tensors = _loaded(header.tensors, self._library.dll.llama_model_n_layer(self._handle))
         self.weights = weight_needs(tensors, lines, self._devices)
         self.num_layers = len(_layer_devices(lines))  # as --gpu-layers counts: those of the model, and the output
@@ -100,7 +103,7 @@ class Trial:
         return int(self._library.dll.llama_model_n_ctx_train(self._handle))
 
     def needs(self, settings: ContextSettings) -> Needs | None:
-        """None if llama.cpp cannot make such a context, not even without its cells."""
+        """None if llama.cpp cannot make such a context, not even without its cells, or does not log what it takes."""
         if settings.num_cells * _CELL_BYTES * _KV_RATIO > available_ram():
             raise OutOfMemoryError(f"RAM holds no context of {settings.num_cells:,} tokens: give a smaller --ctx")
         params, dll = context_params(self._library, settings), self._library.dll
@@ -110,7 +113,8 @@ class Trial:
                 if handle is not None:
                     dll.llama_free(handle)
             if handle is not None:
-                return Needs(self.weights, context_needs(lines, self._devices))
+                context = context_needs(lines, self._devices)
+                return Needs(self.weights, context) if context else None
         return None
 
 
