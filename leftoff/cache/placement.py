@@ -63,13 +63,13 @@ class Placement:
         """The gaps for a prompt of which `num_tokens` are prefilled.
 
         With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages between them. Where
-        RAM is scarce they are only as dense as is cheap.
+        RAM is scarce they are only as dense as is cheap, and twice as dense at the end.
         """
         price_ms, rate = costs.save_ms(snapshot_bytes) + costs.cut_ms, costs.prefill_tokens_per_ms
         cheap = price_ms * rate / self.overhead
         if is_scarce:
             bounded = min(cheap, self.scarce_replay_ms * rate)
-            return Gaps(self._even(bounded, bounded), self._even(bounded, bounded))
+            return Gaps(self._even(bounded, bounded), self._even(bounded / 2, bounded / 2))
         least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
         wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
         # all tokens that are prefilled pay for the snapshots near their end, in time and in bytes

@@ -150,6 +150,12 @@ def test_snapshots_take_no_more_bytes_than_the_pages_between_them() -> None:
     assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 10_240
 
 
+def test_where_ram_is_scarce_they_are_only_as_dense_as_is_cheap() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e6, call_ms=0.2, cut_ms=1.0)
+    assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 1024), "1 % is 1770 tokens"
+    assert Placement().gaps(66_000_000, costs, LONG).wide == 1024, "3 % is 590"
+
+
 @given(st.integers(1, 10**8), st.floats(0.001, 50.0), st.floats(0.0, 20.0), st.integers(1, 10**5))
 def test_they_cost_no_more_than_a_few_percent_of_the_prefill(
     snapshot_bytes: int, rate: float, cut_ms: float, length: int
