@@ -15,7 +15,7 @@ class Limits:
 
     piece_tokens: int = 512
     piece_ms: float = 150.0  # time of a piece while replies wait for their next token
-    lone_piece_ms: float = 350.0  # time of a longer piece while nobody waits: a GPU is idle between pieces
+    lone_piece_ms: float = 350.0  # time of a longer piece while nobody waits: a GPU idles between pieces
     smallest_piece: int = 64
     worth_waiting_tokens: int = 64  # fewest tokens shared with a prompt being read, beyond the cached prefix
     worth_reading_ahead: int = 4  # fewest tokens worth reading ahead
@@ -70,7 +70,9 @@ class Batcher:
             self._costs.saw_step(ms, len(works), num_cells)
 
     def _most_tokens(self, room: int) -> int:
-        """Tokens of prompts in one batch: whole pieces, as many as take `lone_piece_ms`."""
+        """Tokens of prompts in one batch: a piece, or on a GPU as many as take `lone_piece_ms`."""
         piece_tokens = self._limits.piece_tokens
+        if not self._engine.memory.group_bytes:
+            return min(room, piece_tokens)
         quick = int(self._limits.lone_piece_ms * self._costs.prefill_tokens_per_ms)
         return min(room, max(1, min(room, quick) // piece_tokens) * piece_tokens)
