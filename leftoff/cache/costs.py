@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 _WEIGHT = 0.2  # of the newest measurement
 _MEMORY = 0.99  # of all earlier points of a line, with each new one
 _FEWEST = 3  # points of a line
-_SMALLEST_BYTES = 1 << 16
+SMALLEST_BYTES = 1 << 16  # moving fewer says more about the call than about the rate
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Costs:
         self.reply_tokens += _WEIGHT * (num_tokens - self.reply_tokens)
 
     def saw_load(self, nbytes: int, ms: float) -> None:
-        if nbytes >= _SMALLEST_BYTES and ms > 0:
+        if nbytes >= SMALLEST_BYTES and ms > 0:
             self.load_bytes_per_ms += _WEIGHT * (nbytes / ms - self.load_bytes_per_ms)
 
     def expect_disk(self, bytes_per_ms: float) -> None:
@@ -98,11 +98,11 @@ class Costs:
 
     def saw_disk(self, nbytes: int, ms: float) -> None:
         """Averages times, not rates: one fetch from the system's file cache must not hide a slow disk."""
-        if nbytes >= _SMALLEST_BYTES and ms > 0:
+        if nbytes >= SMALLEST_BYTES and ms > 0:
             weight = _WEIGHT if self.disk_is_measured else 1.0
             self.disk_bytes_per_ms = 1 / (weight * ms / nbytes + (1 - weight) / self.disk_bytes_per_ms)
             self.disk_is_measured = True
 
     def saw_save(self, nbytes: int, ms: float) -> None:
-        if nbytes >= _SMALLEST_BYTES and ms > 0:
+        if nbytes >= SMALLEST_BYTES and ms > 0:
             self.save_bytes_per_ms += _WEIGHT * (nbytes / ms - self.save_bytes_per_ms)

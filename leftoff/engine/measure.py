@@ -68,8 +68,7 @@ class Rates:
     prefill: Prefill  # in the smallest pieces that reach nearly the full rate
     cut_ms: float  # of prefilling in one such piece more
     step_ms: float
-    save_bytes_per_ms: float
-    load_bytes_per_ms: float
+    moved: Bandwidth  # of a snapshot, or where there are none of a page
 
 
 def measure_at_load(engine: LlamaEngine) -> Rates:
@@ -86,7 +85,7 @@ def measure_at_load(engine: LlamaEngine) -> Rates:
     step_ms = _step_ms(engine)
     engine.memory.clear()
     engine.context.clear()  # also the bytes in free cells
-    return Rates(prefill, cut_ms, step_ms, moved.save_bytes_per_s / 1000, moved.load_bytes_per_s / 1000)
+    return Rates(prefill, cut_ms, step_ms, moved)
 
 
 def _saturating_prefill(engine: LlamaEngine) -> Prefill:

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 from leftoff.cache.cache import Cache
-from leftoff.cache.costs import Costs
+from leftoff.cache.costs import SMALLEST_BYTES, Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
@@ -97,9 +97,10 @@ def measured_costs(engine: LlamaEngine) -> Costs:
         rate_tokens=rates.prefill.num_tokens,
         cut_ms=rates.cut_ms,
         step_ms=rates.step_ms,
-        load_bytes_per_ms=rates.load_bytes_per_ms,
-        save_bytes_per_ms=rates.save_bytes_per_ms,
     )
+    if rates.moved.nbytes >= SMALLEST_BYTES:
+        costs.save_bytes_per_ms = rates.moved.save_bytes_per_s / 1000
+        costs.load_bytes_per_ms = rates.moved.load_bytes_per_s / 1000
     costs.saw_step(rates.step_ms)  # beside next to no cells: longer sequences then show what a cell costs
     return costs
 

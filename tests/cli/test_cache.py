@@ -86,10 +86,15 @@ def tip(capsys: Capture, root: Path) -> str:
 
 
 def header(capsys: Capture, root: Path) -> str:
-    """The name of the second snapshot on its way: both conversations begin so. The first stands a little before it."""
-    cache("show", root, tip(capsys, root))
-    lines = capsys.readouterr().out.splitlines()
-    return [line.split()[0] for line in lines[1:] if "snapshot" in line][1]
+    """The name of the last snapshot that lies on the way of both conversations."""
+    (model,) = listed(capsys, root)
+    ways = [snapshots_on_way(capsys, root, entry["name"]) for entry in model["entries"]]
+    return [name for name in ways[0] if all(name in way for way in ways)][-1]
+
+
+def snapshots_on_way(capsys: Capture, root: Path, name: str) -> list[str]:
+    cache("show", root, name)
+    return [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:] if "snapshot" in line]
 
 
 # --- to look

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from leftoff.cache.blob_store import Rank, Record, Worth
 from leftoff.disk.store import FileBlobStore
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, blob_files, page, path_of, snapshot, store_in
+from tests.patience import until
 
 SHARED, END, MIDDLE = (Rank(worth, 1.0) for worth in (Worth.SHARED, Worth.END, Worth.MIDDLE))
 TOKENS = path_of(1000)
@@ -30,10 +30,7 @@ def busy_store(root: Path, *, gives_way: bool) -> Iterator[FileBlobStore]:
 
 
 def wait_until_written(store: FileBlobStore, record: Record) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while store.is_waiting(record):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    assert until(lambda: not store.is_waiting(record))
 
 
 def test_the_highest_rank_is_on_the_disk_before_the_others(tmp_path: Path) -> None:
