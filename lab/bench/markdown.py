@@ -10,7 +10,7 @@ Between the marks of `bench llama-server short` stands a small table, without pl
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.bench.chart import charts, draw
+from lab.bench.chart import Chart, charts, draw
 from lab.bench.comparison import Comparison, Figure, Played
 from lab.bench.findings import findings
 from lab.bench.table import COLUMNS, NOTHING, Row, quotient, rows, show_times
@@ -24,7 +24,7 @@ def write(comparison: Comparison, path: Path) -> None:
     if has_short:
         text = replaced(text, f"{name} short", short_part(comparison))
     if not has_short or _begin(name) in text:
-        text = replaced(text, name, part(comparison, _draw_plots(comparison, path, name)))
+        text = replaced(text, name, part(comparison, draw_plots(charts(comparison), path, name)))
     path.write_text(text)
 
 
@@ -81,11 +81,12 @@ def _end(name: str) -> str:
     return f"<!-- end bench {name} -->\n"
 
 
-def _draw_plots(comparison: Comparison, path: Path, name: str) -> list[str]:
+def draw_plots(plotted: Sequence[Chart], path: Path, name: str) -> list[str]:
+    """Draws charts into the folder beside a Markdown file; returns their paths, as that file names them."""
     folder = path.with_suffix("")
     folder.mkdir(exist_ok=True)
     plots = []
-    for chart in charts(comparison):
+    for chart in plotted:
         file = folder / f"bench-{name}-{chart.name}.svg"
         file.write_text(draw(chart) + "\n")
         plots.append(file.relative_to(path.parent).as_posix())

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 
-from lab.bench.chart import Chart, draw
-from lab.bench.markdown import replaced
+from lab.bench.chart import Chart
+from lab.bench.markdown import draw_plots, replaced
 from lab.bench.table import NOTHING, show_ms, show_times
 from lab.gpu.record import Record, Row, Series
 
@@ -30,13 +30,7 @@ _HOW = (
 
 def write_report(record: Record, path: Path) -> None:
     """Into the file, at its marks or else at its end; the plots lie in a folder beside it."""
-    folder = path.with_suffix("")
-    folder.mkdir(exist_ok=True)
-    plots = []
-    for chart in charts(record):
-        file = folder / f"bench-{_MARK}-{chart.name}.svg"
-        file.write_text(draw(chart) + "\n")
-        plots.append(file.relative_to(path.parent).as_posix())
+    plots = draw_plots(charts(record), path, _MARK)
     text = path.read_text() if path.exists() else "# Benchmarks\n"
     path.write_text(replaced(text, _MARK, section(record, plots)))
 

@@ -27,7 +27,7 @@ class Record:
 
 
 class Worth(IntEnum):
-    """What a resume point is to later prompts; the pages that lead to it are worth as much."""
+    """How likely later prompts need a resume point, and with it the pages that lead to it."""
 
     MIDDLE = 0  # of a conversation: a prompt resumes there only if something after it was changed
     END = 1  # of a conversation: its next prompt resumes there
@@ -35,7 +35,7 @@ class Worth(IntEnum):
 
 
 class Rank(NamedTuple):
-    """What is written first: of equal worth, what was used last. Items that were put together have one rank."""
+    """The order of writing, highest first: by worth, then by last use. Items that were put together have one rank."""
 
     worth: Worth = Worth.MIDDLE
     last_used: float = 0.0

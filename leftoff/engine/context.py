@@ -279,7 +279,7 @@ def context_params(library: Library, settings: ContextSettings) -> Any:  # noqa:
 
 
 def flash_attention_types(settings: ContextSettings) -> tuple[int, ...]:
-    """What to try in turn. With flash attention V is stored in rows, so that pages can be joined.
+    """The values of `flash_attn_type` to try in turn. With flash attention V is stored in rows: pages can be joined.
 
     By default, models that do not support it run without.
     """

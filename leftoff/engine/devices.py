@@ -108,7 +108,7 @@ def _of_machine(root: Path) -> Iterator[int]:
 
 
 def _of_container(root: Path) -> Iterator[int]:
-    """What the control group of this process, or one above it, leaves: its limit less what it uses beyond files."""
+    """Free bytes of the cgroup of this process and of those above it: the limit, less its use beyond cached files."""
     for folder, limit, used, files in (
         ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
         ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

@@ -74,6 +74,11 @@ class LlamaEngine:
         self.close()
 
     @property
+    def is_on_device(self) -> bool:
+        """State lies in the memory of a GPU, and moves through page-locked chunks."""
+        return self.context.staging.chunk_bytes > 0
+
+    @property
     def batch_tokens(self) -> int:
         return min(self.context.batch_tokens, self.memory.max_batch_tokens)
 

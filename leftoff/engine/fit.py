@@ -23,7 +23,7 @@ _SPLIT_LAYERS = ("row", "tensor")  # split modes in which every GPU holds a part
 
 @dataclass(frozen=True)
 class Wishes:
-    """What was asked for, and what is left to choose."""
+    """Context, layers and margins as the user gave them, or how far they may be chosen."""
 
     num_cells: int  # 0: to be chosen
     most_cells: int = 1 << 17
@@ -34,7 +34,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Fit:
-    """What to load a model with, and a line that tells what was chosen and what it takes."""
+    """The settings to load a model with, and a line for the start screen: the choice and the memory it takes."""
 
     model: ModelSettings
     num_cells: int  # 0: nothing was chosen

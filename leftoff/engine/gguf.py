@@ -36,7 +36,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a model file holds."""
+    """Architecture, vocabulary size and tensors of a GGUF file."""
 
     architecture: str
     num_tokens: int  # of the vocabulary

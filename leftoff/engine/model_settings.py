@@ -38,7 +38,7 @@ class ModelSettings:
         return self.devices_among(gpus)
 
     def devices_among(self, gpus: Sequence[Device]) -> tuple[Device, ...]:
-        """Those of the GPUs that are used, after checking the settings that count or number them."""
+        """The used ones of these GPUs. Raises `InputError` if --tensor-split or --main-gpu do not fit their number."""
         names = ", ".join(device.name for device in gpus) or "none"
         if len(self.tensor_split) > len(gpus):
             shares = ",".join(f"{share:g}" for share in self.tensor_split)

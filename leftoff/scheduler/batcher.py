@@ -31,7 +31,7 @@ class Batcher:
         self._engine = engine
         self._costs = costs
         self._limits = limits
-        self._has_gpu = engine.memory.group_bytes > 0
+        self._is_on_device = engine.is_on_device
 
     def next(self, runs: Sequence[Run], step: int) -> list[tuple[Run, Work]]:
         """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
@@ -73,7 +73,7 @@ class Batcher:
     def _most_tokens(self, room: int) -> int:
         """Tokens of prompts in one batch: a piece, or on a GPU as many as take `lone_piece_ms`."""
         piece_tokens = self._limits.piece_tokens
-        if not self._has_gpu:
+        if not self._is_on_device:
             return min(room, piece_tokens)
         quick = int(self._limits.lone_piece_ms * self._costs.prefill_tokens_per_ms)
         return min(room, max(1, min(room, quick) // piece_tokens) * piece_tokens)

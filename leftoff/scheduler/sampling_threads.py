@@ -4,11 +4,11 @@ With a vocabulary of 150,000 tokens a sampler takes about half a millisecond: fo
 takes for the batch itself. Samplers know nothing of each other, and llama.cpp runs without the GIL.
 """
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from leftoff.engine.engine import LlamaEngine
+from leftoff.machine import num_cores
 from leftoff.scheduler.run import Run
 
 _MOST_THREADS = 8
@@ -23,7 +23,7 @@ class SamplingThreads:
 
     def __init__(self, engine: LlamaEngine) -> None:
         self._engine = engine
-        num_threads = min(_MOST_THREADS, (os.cpu_count() or 1) // 2)
+        num_threads = min(_MOST_THREADS, num_cores() // 2)
         is_worth_it = num_threads > 1 and engine.model.vocabulary.size >= _LARGE_VOCABULARY
         self._threads = ThreadPoolExecutor(num_threads, "leftoff-sampling") if is_worth_it else None
         self._num_threads = num_threads

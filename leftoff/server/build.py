@@ -35,9 +35,6 @@ logger = logging.getLogger("leftoff.disk")
 # down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
 _CORES_FOR_DISK = 4  # from so many on, a GPU does not notice that the disk is written
-# What one piece more costs on a CPU, in tokens: pieces of 64 are prefilled 8 % slower than those of 512, pieces of 128
-# 4 %. At load there is no time to measure it.
-_CUT_TOKENS = 5
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
@@ -94,13 +91,12 @@ def make_scheduler(model: Model, settings: Settings) -> Scheduler:
 
 def _placement(engine: LlamaEngine) -> Placement:
     """On a CPU a pause costs more than a person gains: snapshots are only as dense as is cheap."""
-    if engine.memory.group_bytes:
+    if engine.is_on_device:
         return Placement(grid=engine.settings.grid)
-    bound_ms = Placement().scarce_replay_ms
     return Placement(
-        most_overhead=Placement().overhead,
-        longest_replay_ms=bound_ms,
-        near_replay_ms=bound_ms,
+        most_overhead=Placement.overhead,
+        longest_replay_ms=Placement.scarce_replay_ms,
+        near_replay_ms=Placement.scarce_replay_ms,
         grid=engine.settings.grid,
     )
 
@@ -108,11 +104,10 @@ def _placement(engine: LlamaEngine) -> Placement:
 def measured_costs(engine: LlamaEngine) -> Costs:
     """What prefill, saving and loading cost on this machine, measured before anybody waits for it."""
     rates = measure_at_load(engine)
-    rate = rates.prefill.tokens_per_s / 1000
     costs = Costs(
-        prefill_tokens_per_ms=rate,
+        prefill_tokens_per_ms=rates.prefill.tokens_per_s / 1000,
         rate_tokens=rates.prefill.num_tokens,
-        cut_ms=rates.cut_ms if engine.memory.group_bytes else _CUT_TOKENS / rate,
+        cut_ms=rates.cut_ms,
         step_ms=rates.step_ms,
     )
     if rates.moved.nbytes >= SMALLEST_BYTES:

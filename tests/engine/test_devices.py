@@ -6,16 +6,9 @@ import pytest
 
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.devices import all_devices, available_ram, buffer_types
+from tests.engine.machines import machine
 
 GIB = 1 << 30
-
-
-def machine(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 def meminfo(gibibytes: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ import pytest
 from leftoff.engine.binding.image import Platform
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.gpus import Gpu, best_engine, cuda_engine, find_gpus, unused_gpu
+from tests.engine.machines import machine
 
 LINUX = Platform("Linux", "x86-64")
 NVIDIA = {
@@ -15,14 +16,6 @@ NVIDIA = {
     "proc/driver/nvidia/gpus/0000:01:00.0/information": "Model: \t\t NVIDIA GeForce RTX 4090\nIRQ: 1\n",
 }
 AMD = {"vendor": "0x1002", "class": "0x030000", "mem_info_vram_total": str(24 << 30), "product_name": "Radeon RX 7900"}
-
-
-def machine(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 def card(files: dict[str, str]) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Replies that are sampled by several threads are those that one would sample."""
 
-import os
-
 import pytest
 
 from leftoff.errors import LeftoffError
@@ -47,7 +45,7 @@ def replies(*, fails: int | None = None) -> list[Recorder]:
 
 @pytest.fixture
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("leftoff.scheduler.sampling_threads.num_cores", lambda: 8)
     monkeypatch.setattr("leftoff.scheduler.sampling_threads._LARGE_VOCABULARY", 1)
 
 

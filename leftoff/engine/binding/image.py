@@ -49,7 +49,7 @@ def this_platform() -> Platform:
 
 
 def read_image(path: Path) -> Image | None:
-    """What the header of a library says; None if the file is no library, or damaged."""
+    """The platforms and dependencies in the header of a shared library; None if the file is none, or damaged."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return _elf_image(content) if content[:6] == _ELF_64_LITTLE else _other_image(content[:4096])

@@ -225,7 +225,7 @@ def _identify(dll: C.CDLL, path: Path) -> abi.Build:
 
 
 def _wrong_structs(dll: C.CDLL) -> Iterator[str]:
-    """What differs in the structs that are the same in all known builds."""
+    """Fields of `llama_model_params` and `llama_batch`, equal in all known builds, that are misplaced in this one."""
     dll.llama_model_default_params.restype = _Probe
     model = abi.ModelParams.from_buffer_copy(bytes(dll.llama_model_default_params().raw))
     dll.llama_model_default_params.restype = abi.ModelParams

@@ -52,7 +52,7 @@ class InstallError(EngineError):
 
 @dataclass(frozen=True)
 class Trial:
-    """What a library said of itself in a process of its own, as `leftoff engine check --json` prints it."""
+    """Version and devices that a library reported in a process of its own, by `leftoff engine check --json`."""
 
     version: str
     devices: tuple[DeviceMemory, ...]

@@ -12,7 +12,6 @@ Saved pages and snapshots themselves lie in ordinary memory, whose pages the cop
 compute on the CPU have no chunks: their state is ordinary memory already.
 """
 
-import os
 import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ import numpy as np
 
 from leftoff.engine.binding.library import Library
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
+from leftoff.machine import num_cores
 
 _CHUNK_BYTES = 160 << 20
 _GROUP_BYTES = 32 << 20
@@ -54,7 +54,7 @@ class Staging:
         for chunk in chunks:
             self._idle.put(chunk)
         self.chunk_bytes = chunk_bytes if len(chunks) == _NUM_CHUNKS else 0
-        self.num_threads = min(_MOST_THREADS, os.cpu_count() or 1) if self.chunk_bytes else 0
+        self.num_threads = min(_MOST_THREADS, num_cores()) if self.chunk_bytes else 0
         self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-load")
         self._store_threads = ThreadPoolExecutor(max(1, min(_STORE_THREADS, self.num_threads)), "leftoff-save")
 
