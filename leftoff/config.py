@@ -277,6 +277,12 @@ class Settings:
     drop_header: tuple[str, ...] = setting(
         (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=_regex_problem
     )
+    move: tuple[str, ...] = setting(
+        (),
+        "move text that matches in system prompts behind them, before the first user message",
+        metavar="REGEX",
+        check=_regex_problem,
+    )
     pin: tuple[str, ...] = setting(
         (),
         "replace text that matches in system prompts by the text that matched first",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from leftoff.chat.conversation import Conversation, Note
-from leftoff.chat.header_rules import Applied, Rules
+from leftoff.chat.header_rules import Applied, Rules, with_moved
 from leftoff.chat.meter import TooManyTokensError, num_characters
 from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt
 from leftoff.chat.prompts import PromptMaker
@@ -53,14 +53,14 @@ class Chat:
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Applies the rules, puts replies back as the model wrote them, renders, tokenises, and cuts what must go."""
         self._check_size(conversation)
-        ruled = Applied(conversation.messages, ())
+        ruled = Applied(conversation.messages)
         if self._rules is not None:
             ruled = self._rules.apply(conversation.messages, conversation.namespace)
         shown = replace(conversation, messages=ruled.messages)
         replies = VerbatimReplies(self.prompts, shown, self._remembered)
 
         def make(messages: Sequence[MessageDict]) -> Prompt:
-            whole = replace(shown, messages=replies.with_reasoning(messages))
+            whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), ruled.moved))
             return self.prompts.from_conversation(whole, replies.restore if replies.are_known else None)
 
         fitted = self._fit(shown, make)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from leftoff.chat.template.render import MessageDict, ToolDict
 
-NoteKind = Literal["dropped", "pinned", "cut", "template", "reasoning dropped", "re-rendered"]
+NoteKind = Literal["dropped", "moved", "pinned", "cut", "template", "reasoning dropped", "re-rendered"]
 
 # Where a template would let the model think first, it has begun to speak already.
 _SPEAKS = {"enable_thinking": False}

@@ -1,13 +1,22 @@
-"""Rules that keep the header stable where clients change its text on every request: a billing line, the time, an id.
+"""Rules that keep the header stable where clients change its text: a billing line, the date, the state of a repository.
 
-One changed word at the top of a system prompt invalidates every token after it. A rule drops such text, or pins it to
-the text that was seen first. Only system and developer messages are changed, never those of the user.
+One changed word at the top of a system prompt invalidates every token after it. A rule drops such text, moves it behind
+the header, or pins it to the text that was seen first. They apply in this order, so that text is moved as it is sent,
+and what is left is pinned. Drops and pins change system and developer messages only.
+
+A move takes text out of the beginning of a conversation: the header messages before the first reply, and the first
+user message, where some clients put their context. `with_moved` puts it back, marked, before the first user message:
+
+    [ header without the text )[ user: <context> text </context> hello )[ assistant ) ···
+
+So the header is the same in every conversation, and one that goes on can keep the text that it began with.
 """
 
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from leftoff.chat.conversation import Note
@@ -17,6 +26,9 @@ from leftoff.types import HEADER_ROLES
 
 _SEEN_CHARACTERS = 1 << 16  # of each text, so that a slow pattern is slow on little
 _PINNED_CHARACTERS = 4096
+_MOVED_CHARACTERS = 1 << 14
+_MOVED_TEXTS = 32
+_MARKED = "<context>\n{}\n</context>\n\n"
 _REMEMBERED_PINS = 4096
 
 _Rewrite = Callable[[str], str]
@@ -27,10 +39,11 @@ class RuleError(ValueError):
 
 
 class Applied(NamedTuple):
-    """The messages after the rules, and notes on what was changed."""
+    """The messages after the rules, the texts that were moved out of them, and notes on what was changed."""
 
     messages: Sequence[MessageDict]
-    notes: tuple[Note, ...]
+    moved: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,11 +65,18 @@ class Rules:
     """Applies the rules, and remembers the texts pinned most recently. Thread-safe."""
 
     def __init__(
-        self, drop: Iterable[str] = (), pin: Iterable[str] = (), *, remembered: int = _REMEMBERED_PINS
+        self,
+        drop: Iterable[str] = (),
+        pin: Iterable[str] = (),
+        move: Iterable[str] = (),
+        *,
+        remembered: int = _REMEMBERED_PINS,
     ) -> None:
         self._drop = [_rule("--drop-header", pattern) for pattern in drop]
+        self._move = [_rule("--move", pattern) for pattern in move]
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
+        self._told: LruCache[tuple[str, str], bool] = LruCache(max_entries=remembered)
 
     @property
     def num_pinned(self) -> int:
@@ -65,16 +85,42 @@ class Rules:
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
         """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
         notes: list[Note] = []
+        moved: list[str] = []
+        first_user, first_reply = _first(messages, "user"), _first(messages, "assistant")
+        last_moving = first_reply if first_user < len(messages) else -1  # without a user, there is no place to move to
 
-        def rewrite(text: str) -> str:
+        def in_header(text: str, *, moves: bool) -> str:
             for rule in self._drop:
-                text = _dropped(text, rule, notes)
+                text = self._dropped(text, rule, memory_key, notes)
+            text = in_user(text) if moves else text
             for rule in self._pin:
                 text = self._with_pins(text, rule, memory_key, notes)
             return text
 
-        ruled = [_rewritten(message, rewrite) for message in messages]
-        return Applied([message for message in ruled if message is not None], tuple(notes))
+        def in_user(text: str) -> str:
+            for rule in self._move:
+                text = _moved(text, rule, moved)
+            return text
+
+        def ruled(index: int, message: MessageDict) -> MessageDict | None:
+            if message.get("role") in HEADER_ROLES:
+                return _rewritten(message, partial(in_header, moves=index < last_moving))
+            if index == first_user:
+                return _rewritten(message, in_user) or {**message, "content": ""}
+            return message
+
+        kept = [message for index, sent in enumerate(messages) if (message := ruled(index, sent)) is not None]
+        if moved:
+            notes.append(Note("moved", f"moved {_count(len(moved), 'text')}"))
+        return Applied(kept, tuple(moved), tuple(notes))
+
+    def _dropped(self, text: str, rule: _Rule, memory_key: str, notes: list[Note]) -> str:
+        """Removes each match. It is noted once per namespace: such a line is in every request."""
+        matches = rule.matches(text)
+        if matches and self._told.get((memory_key, rule.pattern.pattern)) is None:
+            self._told.put((memory_key, rule.pattern.pattern), True)
+            notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
+        return _replaced(text, matches, [""] * len(matches))
 
     def _with_pins(self, text: str, rule: _Rule, memory_key: str, notes: list[Note]) -> str:
         """Replaces each match by the first one seen for this namespace, rule, surrounding text and index."""
@@ -102,11 +148,26 @@ def _rule(flag: str, pattern: str) -> _Rule:
     return _Rule(flag, compiled)
 
 
-def _dropped(text: str, rule: _Rule, notes: list[Note]) -> str:
-    matches = rule.matches(text)
-    if not matches:
-        return text
-    notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
+def with_moved(messages: Sequence[MessageDict], texts: Sequence[str]) -> Sequence[MessageDict]:
+    """Puts moved texts, marked, before the first user message. Without a user message there were none to move."""
+    at = _first(messages, "user")
+    if not texts or at == len(messages):
+        return messages
+    content, text = messages[at].get("content"), _MARKED.format("\n\n".join(text.strip() for text in texts))
+    begun = [{"type": "text", "text": text}, *content] if isinstance(content, list) else text + (content or "")
+    return [*messages[:at], {**messages[at], "content": begun}, *messages[at + 1 :]]
+
+
+def _first(messages: Sequence[MessageDict], role: str) -> int:
+    """The index of the first message of this role; the number of messages if there is none."""
+    return next((index for index, message in enumerate(messages) if message.get("role") == role), len(messages))
+
+
+def _moved(text: str, rule: _Rule, moved: list[str]) -> str:
+    """Removes each match and adds it to `moved`. One that is too long, or one too many, stays where it is."""
+    matches = [match for match in rule.matches(text) if len(match.group()) <= _MOVED_CHARACTERS]
+    matches = [match for match in matches if match.group().strip()][: _MOVED_TEXTS - len(moved)]
+    moved += [match.group() for match in matches]
     return _replaced(text, matches, [""] * len(matches))
 
 
@@ -121,22 +182,20 @@ def _replaced(text: str, matches: Sequence[re.Match[str]], by: Sequence[str]) ->
 def _rewritten(message: MessageDict, rewrite: _Rewrite) -> MessageDict | None:
     """The message after `rewrite`; None if its text is all gone."""
     content = message.get("content")
-    if message.get("role") not in HEADER_ROLES or not content:
-        return message
     if isinstance(content, str):
         text = rewrite(content)
-        return {**message, "content": text} if text.strip() else None
+        return message if text == content else {**message, "content": text} if text.strip() else None
     if not isinstance(content, list):
         return message
     parts = [part for part in (_rewritten_part(part, rewrite) for part in content) if part is not None]
-    return {**message, "content": parts} if parts else None
+    return message if parts == content else {**message, "content": parts} if parts else None
 
 
 def _rewritten_part(part: Any, rewrite: _Rewrite) -> Any:  # noqa: ANN401
     if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
         return part
     text = rewrite(part["text"])
-    return {**part, "text": text} if text.strip() else None
+    return part if text == part["text"] else {**part, "text": text} if text.strip() else None
 
 
 def _count(number: int, word: str) -> str:

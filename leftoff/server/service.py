@@ -161,7 +161,8 @@ def _too_long_messages(error: ContextOverflowError) -> PromptTooLongError:
 
 
 def _rules(settings: Settings) -> Rules | None:
-    return Rules(settings.drop_header, settings.pin) if settings.drop_header or settings.pin else None
+    rules = (settings.drop_header, settings.pin, settings.move)
+    return Rules(*rules) if any(rules) else None
 
 
 def _overflow(settings: Settings) -> Overflow:

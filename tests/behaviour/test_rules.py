@@ -14,7 +14,7 @@ CONTEXT_TOKENS = 1024
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Service(settings(ctx=CONTEXT_TOKENS, overflow="cut", pin=(r"session \d+",))) as service:
+    with Service(settings(ctx=CONTEXT_TOKENS, overflow="cut", pin=(r"session \d+",), move=(r"tree: \w+",))) as service:
         yield service
 
 
@@ -35,13 +35,23 @@ def notes(http: httpx.Client) -> str:
 def test_the_billing_line_is_dropped(http: httpx.Client) -> None:
     lamp = "you keep a lamp in the window " * 8
     ask(http, f"x-anthropic-billing-header: cch=1a2b3;\n{lamp}", "hello")
-    assert ask(http, f"x-anthropic-billing-header: cch=9f8e7;\n{lamp}", "hello")["prompt_n"] <= 1
     assert "x-anthropic-billing-header" in notes(http)
+    assert ask(http, f"x-anthropic-billing-header: cch=9f8e7;\n{lamp}", "hello")["prompt_n"] <= 1
+    assert notes(http) == "", "said once"
 
 
 def test_what_is_pinned_stays(http: httpx.Client) -> None:
     ask(http, "session 17, an old man keeps a lamp " * 8, "hello")
     assert ask(http, "session 99, an old man keeps a lamp " * 8, "hello")["prompt_n"] <= 1
+
+
+def test_what_is_moved_stands_behind_the_header(http: httpx.Client) -> None:
+    lamp = "an old woman keeps a lamp " * 8
+    ask(http, f"tree: clean\n{lamp}", "hello")
+    changed = ask(http, f"tree: dirty\n{lamp}", "hello")
+    assert changed["cache_n"] > 2 * changed["prompt_n"]
+    assert ask(http, f"tree: dirty\n{lamp}", "hello")["prompt_n"] <= 1
+    assert notes(http) == "moved 1 text"
 
 
 def test_a_header_that_changes_is_named_with_the_way_out(http: httpx.Client) -> None:

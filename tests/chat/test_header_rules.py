@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.chat.header_rules import RuleError, Rules
+from leftoff.chat.header_rules import RuleError, Rules, with_moved
 from leftoff.chat.template.render import MessageDict
 from leftoff.config import BILLING_LINE
 from tests.chat.conversations import assistant, system, user
@@ -31,6 +31,7 @@ def test_the_billing_line_is_dropped_and_said() -> None:
     (note,) = first.notes
     assert note.kind == "dropped"
     assert str(note).startswith("dropped 1 line of the header (--drop-header 'x-anthropic")
+    assert second.notes == (), "said once: it is in every request"
 
 
 def test_a_part_of_which_nothing_is_left_goes() -> None:
@@ -141,3 +142,72 @@ def test_only_the_match_goes(before: str, after: str, number: int) -> None:
     before = before + "\n"
     applied = Rules(drop=[BILLING_LINE]).apply([system(before + billing(number) + after)], "")
     assert texts(applied.messages) == ([before + after] if (before + after).strip() else [])
+
+
+STATUS = r"Status: .*"
+
+
+def moved(messages: Sequence[MessageDict], *patterns: str) -> Sequence[MessageDict]:
+    applied = Rules(move=patterns).apply(messages, "")
+    return with_moved(applied.messages, applied.moved)
+
+
+def test_moved_text_stands_marked_before_the_first_user_message() -> None:
+    messages = [system("Rules.\nStatus: one\nMore."), user("Hi"), assistant("Ho"), user("Status: mine")]
+    applied = Rules(move=[STATUS]).apply(messages, "")
+    assert texts(applied.messages) == ["Rules.\n\nMore.", "Hi", "Ho", "Status: mine"]
+    assert applied.moved == ("Status: one",)
+    assert [str(note) for note in applied.notes] == ["moved 1 text"]
+    shown = with_moved(applied.messages, applied.moved)
+    assert texts(shown)[1:] == ["<context>\nStatus: one\n</context>\n\nHi", "Ho", "Status: mine"]
+
+
+def test_text_of_the_first_user_message_moves_to_its_beginning() -> None:
+    messages = [system("Status: one"), user("Look:\nStatus: two\nHi"), user("Status: three")]
+    applied = Rules(move=[STATUS]).apply(messages, "")
+    assert texts(applied.messages) == ["Look:\n\nHi", "Status: three"], "a header of which nothing is left goes"
+    assert applied.moved == ("Status: one", "Status: two")
+
+
+def test_a_user_message_of_which_nothing_is_left_stays() -> None:
+    for content in ("Status: one\n", [{"type": "text", "text": "Status: one"}]):
+        messages = [{"role": "user", "content": content, "name": "Ann"}, user("Hi")]
+        applied = Rules(move=[STATUS]).apply(messages, "")
+        assert texts(applied.messages) == ["", "Hi"]
+        shown = with_moved(applied.messages, applied.moved)
+        assert shown[0] == {**messages[0], "content": "<context>\nStatus: one\n</context>\n\n"}
+
+
+def test_parts_stay_parts() -> None:
+    parts = [{"type": "text", "text": "Status: one"}, {"type": "text", "text": "Hi"}]
+    (message,) = moved([{"role": "user", "content": parts}], STATUS)
+    assert message["content"] == [{"type": "text", "text": "<context>\nStatus: one\n</context>\n\n"}, parts[1]]
+
+
+def test_what_comes_after_the_first_reply_does_not_move() -> None:
+    messages = [user("Hi"), system("Status: one"), assistant("Ho"), system("Status: two"), user("Go on")]
+    applied = Rules(move=[STATUS]).apply(messages, "")
+    assert applied.moved == ("Status: one",)
+    assert texts(applied.messages) == ["Hi", "Ho", "Status: two", "Go on"]
+
+
+def test_without_a_user_message_nothing_moves() -> None:
+    messages = [system("Status: one"), assistant("Ho")]
+    assert Rules(move=[STATUS]).apply(messages, "").messages == messages
+    assert with_moved(messages, ["Status: one"]) == messages
+
+
+def test_text_is_dropped_then_moved_then_pinned() -> None:
+    rules = Rules(drop=[r"secret \d+ "], pin=[r"Status: .*", r"day \d"], move=[STATUS])
+    for number in (1, 2):
+        applied = rules.apply([system(f"It is day {number}.\nStatus: secret {number} tree {number}"), user("Hi")], "")
+        assert applied.moved == (f"Status: tree {number}",)
+        assert texts(applied.messages) == ["It is day 1.\n", "Hi"]
+
+
+def test_too_long_or_too_many_texts_stay_in_place() -> None:
+    long = f"Status: {'x' * 20_000}"
+    assert moved([system(long), user("Hi")], STATUS) == [system(long), user("Hi")]
+    many = Rules(move=[STATUS]).apply([system("Status: x\n" * 40), user("Hi")], "")
+    assert len(many.moved) == 32
+    assert many.messages[0]["content"] == "\n" * 32 + "Status: x\n" * 8
