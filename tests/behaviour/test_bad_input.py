@@ -29,7 +29,7 @@ SCHEMAS = {
     "/tokenize": "TokenizeRequest",
     "/detokenize": "DetokenizeRequest",
 }
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+UNKNOWN = {"type": "hologram", "url": "data:,"}
 LONG = "the " * (CONTEXT_TOKENS + 1)
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -40,7 +40,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
     (
         CHAT,
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, IMAGE]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, UNKNOWN]}]},
         "messages[0].content[1]",
     ),
     (

@@ -105,7 +105,7 @@ def test_a_stream_says_the_same_in_openais_shape(client: openai.OpenAI, thinks: 
     (call,) = calls_of(whole)
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
     said = deltas(chunks)
-    assert said[0] == {"role": "assistant", "content": ""}
+    assert said[0] == {"role": "assistant", "content": None}, "as in the whole reply"
     calls = [delta["tool_calls"][0] for delta in said if "tool_calls" in delta]
     head = calls[0]
     assert head == {
@@ -151,6 +151,18 @@ def test_a_question_without_need_of_a_tool_is_answered(client: openai.OpenAI) ->
 def test_a_call_that_is_cut_off_is_not_a_whole_one(client: openai.OpenAI) -> None:
     choice = ask(client, [QUESTION], max_tokens=16).choices[0]
     assert choice.finish_reason == "length"
+
+
+@pytest.mark.parametrize("max_tokens", [0, 1, 2, 5, 8, 12, 16])
+def test_a_stream_that_is_cut_off_says_what_the_whole_does(client: openai.OpenAI, max_tokens: int) -> None:
+    """Half a call is no content, and before its arguments it is nothing."""
+    whole = ask(client, [QUESTION], max_tokens=max_tokens).choices[0].message
+    assert not whole.content
+    assert (whole.content is None) == bool(whole.tool_calls)
+    content: str | None = None
+    for delta in deltas(stream(client, [QUESTION], max_tokens=max_tokens)):
+        content = content if delta.get("content") is None else (content or "") + delta["content"]
+    assert content == whole.content
 
 
 def test_a_call_that_a_stop_cuts_off_is_not_a_whole_one(client: openai.OpenAI) -> None:

@@ -51,6 +51,8 @@ class HarmonyFormat(OutputFormat):
             header = _HEADER.fullmatch((yield from self._header_text(scanner)))
         except MismatchError:
             header = None
+            if scanner.is_cut and scanner.at == len(scanner.text):  # it was cut off inside a header
+                scanner.drop_rest()
         if header is None:
             scanner.rewind()
         scanner.unmark()

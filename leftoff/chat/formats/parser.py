@@ -47,11 +47,15 @@ class Parser:
         next(self._steps)
         return self._scanner.take_parts()
 
-    def close(self) -> tuple[Part, ...]:
-        """Ends the reply; returns what was held back."""
+    def close(self, *, is_cut: bool = False) -> tuple[Part, ...]:
+        """Ends the reply; returns what was held back.
+
+        If the reply `is_cut`, as by its limit, a call that had begun and whose arguments had not is left out: neither
+        can it be made, nor is it content.
+        """
         if self.is_over:
             return ()
-        self._scanner.is_ended = True
+        self._scanner.is_ended, self._scanner.is_cut = True, is_cut
         next(self._steps)
         return self._scanner.take_parts()
 

@@ -70,6 +70,7 @@ class Scanner:
         self.text = ""
         self.at = 0
         self.is_ended = False
+        self.is_cut = False  # it ended where the model would have gone on
         self.num_calls = 0
         self.spaces_before_marker = ""  # that `until` skipped with the last marker
         self._mark: int | None = None
@@ -127,6 +128,10 @@ class Scanner:
         """The lookahead did not match: go back to the mark, if there still is one."""
         if self._mark is not None:
             self.at, self._mark = self._mark, None
+
+    def drop_rest(self) -> None:
+        """Skips all that is left: half a call, which is no content."""
+        self.at, self._mark = len(self.text), None
 
     @property
     def _holds_too_much(self) -> bool:

@@ -87,8 +87,12 @@ class TaggedFormat(OutputFormat):
             yield from self._calls.parse_calls(scanner, tools, trigger)
             scanner.unmark()
         except MismatchError:
+            has_calls = scanner.num_calls > num_before
+            if scanner.is_cut and (trigger or has_calls):  # without a trigger, any JSON begins like a call
+                scanner.drop_rest()
+                return
             scanner.rewind()
-            if scanner.num_calls == num_before:
+            if not has_calls:
                 scanner.emit_content(skipped)
                 return
         scanner.end_call()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Tool, ToolChoice
+from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Source, Tool, ToolChoice
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.request.fields import (
@@ -14,6 +14,7 @@ from leftoff.server.request.fields import (
     ToolCall,
     chat_body,
     function_tool,
+    left_out,
     response_format,
 )
 
@@ -57,9 +58,7 @@ class MarkedMessages:
             if words:
                 self._add_words("user", words)
                 words = []
-            inner = f"{place}.content"
-            result = convert(block.content or "", str | list[InputBlock], inner)
-            text = "\n".join(_texts(_blocks(result, inner)))
+            text = "\n".join(_texts(_inner_blocks(block.content, f"{place}.content")))
             self._push(Message("tool", text, tool_call_id=block.tool_use_id), [(place, block)])
         if words or not blocks:
             self._add_words("user", words)
@@ -110,12 +109,44 @@ def _texts(blocks: list[Placed]) -> Iterator[str]:
     for place, block in blocks:
         if block.type in _SKIPPED or block.type.endswith("_tool_result"):
             continue
-        if block.type != "text":
-            problem = f"a block of type {block.type!r} cannot be read here: this server takes text only"
-            raise bad_field(place, problem)
-        if block.text is None:
-            raise missing_field(f"{place}.text")
-        yield block.text
+        match block.type:
+            case "document":
+                yield "\n".join(_document(block, place))
+            case "search_result":
+                yield "\n".join((*filter(None, [block.title]), *_plain_texts(block.content, f"{place}.content")))
+            case _:
+                yield _plain_text(place, block)
+
+
+def _document(block: InputBlock, place: str) -> Iterator[str]:
+    """A document's title, context and text; of a file, such as a PDF, a note instead of the text."""
+    source: Source = convert(block.source, Source, f"{place}.source")
+    yield from filter(None, (block.title, block.context))
+    match source.type:
+        case "text":
+            yield source.data or ""
+        case "content":
+            yield from _plain_texts(source.content, f"{place}.source.content")
+        case _:
+            yield left_out(block.type, place)
+
+
+def _plain_texts(content: Any, place: str) -> Iterator[str]:  # noqa: ANN401
+    """Of content that has no blocks with blocks of their own."""
+    return (_plain_text(*placed) for placed in _inner_blocks(content, place))
+
+
+def _plain_text(place: str, block: InputBlock) -> str:
+    if block.type != "text":
+        return left_out(block.type, place)
+    if block.text is None:
+        raise missing_field(f"{place}.text")
+    return block.text
+
+
+def _inner_blocks(content: Any, place: str) -> list[Placed]:  # noqa: ANN401
+    """The content of a block, which is a text or blocks again."""
+    return _blocks(convert(content or "", str | list[InputBlock], place), place)
 
 
 def _call(block: InputBlock, place: str) -> ToolCall:

@@ -26,7 +26,18 @@ class InputBlock(Struct):
     input: Any = None
     tool_use_id: str | None = None
     content: Any = None
+    source: Any = None
+    title: str | None = None
+    context: str | None = None
     cache_control: dict[str, Any] | None = None
+
+
+class Source(Struct):
+    """Where a document comes from: its text (`data`), blocks of content, or a file that is no text."""
+
+    type: str
+    data: str | None = None
+    content: Any = None
 
 
 class InputMessage(Struct):

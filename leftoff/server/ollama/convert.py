@@ -13,25 +13,25 @@ from leftoff.server.request.fields import (
     ResponseFormat,
     ToolCall,
     chat_body,
+    left_out,
     response_format,
 )
 
 
 def messages_as_chat(body: OllamaChatRequest) -> ChatRequest:
     """A chat in the common form."""
-    messages = [_message(message, f"messages[{index}]") for index, message in enumerate(body.messages or ())]
+    messages = [*map(_message, body.messages or ())]
     _name_calls(messages)
     return _common(body, messages, body.tools)
 
 
 def prompt_as_chat(body: OllamaGenerateRequest) -> ChatRequest:
     """A prompt as a chat of one message, in the common form."""
-    _refuse_images(body.images, "images")
     for name in ("suffix", "template"):
         if value := getattr(body, name):
             raise not_yet(name, value[:40], "leave it out")
     header = [Message("system", body.system)] if body.system else []
-    return _common(body, [*header, Message("user", body.prompt)])
+    return _common(body, [*header, Message("user", _text(body.prompt, body.images))])
 
 
 def _common(
@@ -50,11 +50,10 @@ def _common(
     )
 
 
-def _message(message: OllamaMessage, place: str) -> Message:
-    _refuse_images(message.images, f"{place}.images")
+def _message(message: OllamaMessage) -> Message:
     return Message(
         message.role,
-        message.content or "",
+        _text(message.content or "", message.images),
         name=message.tool_name,
         tool_calls=[_call(call) for call in message.tool_calls or ()] or None,
         tool_call_id=message.tool_call_id,
@@ -85,6 +84,6 @@ def _format(wanted: str | dict[str, Any]) -> ResponseFormat:
     return response_format("format", {"type": "json_object"})
 
 
-def _refuse_images(images: list[Any] | None, place: str) -> None:
-    if images:
-        raise bad_field(place, "images cannot be read: this server takes text only")
+def _text(words: str, images: list[Any] | None) -> str:
+    """Ollama's models are shown the images before the words."""
+    return "".join(left_out("image", "images") for _ in images or ()) + words

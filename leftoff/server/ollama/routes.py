@@ -78,13 +78,13 @@ class Ollama(Dialect):
 
     async def _raw_jobs(self, request: Request, body: wire.OllamaGenerateRequest) -> list[ReplyJob]:
         """The prompt without the model's template."""
-        output = Output(self._service.prompts.format, splits_reasoning=False)
+        chat = prompt_as_chat(body)
         return await raw_jobs(
             self._service,
             request,
-            prompt_as_chat(body),
-            lambda: [self._service.prompts.from_text(body.prompt)],
-            output=output,
+            chat,
+            lambda: [self._service.prompts.from_text(str(chat.messages[-1].content))],
+            output=Output(self._service.prompts.format, splits_reasoning=False),
         )
 
     async def _answer(self, request: Request, jobs: list[ReplyJob], *, is_chat: bool, stream: bool) -> Response:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from leftoff.scheduler.job import Job
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
-from leftoff.server.http.errors import ApiError, bad_field, not_yet
+from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.openai.types import CompletionRequest
 from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
@@ -66,10 +66,8 @@ class OpenAI(Dialect):
         return json_response({"object": "list", "data": [self._card()], "has_more": False})
 
     async def model(self, request: Request) -> Response:
-        name, own = request.path_params["id"], self._service.model_name
-        if name != own:
-            raise ApiError(404, f"there is no model {name!r} here: this server runs {own!r}", code="model_not_found")
-        return json_response(self._card())
+        """By any name: requests may name any model too, and clients look for the one they were told to use."""
+        return json_response(self._card() | {"id": request.path_params["id"]})
 
     def _texts_of(self, jobs: Sequence[Job]) -> list[str]:
         """The prompts as text."""

@@ -113,23 +113,32 @@ class ChatWriter(_CompletionWriter):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
     _begun: set[int] = field(default_factory=set, init=False)
+    _answered: set[int] = field(default_factory=set, init=False)  # those with content or calls
 
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.Completion]:
         if isinstance(event, Progress):
-            yield self._chunk(self._first(index), progress=progress_of(event))
+            yield self._chunk(self._first(index, None), progress=progress_of(event))
             return
-        if index not in self._begun:
-            yield self._chunk(self._first(index))
         logprobs = self._logprobs([event]) if isinstance(event, Piece) and event.chosen else None
-        for part in event.parts or ((Content(""),) if logprobs else ()):
+        parts: Sequence[Part | None] = event.parts or ((None,) if logprobs else ())
+        if parts and index not in self._begun:
+            yield self._chunk(self._first(index, parts[0]))
+        for part in parts:
+            self._answered |= {index} if isinstance(part, Content | CallStart) else set()
             yield self._chunk(wire.ChatChoice(index, None, logprobs, delta=_delta(part, stream)), self._timings(stream))
             logprobs = None  # they come with the first part of a token
         if isinstance(event, End):
-            yield from self._closing(event, wire.ChatChoice(index, finish_reason(event), delta=wire.Message()))
+            yield from self._closing(event, wire.ChatChoice(index, finish_reason(event), delta=self._last(index)))
 
-    def _first(self, index: int) -> wire.ChatChoice:
+    def _first(self, index: int, part: Part | None) -> wire.ChatChoice:
+        """As in a whole reply, `content` is null unless there is some."""
         self._begun.add(index)
-        return wire.ChatChoice(index, delta=wire.Message("assistant", ""))
+        return wire.ChatChoice(index, delta=wire.Message("assistant", "" if isinstance(part, Content) else None))
+
+    def _last(self, index: int) -> wire.Message:
+        """A reply of neither content nor calls has an empty text as `content`."""
+        role = UNSET if index in self._begun else "assistant"
+        return wire.Message(role, UNSET if index in self._answered else "")
 
     def _choice(self, index: int, reply: Whole) -> wire.ChatChoice:
         return wire.ChatChoice(index, finish_reason(reply.end), self._logprobs(reply.pieces), message=_message(reply))
@@ -196,8 +205,10 @@ def _message(reply: Whole) -> wire.Message:
     return message
 
 
-def _delta(part: Part, stream: ReplyStream) -> wire.Message:
+def _delta(part: Part | None, stream: ReplyStream) -> wire.Message:
     match part:
+        case None:  # a token that says nothing yet
+            return wire.Message()
         case Content(text):
             return wire.Message(content=text)
         case Reasoning(text):

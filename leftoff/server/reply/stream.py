@@ -145,7 +145,8 @@ class ReplyStream:
         if self.report is not None:
             self._service.record(self.id, self.run, self.report, finish, self.job.notes)
         text = self._text.close()
-        parts = self._parser.push(text) + self._parser.close() if self._parser else ()
+        is_cut = finish is not Finish.END
+        parts = self._parser.push(text) + self._parser.close(is_cut=is_cut) if self._parser else ()
         num_calls = self._parser.num_calls if self._parser else 0
         said = join_parts((*self._parts, *parts))
         has_half_call = bool(said.calls) and parse_arguments(said.calls[-1].arguments) is None

@@ -105,10 +105,17 @@ MOST_MESSAGES = 1 << 14
 MOST_TOOLS = 1024
 _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # templates know none, low, medium and high
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+# Parts of messages that a model of text cannot read, in all dialects, and what the note in their place calls them.
+_LEFT_OUT = {
+    **dict.fromkeys(("image", "image_url", "input_image", "image_file"), "image"),
+    **dict.fromkeys(("audio", "audio_url", "input_audio"), "audio"),
+    **dict.fromkeys(("video", "video_url", "input_video"), "video"),
+    **dict.fromkeys(("document", "file", "input_file"), "file"),
+}
 
 
 class Part(Struct, omit_defaults=True):
-    """A part of a message's content. Only text is supported."""
+    """A part of a message's content: text, or something else that a note in the prompt stands for."""
 
     type: str
     text: str | None = None
@@ -198,7 +205,7 @@ class ChatFields(GenerationFields, kw_only=True):
         )
 
     def conversation(self, namespace: str, *, shows_all_tools: bool) -> Conversation:
-        """The conversation for the chat layer. Content that is not text, and tools without a name, are refused by path.
+        """The conversation for the chat layer. Content of unknown types, and tools without a name, are refused by path.
 
         Unless all tools are shown, the template sees them only if the model may call them.
         """
@@ -219,12 +226,21 @@ class ChatFields(GenerationFields, kw_only=True):
 
 
 def text_of(parts: Sequence[Part], place: str, types: Collection[str] = TEXT_PARTS) -> str:
-    """The text of a content list. Refuses parts of other types, by their place."""
-    for index, part in enumerate(parts):
-        if part.type not in types:
-            problem = f"a part of type {part.type!r} cannot be read: this server takes text only"
-            raise bad_field(f"{place}[{index}]", problem)
-    return "".join(part.text or part.refusal or "" for part in parts)
+    """The text of a content list, with notes for parts that are no text."""
+    return "".join(
+        (part.text or part.refusal or "") if part.type in types else left_out(part.type, f"{place}[{index}]")
+        for index, part in enumerate(parts)
+    )
+
+
+def left_out(kind: str, place: str) -> str:
+    """The note in a prompt that stands for an image or another part that is no text.
+
+    To refuse it would end an agent's session: it sends the part again with every request. Unknown types are refused.
+    """
+    if kind not in _LEFT_OUT:
+        raise bad_field(place, f"a part of type {kind!r} cannot be read: this server takes text only")
+    return f"[{_LEFT_OUT[kind]} left out: this model reads text only]"
 
 
 NumReplies = Annotated[int, Meta(ge=1, le=128)]

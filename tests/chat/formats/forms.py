@@ -64,10 +64,10 @@ class Reply:
         return ParsedReply(self.content, self.reasoning, calls)
 
 
-def parse(output: Output, pieces: Sequence[str], prompt_end: str = "") -> list[Part]:
+def parse(output: Output, pieces: Sequence[str], prompt_end: str = "", *, is_cut: bool = False) -> list[Part]:
     parser = output.parser(prompt_end)
     parts = [part for piece in pieces for part in parser.push(piece)]
-    return [*parts, *parser.close()]
+    return [*parts, *parser.close(is_cut=is_cut)]
 
 
 def read(output: Output, text: str, prompt_end: str = "") -> ParsedReply:

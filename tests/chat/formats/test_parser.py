@@ -39,6 +39,19 @@ calls = st.lists(st.tuples(st.just("look_up"), arguments), max_size=3).map(tuple
 
 
 @every_format
+def test_a_call_that_is_cut_off_is_no_content(name: str) -> None:
+    """Wherever it is cut off behind its trigger. Without a trigger it may be any JSON, until its arguments begin."""
+    call = written(name, Reply(calls=(("look_up", {"place": "harbour", "days": 3}),)))
+    trigger = FORMATS[name].trigger
+    begin = len(trigger) if name not in BARE else call.index("{", 1) + 1
+    for end in range(begin, call.rindex("3")):
+        said = join_parts(parse(Output(FORMATS[name], [TOOL]), [call[:end]], is_cut=True))
+        assert said.content == "", call[:end]
+    told = join_parts(parse(Output(FORMATS[name], [TOOL]), [f"It is {trigger or call[:4]}"]))
+    assert told.content == f"It is {trigger or call[:4]}" or name == "harmony", "the model ended it so"
+
+
+@every_format
 @few
 @given(reasoning=words, content=words, calls=calls, sizes=sizes)
 def test_what_is_written_is_read(

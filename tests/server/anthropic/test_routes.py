@@ -6,9 +6,12 @@ from typing import Any
 
 import anthropic
 import httpx
+import msgspec
 import pytest
 from anthropic.types import Message, MessageParam, TextBlockParam
 
+from leftoff.server.anthropic.convert import MarkedMessages
+from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.reply.response import Pulse
 from leftoff.server.server import serving
 from leftoff.server.service import Service
@@ -210,18 +213,58 @@ def test_fields_of_betas_are_ignored(claude: anthropic.Anthropic) -> None:
     assert reply.usage.output_tokens == 3
 
 
-@pytest.mark.parametrize("kind", ["image", "document"])
-def test_what_is_not_text_is_refused_by_its_place(claude: anthropic.Anthropic, kind: str) -> None:
-    source = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
-    content: Any = [{"type": "text", "text": "look"}, {"type": kind, "source": source}]
+PNG = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
+IMAGE = {"type": "image", "source": PNG}
+NO_IMAGE = "[image left out: this model reads text only]"
+
+
+def texts(*content: Any) -> list[str]:  # noqa: ANN401
+    """The messages that the content of one message becomes."""
+    body = msgspec.convert({"messages": [{"role": "user", "content": [*content]}]}, MessagesRequest)
+    return [str(message.content) for message in MarkedMessages(body).messages]
+
+
+def test_an_image_becomes_a_note() -> None:
+    assert texts({"type": "text", "text": "look"}, IMAGE) == [f"look\n{NO_IMAGE}"]
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "a shot"}, IMAGE]}
+    assert texts(result, {"type": "text", "text": "and now?"}) == [f"a shot\n{NO_IMAGE}", "and now?"]
+
+
+def test_a_document_of_text_is_read_and_a_file_becomes_a_note() -> None:
+    plain = {"type": "text", "media_type": "text/plain", "data": "the tide turns at six"}
+    assert texts({"type": "document", "source": plain, "title": "Tides"}) == ["Tides\nthe tide turns at six"]
+    parts = {"type": "content", "content": [{"type": "text", "text": "at six"}, IMAGE]}
+    assert texts({"type": "document", "source": parts, "context": "a log"}) == [f"a log\nat six\n{NO_IMAGE}"]
+    no_file = "[file left out: this model reads text only]"
+    assert texts({"type": "document", "source": {**PNG, "media_type": "application/pdf"}}) == [no_file]
+    inner = {"type": "content", "content": [{"type": "document", "source": plain}]}
+    assert texts({"type": "document", "source": inner}) == [no_file], "documents are not nested"
+    found = {"type": "search_result", "source": "x", "title": "Tides", "content": [{"type": "text", "text": "at six"}]}
+    assert texts(found) == ["Tides\nat six"]
+
+
+def test_a_session_goes_on_after_a_screenshot(claude: anthropic.Anthropic) -> None:
+    messages: list[Any] = [*MESSAGES]
+    for turn in range(3):
+        reply = ask(claude, messages=messages)
+        assert turn == 0 or read(reply) > 0
+        messages += [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": f"c{turn}", "name": "shoot", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{turn}", "content": [IMAGE]}]},
+        ]
+
+
+def test_what_is_not_known_is_refused_by_its_place(claude: anthropic.Anthropic) -> None:
+    kind = "hologram"
+    content: Any = [{"type": "text", "text": "look"}, {"type": kind, "source": PNG}]
     with pytest.raises(anthropic.BadRequestError) as refused:
         ask(claude, messages=[{"role": "user", "content": content}])
     error = refused.value.response.json()
     assert error["type"] == "error"
     assert error["error"]["type"] == "invalid_request_error"
-    assert f"messages[0].content[1]: a block of type '{kind}'" in error["error"]["message"]
+    assert f"messages[0].content[1]: a part of type '{kind}'" in error["error"]["message"]
     result = {"type": "tool_result", "tool_use_id": "call_1", "content": "found"}
-    with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.content\[2\]: a block of type"):
+    with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\]\.content\[2\]: a part of type"):
         ask(claude, messages=[{"role": "user", "content": [result, *content]}])
 
 

@@ -139,18 +139,23 @@ def test_errors_are_a_text(llama: ollama.Client, http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("path", "fields", "message"),
     [
-        (
-            "/api/chat",
-            {"messages": [{"role": "user", "content": "look", "images": ["aGVsbG8="]}]},
-            "messages[0].images",
-        ),
         ("/api/chat", {"messages": MESSAGES, "format": "yaml"}, "format"),
         ("/api/chat", {"messages": MESSAGES, "options": {"temperature": -1}}, "options.temperature"),
         ("/api/generate", {"prompt": "a", "suffix": "b"}, "suffix"),
-        ("/api/generate", {"prompt": "a", "raw": True, "images": ["aGVsbG8="]}, "images"),
     ],
 )
 def test_bad_input_is_refused_by_its_field(http: httpx.Client, path: str, fields: Any, message: str) -> None:  # noqa: ANN401
     reply = http.post(path, json={"model": "tiny", **fields})
     assert reply.status_code == 400
     assert message in reply.json()["error"]
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_an_image_becomes_a_note(http: httpx.Client, is_raw: bool) -> None:
+    fields = {"raw": is_raw, "stream": False, "options": {"num_predict": 1}}
+    noted = http.post("/api/generate", json={"prompt": "look", "images": ["aGVsbG8="], **fields}).json()
+    same = http.post("/api/generate", json={"prompt": "[image left out: this model reads text only]look", **fields})
+    assert noted["prompt_eval_count"] == same.json()["prompt_eval_count"]
+    message = {"role": "user", "content": "look", "images": ["aGVsbG8="]}
+    chat = http.post("/api/chat", json={"messages": [message], **fields}).json()
+    assert is_raw or chat["prompt_eval_count"] == noted["prompt_eval_count"]

@@ -247,5 +247,17 @@ def test_the_models_are_listed(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert model.id == "tiny"
     assert client.models.retrieve("tiny") == model
-    with pytest.raises(openai.NotFoundError, match="this server runs 'tiny'"):
-        client.models.retrieve("gpt-9")
+    assert client.models.retrieve("org/other") == model.model_copy(update={"id": "org/other"}), "any name will do"
+
+
+def test_an_image_becomes_a_note(client: openai.OpenAI) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    note = {"type": "text", "text": "[image left out: this model reads text only]"}
+    texts = [{"type": "text", "text": "look"}, {"type": "text", "text": "what is it?"}]
+    shown, noted = (
+        ask(client, messages=[{"role": "user", "content": [texts[0], part, texts[1]]}]) for part in (image, note)
+    )
+    assert text_of(shown) == text_of(noted)
+    assert shown.usage is not None
+    assert noted.usage is not None
+    assert shown.usage.prompt_tokens == noted.usage.prompt_tokens

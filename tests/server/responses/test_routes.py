@@ -153,7 +153,7 @@ def test_tools_that_are_no_functions_are_skipped(client: openai.OpenAI, http: ht
         ({"input": openai.omit}, "input: is empty"),
         ({"input": [{"role": "pirate", "content": "a"}]}, r"input\[0\].role"),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            {"input": [{"role": "user", "content": [{"type": "hologram", "url": "x"}]}]},
             r"content\[0\]: a part",
         ),
         ({"input": [{"type": "function_call", "call_id": "1", "arguments": "{}"}]}, r"input\[0\].name"),
@@ -233,3 +233,11 @@ def response(name: str) -> WireResponse:
         top_p=None,
         user=None,
     )
+
+
+def test_an_image_becomes_a_note() -> None:
+    image = {"type": "input_image", "image_url": "data:,"}
+    shot = InputItem("function_call_output", call_id="1", output=[{"type": "input_text", "text": "done"}, image])
+    seen = InputItem(role="user", content=[image])
+    note = "[image left out: this model reads text only]"
+    assert [message.content for message in Items([shot, seen]).messages] == [f"done{note}", note]
