@@ -44,7 +44,7 @@ def test_a_tool_is_called_and_its_result_is_used(client: openai.OpenAI) -> None:
     answered = client.responses.create(
         model="tiny",
         previous_response_id=called.id,
-        input=[{"type": "function_call_output", "call_id": call.call_id, "output": FOUND}],
+        input=[found_by(call.call_id)],  # type: ignore[list-item]
         tools=[WEATHER],  # type: ignore[list-item]
         temperature=0,
     )
@@ -110,6 +110,37 @@ def test_a_call_may_be_demanded(client: openai.OpenAI) -> None:
         assert [item.type for item in reply.output] == ["function_call"]
 
 
+def test_a_function_of_a_namespace_is_called_and_answered(client: openai.OpenAI) -> None:
+    tides: Any = {"type": "namespace", "name": "mcp__tides", "description": "Of the sea.", "tools": [WEATHER]}
+    choice = {"type": "function", "name": "get_weather", "namespace": "mcp__tides"}
+    asked: dict[str, Any] = {"model": "tiny", "input": QUESTION, "tools": [tides], "temperature": 0}
+    for fields in ({}, {"tool_choice": choice}, {"tool_choice": {"type": "allowed_tools", "tools": [choice]}}):
+        called = client.responses.create(**asked, **fields)
+        (call,) = called.output
+        assert call.type == "function_call"
+        assert (call.name, call.namespace, json.loads(call.arguments)) == (
+            "get_weather",
+            "mcp__tides",
+            {"city": "Paris"},
+        )
+    with client.responses.stream(**asked) as stream:
+        named = {event.type: event for event in stream}
+    assert named["response.function_call_arguments.done"].name == "get_weather"  # type: ignore[union-attr]
+    for event in ("response.output_item.added", "response.output_item.done"):
+        item = named[event].item  # type: ignore[union-attr]
+        assert (item.name, item.namespace) == ("get_weather", "mcp__tides")  # type: ignore[union-attr]
+    back = [{"role": "user", "content": QUESTION}, call.model_dump(), found_by(call.call_id)]
+    answered = client.responses.create(**asked | {"input": back})
+    assert "rainy" in answered.output_text
+    assert answered.usage is not None
+    assert called.usage is not None
+    assert answered.usage.input_tokens_details.cached_tokens >= called.usage.input_tokens
+
+
+def found_by(call_id: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": FOUND}
+
+
 class Codex:
     """Sends what Codex sends: everything each time, nothing stored, tools of many kinds."""
 
@@ -168,8 +199,7 @@ def test_the_second_turn_of_codex_reads_only_what_is_new(url: str) -> None:
     first = codex.send([question])
     assert [item["type"] for item in first["output"]][-1] == "function_call"
     call = first["output"][-1]
-    found = {"type": "function_call_output", "call_id": call["call_id"], "output": FOUND}
-    second = codex.send([question, *map(handed_back, first["output"]), found])
+    second = codex.send([question, *map(handed_back, first["output"]), found_by(call["call_id"])])
     cached = second["usage"]["input_tokens_details"]["cached_tokens"]
     assert cached >= first["usage"]["total_tokens"] - 1
     assert second["usage"]["input_tokens"] - cached < 40

@@ -13,9 +13,9 @@ from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.anthropic.writer import MessageWriter, error_body
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
-from leftoff.server.http.errors import ErrorShape, PromptTooLongError
+from leftoff.server.http.errors import ErrorShape
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_jobs, read_chat
+from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.server.service import Service
 from leftoff.types import Prompt
 
@@ -47,13 +47,8 @@ class Anthropic(Dialect):
 
     async def count_tokens(self, request: Request) -> Response:
         body = await read_body(request, MessagesRequest)
-        try:
-            chat = await read_chat(self._service, request, as_chat(body, MarkedMessages(body).messages))
-        except PromptTooLongError as error:
-            if not error.is_exact:
-                raise
-            return json_response({"input_tokens": error.num_tokens})
-        return json_response({"input_tokens": chat.prompt.length})
+        num_tokens = await count_tokens(self._service, request, as_chat(body, MarkedMessages(body).messages))
+        return json_response({"input_tokens": num_tokens})
 
 
 def _marks(prompt: Prompt, marked: MarkedMessages) -> set[int]:

@@ -55,10 +55,10 @@ def decode(data: bytes, kind: type[Body]) -> Body:
         raise ApiError(400, "the body is nested too deeply", code="invalid_json") from error
 
 
-def convert(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
+def convert(value: Any, kind: Any, place: str, *, strict: bool = True) -> Any:  # noqa: ANN401
     """Convert a part of a body that was decoded without a type; errors name its place."""
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_field(place, str(error)) from error
 

@@ -9,7 +9,7 @@ from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.parser import Output
 from leftoff.sampling import MOST_BIAS, Sampling
-from leftoff.server.http.errors import bad_field
+from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.server.request.constraints import make_guides
 from leftoff.server.request.fields import ChatFields, ChatRequest, GenerationFields
 from leftoff.server.request.job import ReplyJob
@@ -24,6 +24,16 @@ async def read_chat(service: Service, request: Request, body: ChatFields) -> Cha
     """The prompt of a chat."""
     namespace = namespace_of(request, body.cache_salt)
     return await service.aside(lambda: service.chat(conversation_of(service, body, namespace)), request)
+
+
+async def count_tokens(service: Service, request: Request, body: ChatFields) -> int:
+    """The length of a chat's prompt, also if it is too long to be read."""
+    try:
+        return (await read_chat(service, request, body)).prompt.length
+    except PromptTooLongError as error:
+        if not error.is_exact:
+            raise
+        return error.num_tokens
 
 
 async def chat_jobs(service: Service, request: Request, body: ChatRequest) -> list[ReplyJob]:

@@ -272,8 +272,8 @@ class ChatRequest(ChatFields, kw_only=True):
 class ForeignChat(ChatRequest, kw_only=True):
     """A chat converted from another dialect.
 
-    `places` maps a tool's name to the path of its schema there. `skipped_tools` are those that only the servers of that
-    dialect can run.
+    `places` maps a tool's name to the path of its schema there. `skipped_tools` are no functions: most of them only the
+    servers of that dialect can run.
     """
 
     places: dict[str, str]
@@ -286,7 +286,7 @@ class ForeignChat(ChatRequest, kw_only=True):
     @property
     def notes(self) -> tuple[Note, ...]:
         names = ", ".join(self.skipped_tools)[:_SHOWN_CHARACTERS]
-        return (Note("dropped", f"tools that only their makers run were left out: {names}"),) if names else ()
+        return (Note("dropped", f"tools that are no functions were left out: {names}"),) if names else ()
 
 
 def chat_body(

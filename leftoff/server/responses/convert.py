@@ -1,14 +1,20 @@
-"""Responses requests as chats: items become messages. The items of one reply become one message again."""
+"""Responses requests as chats: items become messages. The items of one reply become one message again.
+
+The model sees a function of a namespace, such as an MCP server, under one name made of both. A call has both again.
+"""
 
 import base64
 import binascii
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import msgspec
 
 from leftoff.server.http.body import convert
-from leftoff.server.http.errors import bad_field, missing_field, not_yet
+from leftoff.server.http.errors import ApiError, bad_field, missing_field, not_yet
 from leftoff.server.request.fields import (
+    MOST_TOOLS,
     TEXT_PARTS,
     ChatRequest,
     FunctionCall,
@@ -27,19 +33,28 @@ from leftoff.server.responses.types import InputItem, ResponsesRequest, TextForm
 _ROLES = get_args(Role)
 _TEXT_PARTS = TEXT_PARTS | {"reasoning_text", "summary_text"}
 _WRAPPED = "leftoff:"
+_NO_NAMESPACE = ("", "functions")  # that of functions outside of any
+_JOINT = "__"
+
+Find = Callable[[str], InputItem | None]  # an item that was stored, by its id
 
 
 class Items:
-    """The messages that a list of items stands for."""
+    """The messages that a list of items stands for, and the items, with those that were named by their ids."""
 
-    def __init__(self, wanted: str | list[InputItem] | None) -> None:
+    def __init__(self, wanted: str | list[InputItem] | None, place: str = "input", find: Find = lambda _: None) -> None:
         self.messages: list[Message] = []
+        self.items: list[InputItem] = []
+        self._find = find
         self._reply: Message | None = None  # the assistant's, while more items may belong to it
         items = [InputItem(role="user", content=wanted)] if isinstance(wanted, str) else wanted
         for index, item in enumerate(items or ()):
-            self._add(item, f"input[{index}]")
+            self._add(item, f"{place}[{index}]")
 
     def _add(self, item: InputItem, place: str) -> None:
+        if item.type == "item_reference":
+            item = self._found(item.id or "", place)
+        self.items.append(item)
         match item.type:
             case "message":
                 self._add_message(item, place)
@@ -53,9 +68,14 @@ class Items:
             case "function_call_output":
                 text = _text(item.output if item.output is not None else "", f"{place}.output")
                 self._push(Message("tool", text, tool_call_id=item.call_id))
-            case "item_reference":
-                raise not_yet(f"{place}.type", item.type, "send the item itself, or use previous_response_id")
             # other types come from tools that only OpenAI's servers run
+
+    def _found(self, name: str, place: str) -> InputItem:
+        found = self._find(name)
+        if found is None:
+            problem = f"there is no item {name!r} here: it was not stored, or is forgotten. Send the item itself"
+            raise ApiError(404, f"{place}.id: {problem}", param=f"{place}.id", code="item_not_found")
+        return found
 
     def _add_message(self, item: InputItem, place: str) -> None:
         text = _text(item.content, f"{place}.content")
@@ -79,17 +99,45 @@ class Items:
         return self._reply
 
 
-def as_chat(body: ResponsesRequest, messages: list[Message]) -> ChatRequest:
-    """The request as a chat with these messages. Tools that are no functions are skipped: OpenAI's servers run them."""
+@dataclass(frozen=True)
+class Function:
+    """A function that the client runs: its own name and namespace, and the tool as the model sees it."""
+
+    name: str
+    namespace: str
+    place: str  # in the request
+    tool: dict[str, Any]
+
+    @property
+    def flat_name(self) -> str:
+        return flat_name(self.namespace, self.name)
+
+
+def flat_name(namespace: str | None, name: str) -> str:
+    """One name for a function of a namespace, joined as MCP clients do: `mcp__tides__next_high`."""
+    if namespace is None or namespace in _NO_NAMESPACE:
+        return name
+    return namespace.removesuffix(_JOINT) + _JOINT + name
+
+
+def functions_of(body: ResponsesRequest) -> list[Function]:
+    """The functions of a request, also those in namespaces. Tools of other types are skipped."""
+    functions = [*_functions(body.tools or [], "tools")]
+    if len(functions) > MOST_TOOLS:
+        raise bad_field("tools", f"has {len(functions)} functions: must be at most {MOST_TOOLS}")
+    return functions
+
+
+def as_chat(body: ResponsesRequest, messages: list[Message], functions: list[Function]) -> ChatRequest:
+    """The request as a chat with these messages and functions."""
     _refuse(body)
-    tools = [*enumerate(body.tools or ())]
     return chat_body(
         body,
         messages=[*([Message("system", body.instructions)] if body.instructions else ()), *messages],
-        tools=[_function(tool, index) for index, tool in tools if _is_function(tool)] or None,
-        skipped_tools=[str(tool.get("name") or tool.get("type")) for _, tool in tools if not _is_function(tool)],
-        places={str(tool.get("name")): f"tools[{index}].parameters" for index, tool in tools},
-        tool_choice=body.tool_choice,
+        tools=[function.tool for function in functions] or None,
+        skipped_tools=[str(tool.get("name") or tool.get("type")) for tool in body.tools or () if _is_skipped(tool)],
+        places={function.flat_name: f"{function.place}.parameters" for function in functions},
+        tool_choice=_flat_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tokens=body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
@@ -122,7 +170,8 @@ def _thoughts(item: InputItem, place: str) -> str:
 def _call(item: InputItem, place: str) -> ToolCall:
     if not item.name:
         raise missing_field(f"{place}.name")
-    return ToolCall(FunctionCall(item.name, item.arguments or ""), item.call_id, "function")
+    name = flat_name(item.namespace, item.name)
+    return ToolCall(FunctionCall(name, item.arguments or ""), item.call_id, "function")
 
 
 def _text(content: Any, place: str) -> str:  # noqa: ANN401
@@ -130,17 +179,49 @@ def _text(content: Any, place: str) -> str:  # noqa: ANN401
     return parts if isinstance(parts, str) else text_of(parts, place, _TEXT_PARTS)
 
 
-def _is_function(tool: dict[str, Any]) -> bool:
-    return tool.get("type") == "function"
+def _is_skipped(tool: dict[str, Any]) -> bool:
+    return tool.get("type") not in ("function", "namespace")
 
 
-def _function(tool: dict[str, Any], index: int) -> dict[str, Any]:
-    name, description, parameters = tool.get("name"), tool.get("description"), tool.get("parameters")
-    if not isinstance(name, str) or not name:
-        raise bad_field(f"tools[{index}].name", "must be a text")
+def _functions(tools: list[dict[str, Any]], place: str) -> Iterator[Function]:
+    for index, tool in enumerate(tools):
+        at = f"{place}[{index}]"
+        if tool.get("type") == "function":
+            yield _function(tool, "", at)
+        elif tool.get("type") == "namespace":
+            inner: list[dict[str, Any]] = convert(tool.get("tools") or [], list[dict[str, Any]], f"{at}.tools")
+            namespace = _name(tool, at)
+            for number, one in enumerate(inner):
+                if one.get("type") == "function":
+                    yield _function(one, namespace, f"{at}.tools[{number}]")
+
+
+def _function(tool: dict[str, Any], namespace: str, place: str) -> Function:
+    name, description, parameters = _name(tool, place), tool.get("description"), tool.get("parameters")
     if not isinstance(parameters or {}, dict):
-        raise bad_field(f"tools[{index}].parameters", "must be an object")
-    return function_tool(name, str(description) if description else None, parameters)
+        raise bad_field(f"{place}.parameters", "must be an object")
+    shown = function_tool(flat_name(namespace, name), str(description) if description else None, parameters)
+    return Function(name, namespace, place, shown)
+
+
+def _name(tool: dict[str, Any], place: str) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise bad_field(f"{place}.name", "must be a text")
+    return name
+
+
+def _flat_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    """The choice by the names that the model sees, whether it names one function or lists several."""
+
+    def flat(one: Any) -> Any:  # noqa: ANN401
+        is_named = isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("namespace"), str)
+        return {**one, "name": flat_name(one["namespace"], one["name"])} if is_named else one
+
+    if isinstance(choice, dict) and isinstance(choice.get("tools"), list):
+        return {**choice, "tools": [*map(flat, choice["tools"])]}
+    chosen: str | dict[str, Any] | None = flat(choice)
+    return chosen
 
 
 def _format(wanted: TextFormat) -> ResponseFormat:
@@ -153,7 +234,6 @@ def _refuse(body: ResponsesRequest) -> None:
     """Refuse unsupported features, rather than reply without them."""
     for name, instead in (
         ("background", "leave it out, and stream"),
-        ("conversation", "use previous_response_id"),
         ("prompt", "use instructions and input"),
         ("top_logprobs", "use /v1/chat/completions"),
     ):

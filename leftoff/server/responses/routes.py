@@ -1,8 +1,7 @@
-"""OpenAI's Responses. A request may continue a stored response, by its id."""
+"""OpenAI's Responses. A request may go on from a stored response, or in a conversation, and name items by their ids."""
 
 import time
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -10,16 +9,25 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from leftoff.config import MIB
-from leftoff.lru import LruCache
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.request.build import chat_jobs
-from leftoff.server.request.fields import Message
+from leftoff.server.request.build import chat_jobs, count_tokens
+from leftoff.server.request.fields import ChatRequest, Message
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.responses.convert import Items, as_chat
-from leftoff.server.responses.types import Effort, Response, ResponsesRequest, Text, TextFormat
+from leftoff.server.responses.conversations import Conversation, Conversations
+from leftoff.server.responses.convert import Function, Items, as_chat, functions_of
+from leftoff.server.responses.store import Stored, TenantStore
+from leftoff.server.responses.types import (
+    ConversationName,
+    Effort,
+    InputItem,
+    Response,
+    ResponsesRequest,
+    Text,
+    TextFormat,
+)
 from leftoff.server.responses.writer import Keep, ResponseWriter
 from leftoff.server.service import Service
 from leftoff.server.tenant import tenant_of
@@ -29,61 +37,52 @@ _MOST_BYTES = 128 * MIB
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A response, and the conversation up to its end, without instructions: each request brings its own."""
+class Asked:
+    """A request as a chat, and where its new items go when it is answered."""
 
-    response: Response
-    messages: tuple[Message, ...]
-    num_bytes: int
-
-
-class ResponseStore:
-    """The latest responses, in memory, by tenant and id. For the event loop only."""
-
-    def __init__(self, most_responses: int = _MOST_RESPONSES, most_bytes: int = _MOST_BYTES) -> None:
-        self._stored: LruCache[tuple[str, str], Stored] = LruCache(
-            max_entries=most_responses, max_bytes=most_bytes, size_of=lambda _, stored: stored.num_bytes
-        )
-
-    def add(self, tenant: str, response: Response, before: Stored | None, new: Sequence[Message]) -> None:
-        """Store a response that follows `before`. Messages they share count for both: either may be evicted first."""
-        messages = (*(before.messages if before else ()), *new)
-        num_bytes = len(msgspec.json.encode([response, *new])) + (before.num_bytes if before else 0)
-        self._stored.put((tenant, response.id), Stored(response, messages, num_bytes))
-
-    def get(self, tenant: str, response_id: str) -> Stored | None:
-        return self._stored.peek((tenant, response_id))
-
-    def delete(self, tenant: str, response_id: str) -> bool:
-        return self._stored.pop((tenant, response_id)) is not None
+    chat: ChatRequest
+    functions: list[Function]
+    items: list[InputItem]
+    before: Stored | None
+    messages: list[Message]  # that follow those of `before`
+    conversation: Conversation | None
 
 
 class Responses(Dialect):
-    """Create, retrieve and delete responses."""
+    """Create, retrieve and delete responses, and the conversations they belong to."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._store = ResponseStore()
+        num_tenants = max(1, len(service.settings.api_key))
+        self._store: TenantStore[Stored] = TenantStore(
+            most_entries=_MOST_RESPONSES, most_bytes=_MOST_BYTES, num_tenants=num_tenants
+        )
+        self._conversations = Conversations(num_tenants)
 
     def endpoints(self) -> list[Endpoint]:
         create = Endpoint("POST", "/v1/responses", "Create a response", self.create, ResponsesRequest)
+        count = Endpoint("POST", "/v1/responses/input_tokens", "Tokens of an input", self.count, ResponsesRequest)
         return [
             create,
             create.at("/responses"),
+            count,
             Endpoint("GET", "/v1/responses/{id}", "A stored response", self.retrieve),
             Endpoint("DELETE", "/v1/responses/{id}", "Delete a stored response", self.delete),
+            *self._conversations.endpoints(),
         ]
 
     async def create(self, request: Request) -> HttpResponse:
         body = await read_body(request, ResponsesRequest)
-        before = self._stored(request, body.previous_response_id) if body.previous_response_id else None
-        new = Items(body.input).messages
-        messages = [*(before.messages if before else ()), *new]
-        if not messages:
-            raise bad_field("input", "is empty: there is nothing to go on from")
-        jobs = await self._jobs(request, body, messages)
-        writer = ResponseWriter(self._begun(body), self._keep(request, body, before, new))
+        asked = self._asked(request, body)
+        jobs = await self._jobs(request, asked)
+        namespaced = {function.flat_name: function for function in asked.functions if function.namespace}
+        writer = ResponseWriter(self._begun(body, asked), self._keep(request, body, asked), namespaced)
         return await answer(request, self._service, jobs, writer.begun.id, writer, stream=bool(body.stream))
+
+    async def count(self, request: Request) -> HttpResponse:
+        asked = self._asked(request, await read_body(request, ResponsesRequest))
+        num_tokens = await count_tokens(self._service, request, asked.chat)
+        return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     async def retrieve(self, request: Request) -> HttpResponse:
         return json_response(self._stored(request, request.path_params["id"]).response)
@@ -93,9 +92,22 @@ class Responses(Dialect):
         self._store.delete(tenant_of(request).name, stored.response.id)
         return json_response({"id": stored.response.id, "object": "response", "deleted": True})
 
-    async def _jobs(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> list[ReplyJob]:
+    def _asked(self, request: Request, body: ResponsesRequest) -> Asked:
+        if body.previous_response_id and body.conversation:
+            raise bad_field("conversation", "cannot be given with previous_response_id: give one of them")
+        before = self._stored(request, body.previous_response_id) if body.previous_response_id else None
+        conversation = self._conversations.find(request, body.conversation) if body.conversation else None
+        new = Items(body.input, find=lambda name: self._item(request, name))
+        messages = new.messages if conversation is None else Items([*conversation.input, *new.items]).messages
+        whole = [*(before.messages if before else ()), *messages]
+        if not whole:
+            raise bad_field("input", "is empty: there is nothing to go on from")
+        functions = functions_of(body)
+        return Asked(as_chat(body, whole, functions), functions, new.items, before, messages, conversation)
+
+    async def _jobs(self, request: Request, asked: Asked) -> list[ReplyJob]:
         try:
-            return await chat_jobs(self._service, request, as_chat(body, messages))
+            return await chat_jobs(self._service, request, asked.chat)
         except PromptTooLongError as error:  # it names the field of chats
             raise PromptTooLongError(
                 error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact
@@ -112,18 +124,32 @@ class Responses(Dialect):
             )
         return stored
 
-    def _keep(self, request: Request, body: ResponsesRequest, before: Stored | None, new: list[Message]) -> Keep:
+    def _item(self, request: Request, name: str) -> InputItem | None:
+        """An item of a stored response. Its id has the response's name in it: `msg_NAME_0`."""
+        response_name = name.partition("_")[2].rpartition("_")[0]
+        stored = self._store.get(tenant_of(request).name, f"resp_{response_name}")
+        for item in stored.response.output if stored else ():
+            if item.id == name:
+                return msgspec.convert(msgspec.to_builtins(item), InputItem)
+        return None
+
+    def _keep(self, request: Request, body: ResponsesRequest, asked: Asked) -> Keep:
         def keep(response: Response, reply: Message) -> None:
             if body.store is not False:
-                self._store.add(tenant_of(request).name, response, before, [*new, reply])
+                stored = Stored.after(asked.before, response, [*asked.messages, reply])
+                self._store.put(tenant_of(request).name, response.id, stored)
+            if asked.conversation is not None:
+                items = msgspec.to_builtins([*asked.items, *response.output])
+                self._conversations.extend(request, asked.conversation.id, items)
 
         return keep
 
-    def _begun(self, body: ResponsesRequest) -> Response:
+    def _begun(self, body: ResponsesRequest, asked: Asked) -> Response:
         return Response(
             id=f"resp_{uuid.uuid4().hex}",
             created_at=int(time.time()),
             model=self._service.model_name,
+            conversation=ConversationName(asked.conversation.id) if asked.conversation else None,
             instructions=body.instructions,
             max_output_tokens=body.max_output_tokens,
             metadata=body.metadata or {},

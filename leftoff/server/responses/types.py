@@ -8,6 +8,7 @@ from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationF
 from leftoff.server.request.sampling import Limit
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
+ItemDict = dict[str, Any]  # an item of any type, as it is kept in a conversation
 
 # --- requests
 
@@ -16,12 +17,14 @@ class InputItem(Struct):
     """An input item of any type. Which fields a type requires is checked in `convert.py`."""
 
     type: str = "message"
+    id: str | None = None  # of the item that an `item_reference` stands for
     role: str | None = None
     content: Any = None
     summary: Any = None
     encrypted_content: str | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None  # of the function that is called
     arguments: str | None = None
     output: Any = None
 
@@ -71,6 +74,19 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
+class ConversationRequest(Struct):
+    """The body of /v1/conversations."""
+
+    items: Annotated[list[ItemDict], Meta(max_length=MOST_MESSAGES)] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ItemsRequest(Struct):
+    """The body of /v1/conversations/{id}/items."""
+
+    items: Annotated[list[ItemDict], Meta(max_length=MOST_MESSAGES)]
+
+
 # --- responses
 
 
@@ -115,6 +131,7 @@ class CallItem(Struct, tag_field="type", tag="function_call"):
     call_id: str
     name: str
     arguments: str
+    namespace: str | UnsetType = UNSET  # that the client has put the function in
 
 
 OutputItem = MessageItem | ReasoningItem | CallItem
@@ -156,6 +173,12 @@ class Incomplete(Struct):
     reason: str
 
 
+class ConversationName(Struct):
+    """The conversation that a response belongs to."""
+
+    id: str
+
+
 class Response(Struct, kw_only=True):
     """As OpenAI does, it repeats the settings of the request."""
 
@@ -165,6 +188,7 @@ class Response(Struct, kw_only=True):
     object: str = "response"
     status: Status = "in_progress"
     background: bool = False
+    conversation: ConversationName | None = None
     error: Failure | None = None
     incomplete_details: Incomplete | None = None
     instructions: str | None

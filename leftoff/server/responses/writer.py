@@ -1,6 +1,6 @@
 """Replies as OpenAI's responses: a list of items, whole or event by event."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -14,7 +14,7 @@ from leftoff.server.reply.response import NAMED_EVENTS, Pulse, Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.fields import FunctionCall, Message, ToolCall
 from leftoff.server.responses import types as wire
-from leftoff.server.responses.convert import wrapped
+from leftoff.server.responses.convert import Function, wrapped
 
 _ID_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 _TEXT_EVENTS = {
@@ -28,10 +28,14 @@ Keep = Callable[[wire.Response, Message], None]
 
 @dataclass
 class ResponseWriter:
-    """`begun` is the response while it is empty. `keep` is called with the response at its end, and with the reply."""
+    """`begun` is the response while it is empty. `keep` is called with the response at its end, and with the reply.
+
+    `functions` are those in namespaces, by the names that the model knows them under.
+    """
 
     begun: wire.Response
     keep: Keep
+    functions: Mapping[str, Function] = field(default_factory=dict)
     framing = NAMED_EVENTS
     last = b""
     shows_progress = True
@@ -100,7 +104,7 @@ class ResponseWriter:
         return Message("assistant", text, tool_calls=calls or None, reasoning_content=reasoning or None)
 
     def _items(self, stream: ReplyStream) -> "_ItemWriter":
-        return _ItemWriter(self.begun.id.removeprefix("resp_"), stream.call_id)
+        return _ItemWriter(self.begun.id.removeprefix("resp_"), stream.call_id, self.functions)
 
     def _usage(self, end: End) -> wire.ResponseUsage | None:
         report, generated = end.report, end.timings.num_generated
@@ -126,6 +130,7 @@ class _ItemWriter:
 
     name: str
     call_id: Callable[[int], str]
+    functions: Mapping[str, Function]
 
     def item(self, block: Block, status: wire.Status) -> wire.OutputItem:
         item_id = self._id(block)
@@ -136,7 +141,10 @@ class _ItemWriter:
                 content = [wire.ReasoningText(block.text)] if block.text else []
                 return wire.ReasoningItem(item_id, status, content, wrapped(block.text))
             case "call":
-                return wire.CallItem(item_id, status, self.call_id(block.call), block.name, block.text)
+                call = wire.CallItem(item_id, status, self.call_id(block.call), block.name, block.text)
+                if function := self.functions.get(block.name):
+                    call.name, call.namespace = function.name, function.namespace
+                return call
 
     def events(self, step: Step, status: wire.Status) -> Iterator[wire.ResponseEvent]:
         """The events for a change of a block. `status` is for an item that is done."""
@@ -153,7 +161,8 @@ class _ItemWriter:
             case Closed():
                 event = self._text_event("done", block)
                 if block.kind == "call":
-                    event.name, event.arguments = block.name, block.text
+                    function = self.functions.get(block.name)
+                    event.name, event.arguments = function.name if function else block.name, block.text
                 else:
                     event.text = block.text
                 yield event

@@ -22,7 +22,7 @@ def openai(effort: str) -> dict[str, Any]:
 
 def responses(effort: str) -> dict[str, Any]:
     body = msgspec.convert({"input": "hello", "reasoning": {"effort": effort}}, ResponsesRequest)
-    return responses_chat.as_chat(body, [Message("user", "hello")]).template_options
+    return responses_chat.as_chat(body, [Message("user", "hello")], []).template_options
 
 
 def ollama(effort: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 from openai.types.responses import Response
 
 from leftoff.server.request.fields import Message
-from leftoff.server.responses.convert import Items, wrapped
-from leftoff.server.responses.routes import ResponseStore
+from leftoff.server.responses.convert import Items, flat_name, wrapped
+from leftoff.server.responses.store import Stored, TenantStore
 from leftoff.server.responses.types import Effort, InputItem, Text
 from leftoff.server.responses.types import Response as WireResponse
 from leftoff.server.server import serving
@@ -133,6 +133,11 @@ def test_nobody_goes_on_from_the_response_of_another() -> None:
         ask(one, previous_response_id=first.id)
         with pytest.raises(openai.NotFoundError):
             ask(two, previous_response_id=first.id)
+        with pytest.raises(openai.NotFoundError, match="Send the item itself"):
+            ask(two, input=[{"type": "item_reference", "id": first.output[0].id}])
+        conversation = one.conversations.create()
+        with pytest.raises(openai.NotFoundError, match="Create another"):
+            ask(two, conversation=conversation.id)
 
 
 def test_tools_that_are_no_functions_are_skipped(client: openai.OpenAI, http: httpx.Client) -> None:
@@ -157,7 +162,6 @@ def test_tools_that_are_no_functions_are_skipped(client: openai.OpenAI, http: ht
             r"content\[0\]: a part",
         ),
         ({"input": [{"type": "function_call", "call_id": "1", "arguments": "{}"}]}, r"input\[0\].name"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "previous_response_id"),
         ({"tools": [{"type": "function"}]}, r"tools\[0\].name"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"background": True}, "background"),
@@ -202,10 +206,13 @@ def test_what_one_reply_consists_of_is_one_message_again() -> None:
 
 
 def test_the_store_is_bounded_in_number_and_bytes() -> None:
-    few, small = ResponseStore(most_responses=3), ResponseStore(most_bytes=20_000)
+    few: TenantStore[Stored] = TenantStore(most_entries=3, most_bytes=1 << 20)
+    small: TenantStore[Stored] = TenantStore(most_entries=100, most_bytes=40_000, num_tenants=2)
     for number in range(10):
-        few.add("", response(f"resp_{number}"), None, [Message("user", "hello")])
-        small.add("", response(f"resp_{number}"), None, [Message("user", "x" * 4000)])
+        name, words = f"resp_{number}", [Message("user", "x" * 4000)]
+        few.put("", name, Stored.after(None, response(name), words))
+        small.put("", name, Stored.after(None, response(name), words))
+        small.put("another", f"other_{number}", Stored.after(None, response(name), words))
     assert [few.get("", f"resp_{number}") is not None for number in range(10)] == [False] * 7 + [True] * 3
     assert sum(small.get("", f"resp_{number}") is not None for number in range(10)) == 4
     assert small.get("", "resp_9") is not None
@@ -241,3 +248,52 @@ def test_an_image_becomes_a_note() -> None:
     seen = InputItem(role="user", content=[image])
     note = "[image left out: this model reads text only]"
     assert [message.content for message in Items([shot, seen]).messages] == [f"done{note}", note]
+
+
+def test_items_are_named_by_their_ids(client: openai.OpenAI) -> None:
+    first = ask(client)
+    story, more = {"role": "user", "content": STORY}, {"role": "user", "content": "and then"}
+    second = ask(client, input=[story, {"type": "item_reference", "id": first.output[0].id}, more])
+    by_hand = ask(client, input=[story, {"role": "assistant", "content": first.output_text}, more])
+    assert second.output_text == by_hand.output_text
+    assert prompt_tokens(second) == prompt_tokens(by_hand)
+    for unknown in ("msg_1", f"{first.output[0].id}7", ""):
+        with pytest.raises(openai.NotFoundError, match=r"input\[0\].id: there is no item"):
+            ask(client, input=[{"type": "item_reference", "id": unknown}])
+
+
+def test_an_input_is_counted(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"model": "tiny", "input": STORY, "instructions": "be brief"}
+    counted = client.responses.input_tokens.count(**fields)
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", prompt_tokens(ask(client, **fields)))
+    first = ask(client)
+    more = client.responses.input_tokens.count(model="tiny", input="and then", previous_response_id=first.id)
+    assert more.input_tokens > prompt_tokens(first)
+    assert client.responses.input_tokens.count(model="tiny", input="the " * (CONTEXT_TOKENS + 1)).input_tokens > 4096
+
+
+NEXT_HIGH = {"type": "function", "name": "next_high", "parameters": {"type": "object"}, "strict": False}
+TIDES = {"type": "namespace", "name": "mcp__tides", "description": "Of the sea.", "tools": [NEXT_HIGH]}
+
+
+def test_functions_of_a_namespace_are_offered_under_one_name(client: openai.OpenAI, http: httpx.Client) -> None:
+    flat = NEXT_HIGH | {"name": "mcp__tides__next_high"}
+    in_namespace, outside = ask(client, tools=[TIDES]), ask(client, tools=[flat])
+    assert prompt_tokens(in_namespace) == prompt_tokens(outside)
+    assert cached(outside) == prompt_tokens(outside), "the prompt is the same"
+    (request, *_) = http.get("/cache/requests?n=1").json()["requests"]
+    assert not request["notes"]
+    for wrong, place in (({"tools": [{"type": "function"}]}, r"\.tools\[0\].name"), ({"tools": 7}, r"\.tools")):
+        with pytest.raises(openai.BadRequestError, match=rf"tools\[0\]{place}"):
+            ask(client, tools=[TIDES | wrong])
+
+
+def test_a_call_that_comes_back_is_known_by_both_names() -> None:
+    back = InputItem("function_call", call_id="1", name="next_high", namespace="mcp__tides", arguments="{}")
+    (message,) = Items([back]).messages
+    assert [call.function.name for call in message.tool_calls or ()] == ["mcp__tides__next_high"]
+
+
+def test_names_are_joined_once() -> None:
+    assert flat_name("mcp__tides", "next") == flat_name("mcp__tides__", "next") == "mcp__tides__next"
+    assert flat_name("functions", "next") == flat_name(None, "next") == "next"

@@ -1,0 +1,60 @@
+"""What the server keeps of responses and conversations: in memory, bounded, and apart for each tenant."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from leftoff.lru import LruCache
+from leftoff.server.request.fields import Message
+from leftoff.server.responses.types import Response
+
+
+class Sized(Protocol):
+    """Anything that knows how many bytes it counts for."""
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+Value = TypeVar("Value", bound=Sized)
+
+
+class TenantStore(Generic[Value]):
+    """The latest values by id. Tenants share the room equally, so that none evicts what belongs to another."""
+
+    def __init__(self, *, most_entries: int, most_bytes: int, num_tenants: int = 1) -> None:
+        self._most_entries = max(1, most_entries // num_tenants)
+        self._most_bytes = most_bytes // num_tenants
+        self._by_tenant: dict[str, LruCache[str, Value]] = {}
+
+    def put(self, tenant: str, name: str, value: Value) -> None:
+        if tenant not in self._by_tenant:
+            self._by_tenant[tenant] = LruCache(
+                max_entries=self._most_entries, max_bytes=self._most_bytes, size_of=lambda _, value: value.num_bytes
+            )
+        self._by_tenant[tenant].put(name, value)
+
+    def get(self, tenant: str, name: str) -> Value | None:
+        return self._by_tenant[tenant].get(name) if tenant in self._by_tenant else None
+
+    def delete(self, tenant: str, name: str) -> bool:
+        return tenant in self._by_tenant and self._by_tenant[tenant].pop(name) is not None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A response, and the conversation up to its end, without instructions: each request brings its own."""
+
+    response: Response
+    messages: tuple[Message, ...]
+    num_bytes: int
+
+    @classmethod
+    def after(cls, before: "Stored | None", response: Response, new: Sequence[Message]) -> "Stored":
+        """A response that follows `before`. Messages they share count for both: either may be evicted first."""
+        num_bytes = len(msgspec.json.encode([response, *new]))
+        if before is None:
+            return cls(response, tuple(new), num_bytes)
+        return cls(response, (*before.messages, *new), num_bytes + before.num_bytes)
