@@ -24,6 +24,15 @@ def partial_match_length(text: AnyStr, marker: AnyStr) -> int:
     return next((size for size in range(longest, 0, -1) if text.endswith(marker[:size])), 0)
 
 
+def common_length(left: AnyStr, right: AnyStr) -> int:
+    """Length of the common prefix."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[low:middle] == right[low:middle] else (low, middle - 1)
+    return low
+
+
 @dataclass(frozen=True)
 class ReasoningTags:
     """The texts that a model writes before and after its reasoning."""
@@ -34,6 +43,15 @@ class ReasoningTags:
     def are_opened_by(self, prompt: str) -> bool:
         """Whether a prompt ends with the opening tag, as those of some templates do."""
         return prompt.rstrip().endswith(self.begin.rstrip())
+
+
+@dataclass(frozen=True)
+class KnownTokens:
+    """The tokens of the characters [start, end) of a text, where they need not be those that the tokenizer makes."""
+
+    start: int
+    end: int
+    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)

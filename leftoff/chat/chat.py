@@ -9,8 +9,9 @@ from leftoff.chat.header_rules import Applied, Rules, with_moved
 from leftoff.chat.meter import TooManyTokensError, num_characters
 from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt
 from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.replies import RememberedReplies
 from leftoff.chat.template.render import MessageDict
-from leftoff.chat.verbatim import RememberedReplies, VerbatimReplies
+from leftoff.chat.verbatim import VerbatimReplies
 from leftoff.types import Prompt
 
 Overflow = Literal["error", "cut"]

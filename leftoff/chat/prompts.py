@@ -46,12 +46,11 @@ class PromptMaker:
 
     def from_conversation(self, conversation: Conversation, rewrite: Rewrite | None = None) -> Prompt:
         """Renders and tokenises. `rewrite` may change the rendered text before it becomes tokens."""
-        rendered = self.render(conversation, rewrite)
-        return self._prompt(rendered.text, rendered.spans)
+        return self._prompt(self.render(conversation, rewrite))
 
     def from_text(self, text: str) -> Prompt:
         self._check(text)
-        return self._prompt(text, ())
+        return self._prompt(Rendered(text, ()))
 
     def render(self, conversation: Conversation, rewrite: Rewrite | None = None, *, must_fit: bool = True) -> Rendered:
         """The text of the prompt. The prefill is appended after `rewrite`."""
@@ -84,8 +83,14 @@ class PromptMaker:
         self._check(text)
         return self.tokenizer.tokenise(text).tokens
 
-    def _prompt(self, text: str, spans: Sequence[TextSpan]) -> Prompt:
-        tokenised = self.tokenizer.tokenise(text)
+    def visible_piece(self, token: int) -> bytes:
+        """The text of a token as it appears in a reply, where most control tokens are left out."""
+        is_hidden = token in self._vocabulary.control_tokens and token not in self.shown_tokens
+        return b"" if is_hidden else self._vocabulary.piece(token)
+
+    def _prompt(self, rendered: Rendered) -> Prompt:
+        text, spans = rendered.text, rendered.spans
+        tokenised = self.tokenizer.tokenise(text, rendered.known)
         tokens, added = tokenised.tokens, 0
         if self._vocabulary.adds_bos and not text.startswith(self._bos):
             tokens, added = np.concatenate([[self._vocabulary.bos or 0], tokens]).astype(np.int32), 1

@@ -7,9 +7,9 @@ control tokens; where it does not, texts are tokenised whole.
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.lru import LruCache
-from leftoff.types import Tokens, partial_match_length
+from leftoff.types import KnownTokens, Tokens, partial_match_length
 
 _REMEMBERED_BYTES = 64 << 20
 _OVERHEAD_BYTES = 600  # of the objects around a segment
@@ -86,12 +86,32 @@ class SegmentTokenizer:
     def is_segmented(self) -> bool:
         return self._separator is not None
 
-    def tokenise(self, text: str) -> Tokenised:
-        texts = tuple(self._split(text))
-        known = self._segments.get_many(texts)
-        segments = tuple(segment or self._segment(text) for text, segment in zip(texts, known, strict=True))
+    def tokenise(self, text: str, known: Sequence[KnownTokens] = ()) -> Tokenised:
+        """The tokens of a text; those of parts of it may be known, in rising order. Such a part begins a segment."""
+        texts: list[str] = []
+        segments: list[Segment] = []
+        end = 0
+        for part in known if self.is_segmented else ():
+            self._append(text[end : part.start], texts, segments)
+            texts.append(text[part.start : part.end])
+            segments.append(self._given_segment(texts[-1], part.tokens))
+            end = part.end
+        self._append(text[end:], texts, segments)
         empty = np.empty(0, np.int32)
-        return Tokenised(np.concatenate([empty, *(segment.tokens for segment in segments)]), texts, segments)
+        tokens = np.concatenate([empty, *(segment.tokens for segment in segments)])
+        return Tokenised(tokens, tuple(texts), tuple(segments))
+
+    def _append(self, text: str, texts: list[str], segments: list[Segment]) -> None:
+        """Appends the segments of a text."""
+        parts = tuple(self._split(text))
+        known = self._segments.get_many(parts)
+        texts += parts
+        segments += [segment or self._segment(part) for part, segment in zip(parts, known, strict=True)]
+
+    def _given_segment(self, text: str, tokens: tuple[int, ...]) -> Segment:
+        """Tokens may have bytes that the text does not show: control tokens, and what is no UTF-8."""
+        ends = np.fromiter(accumulate(len(self._vocabulary.piece(token)) for token in tokens), np.int32, len(tokens))
+        return Segment(np.array(tokens, np.int32), np.minimum(ends, len(text.encode())).astype(np.int32))
 
     def _split(self, text: str) -> Iterator[str]:
         """The control tokens of a text and the segments between them, in order."""

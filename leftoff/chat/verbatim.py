@@ -1,104 +1,70 @@
-"""Shows replies that clients send back to the template exactly as the model wrote them.
+"""Writes replies that clients send back into the prompt with the tokens that the model wrote.
 
-Clients send a reply back without its reasoning, and templates write tool calls in their own way: `{"a":1}` for
-`{"a": 1}`. Each of these changes the text from there on, and all tokens after it would have to be read again. So
-replies are remembered as they were written. One that comes back gets its reasoning back before the template sees it,
-and where the rendered text then says the same in other characters, the model's own take their place.
-
-A reply is found by the whole conversation before it and by what it says: two replies that say the same may have
-different reasoning.
+Clients send a reply back without its reasoning, templates write tool calls in their own way (`{"a":1}` for `{"a": 1}`),
+and a model may spell a text in other tokens than the tokenizer does. Each of these changes the tokens from there on, so
+that all after it would have to be read again. So a remembered reply gets its reasoning back before the template sees
+it, and where the rendered text then says the same, the model's own tokens take its place. Of a reply that comes back
+shortened or changed, the tokens before the change do.
 """
 
-import json
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-from blake3 import blake3
-from msgspec import msgpack
+from itertools import accumulate
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.formats.parser import Output
-from leftoff.chat.formats.parts import Call, ParsedReply, join_parts
-from leftoff.chat.meter import is_bearable
+from leftoff.chat.formats.parts import ParsedReply, join_parts
 from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.replies import RememberedReplies, Written, conversation_keys, said_of, says_the_same, shown
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.template.spans import Rendered, TextSpan
-from leftoff.lru import LruCache
+from leftoff.types import KnownTokens, common_length
 
-_REMEMBERED_BYTES = 16 << 20
-_OVERHEAD_BYTES = 400
 _DROPPED = Note("reasoning dropped", "reasoning dropped: that of an earlier reply is not told again")
 _RERENDERED = Note("re-rendered", "re-rendered: an earlier reply came back in other letters than the model's")
 
 
 @dataclass(frozen=True)
-class Written:
-    """The text of a reply up to its end token, and what it says."""
+class _Known:
+    """A message that is a remembered reply, or begins like one."""
 
-    text: str
-    said: ParsedReply
+    written: Written
+    is_whole: bool
 
 
 @dataclass(frozen=True)
-class _Reply:
-    """A remembered reply. Its namespace is stored beside it, since keys are hashes."""
+class _Edit:
+    """The characters [start, end) of the rendered text become `text`, which the model wrote as `tokens`."""
 
-    written: Written
-    namespace: str
-
-    @property
-    def num_bytes(self) -> int:
-        said = self.written.said
-        calls = sum(len(call.name) + len(call.arguments) for call in said.calls)
-        return 2 * (len(self.written.text) + len(said.content) + len(said.reasoning) + calls) + _OVERHEAD_BYTES
-
-
-class RememberedReplies:
-    """An LRU cache of replies as the model wrote them. Thread-safe."""
-
-    def __init__(self, limit_bytes: int = _REMEMBERED_BYTES) -> None:
-        self._replies: LruCache[bytes, _Reply] = LruCache(
-            max_bytes=limit_bytes, size_of=lambda _, reply: reply.num_bytes
-        )
-
-    def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
-        """`conversation` is the key of the conversation that was replied to."""
-        key = _key(conversation, "assistant", shown(written.said))
-        self._replies.put(key, _Reply(written, namespace))
-
-    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
-        """Drops the replies of the namespaces that are meant."""
-        self._replies.remove_if(lambda reply: is_meant(reply.namespace))
-
-    def find(self, keys: Sequence[bytes]) -> list[Written | None]:
-        """For each key of a conversation up to a message: the remembered reply that this message is."""
-        return [reply.written if reply is not None else None for reply in self._replies.get_many(keys)]
-
-
-class _Place(NamedTuple):
     start: int
     end: int
+    text: str
+    tokens: tuple[int, ...]
 
 
 class VerbatimReplies:
     """The remembered replies of one conversation: first its messages are completed, then the text rendered from them.
 
-    `key` is the one under which a reply to the conversation is remembered.
+    `key` is the one under which a reply to the conversation is remembered. `moved` are the texts that header rules
+    moved when the conversation began; None if that is not known.
     """
 
     def __init__(self, prompts: PromptMaker, conversation: Conversation, remembered: RememberedReplies | None) -> None:
         messages = conversation.messages
         keys = conversation_keys(messages, conversation.namespace)
-        self.key = keys[-1] if keys else b""
+        self.key = keys[-1]
         self.notes: tuple[Note, ...] = ()
         self._prompts = prompts
         self._output = Output(prompts.format, conversation.tools or ())
-        self._known: dict[int, Written] = {}  # by the message's identity: the oldest may be cut
+        self._known: dict[int, _Known] = {}  # by the message's identity: the oldest may be cut
         if remembered is not None:
-            found = zip(messages, remembered.find(keys), strict=True)
-            self._known = {id(message): written for message, written in found if written is not None}
-        self._told: list[Written | None] = []
+            replies = remembered.find(keys, conversation.namespace)
+            for message, candidates in zip(messages, replies, strict=False):
+                if candidates and message.get("role") == "assistant":
+                    self._known[id(message)] = _closest(candidates, said_of(message))
+        self.moved = next((known.written.moved for known in self._known.values()), None)
+        self._told: list[_Known | None] = []
 
     @property
     def are_known(self) -> bool:
@@ -111,98 +77,111 @@ class VerbatimReplies:
         return [_with_reasoning(message, self._known.get(id(message))) for message in messages]
 
     def restore(self, rendered: Rendered) -> Rendered:
-        """Replaces replies that say the same in other characters by the model's own text."""
+        """Replaces replies by the model's own text and tokens, as far as they say the same."""
         opening = rendered.text[rendered.spans[-1].end :] if rendered.spans else ""
         if not opening or not any(self._told):
             return rendered
         notes: list[Note] = []
+        edits: list[_Edit] = []
         spans = [span for span in rendered.spans if span.role == "assistant"]
-        for span, written in list(zip(spans, self._told, strict=False))[::-1]:  # what stands before is not moved
-            if written is None:
+        for span, known in zip(spans, self._told, strict=False):
+            if known is None:
                 continue
-            place = self._place(rendered, span, opening)
-            told = rendered.text[place.start : place.end] if place else ""
-            if place and told != written.text and says_the_same(self._said(told, opening), written.said):
-                rendered = _replaced(rendered, place, written.text)
-            elif told != written.text:
-                notes.append(_DROPPED if written.said.reasoning else _RERENDERED)
+            edit = self._edit(rendered, span, opening, known)
+            if edit is not None:
+                edits.append(edit)
+            if known.is_whole and (edit is None or edit.text != known.written.text):
+                notes.append(_DROPPED if known.written.said.reasoning else _RERENDERED)
         self.notes = tuple(dict.fromkeys(notes))
-        return rendered
+        return _edited(rendered, edits)
 
-    def _place(self, rendered: Rendered, span: TextSpan, opening: str) -> _Place | None:
-        """Where the text of the reply is: after the generation prompt, up to an end token."""
+    def _edit(self, rendered: Rendered, span: TextSpan, opening: str, known: _Known) -> _Edit | None:
+        """The reply lies between the generation prompt and an end token. None if nothing of it is the model's."""
         before = max((other.start for other in rendered.spans if other.start < span.start), default=0)
-        found = rendered.text.rfind(opening, before, span.start)
-        if found < 0:
-            return None
-        start = found + len(opening)
+        start = rendered.text.rfind(opening, before, span.start) + len(opening)
         endings = (rendered.text.find(ending, start, span.end) for ending in self._prompts.endings)
         end = min((end for end in endings if end >= 0), default=-1)
-        return _Place(start, end) if end >= 0 else None
+        if start < len(opening) or end < 0:
+            return None
+        told, written = rendered.text[start:end], known.written
+        if known.is_whole and (told == written.text or says_the_same(self._said(told, opening), written.said)):
+            return _Edit(start, end, written.text, written.tokens)
+        return self._common_beginning(start, told, written)
+
+    def _common_beginning(self, start: int, told: str, written: Written) -> _Edit | None:
+        """The tokens with which both begin. Where the texts part, one less: its text may join what follows."""
+        pieces = [self._prompts.visible_piece(token) for token in written.tokens]
+        now = told.encode()
+        common = common_length(now, b"".join(pieces))
+        ends = [0, *accumulate(map(len, pieces))]
+        size = bisect_right(ends, common) - 1
+        size -= ends[size] < len(now)
+        while size > 0 and not _is_character_start(now, ends[size]):
+            size -= 1
+        if size <= 0:
+            return None
+        text = now[: ends[size]].decode()
+        return _Edit(start, start + len(text), text, written.tokens[:size])
 
     def _said(self, text: str, opening: str) -> ParsedReply:
         parser = self._output.parser(opening)
         return join_parts((*parser.push(text), *parser.close()))
 
 
+def written_tokens(prompts: PromptMaker, tokens: Sequence[int], text: str) -> tuple[int, ...]:
+    """The tokens of a text that ends at a stop string, perhaps inside of the token that completed it."""
+    data = text.encode()
+    ends = [0, *accumulate(len(prompts.visible_piece(token)) for token in tokens)]
+    size = bisect_right(ends, len(data)) - 1
+    while not _is_character_start(data, ends[size]):
+        size -= 1
+    return (*tokens[:size], *prompts.tokens(data[ends[size] :].decode("utf-8", "replace")).tolist())
+
+
+def _closest(candidates: Sequence[Written], said: ParsedReply) -> _Known:
+    """The reply that says the same, or else the one that begins alike for longest."""
+    same = next((written for written in candidates if shown(written.said) == shown(said)), None)
+    if same is not None:
+        return _Known(same, is_whole=True)
+    alike = max(candidates, key=lambda written: common_length(written.said.content, said.content))
+    return _Known(alike, is_whole=False)
+
+
 def _is_reply_with_words(message: MessageDict) -> bool:
     return message.get("role") == "assistant" and bool(message.get("content") or message.get("tool_calls"))
 
 
-def _with_reasoning(message: MessageDict, written: Written | None) -> MessageDict:
-    if written is None or not written.said.reasoning or message.get("reasoning_content"):
+def _with_reasoning(message: MessageDict, known: _Known | None) -> MessageDict:
+    if known is None or not known.written.said.reasoning or message.get("reasoning_content"):
         return message
-    return {**message, "reasoning_content": written.said.reasoning}
+    if not (known.is_whole or known.written.said.content.startswith(said_of(message).content)):
+        return message  # somebody wrote another reply in its place
+    return {**message, "reasoning_content": known.written.said.reasoning}
 
 
-def _replaced(rendered: Rendered, place: _Place, text: str) -> Rendered:
-    moved = len(text) - (place.end - place.start)
+def _is_character_start(data: bytes, offset: int) -> bool:
+    return offset == len(data) or data[offset] & 0xC0 != 0x80
 
-    def at(position: int) -> int:
-        if position <= place.start:
+
+def _edited(rendered: Rendered, edits: Sequence[_Edit]) -> Rendered:
+    """The text with all edits, in rising order, and the spans of its messages."""
+    pieces: list[str] = []
+    known: list[KnownTokens] = []
+    length = end = 0
+    for edit in edits:
+        pieces += [rendered.text[end : edit.start], edit.text]
+        start = length + edit.start - end
+        length, end = start + len(edit.text), edit.end
+        known.append(KnownTokens(start, length, edit.tokens))
+    text = "".join([*pieces, rendered.text[end:]])
+    starts = [edit.start for edit in edits]
+
+    def moved(position: int) -> int:
+        index = bisect_right(starts, position) - 1
+        if index < 0:
             return position
-        return position + moved if position >= place.end else place.start
+        edit, now = edits[index], known[index]
+        return now.start if edit.start <= position < edit.end else now.end + position - edit.end
 
-    spans = tuple(replace(span, start=at(span.start), end=at(span.end)) for span in rendered.spans)
-    return Rendered(rendered.text[: place.start] + text + rendered.text[place.end :], spans)
-
-
-def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
-    """For each message, a hash of the conversation up to and including it."""
-    key = namespace.encode()
-    return [key := _key(key, str(message.get("role")), shown(said_of(message))) for message in messages]
-
-
-def _key(before: bytes, role: str, said: ParsedReply) -> bytes:
-    return blake3(before + msgpack.encode((role, said))).digest()
-
-
-def said_of(message: MessageDict) -> ParsedReply:
-    """The content and calls of a message that a client sends. Reasoning is ignored: most clients leave it out."""
-    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    content = message.get("content")
-    return ParsedReply(
-        content=content if isinstance(content, str) else "",
-        calls=tuple(Call(str(call.get("name", "")), _json(call.get("arguments", ""))) for call in calls),
-    )
-
-
-def says_the_same(one: ParsedReply, other: ParsedReply) -> bool:
-    """Whether two replies have the same content, calls and reasoning, however they are written."""
-    return shown(one) == shown(other) and one.reasoning.strip() == other.reasoning.strip()
-
-
-def shown(said: ParsedReply) -> ParsedReply:
-    """The part of a reply that clients send back, without differences in white space and JSON style."""
-    return ParsedReply(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
-
-
-def _json(arguments: object) -> str:
-    """JSON in one canonical form, so that equal arguments compare equal."""
-    try:
-        if isinstance(arguments, str) and not is_bearable(arguments):
-            return arguments
-        value = json.loads(arguments) if isinstance(arguments, str) else arguments
-        return json.dumps(value, sort_keys=True)
-    except (ValueError, TypeError, RecursionError):
-        return str(arguments)
+    spans = tuple(replace(span, start=moved(span.start), end=moved(span.end)) for span in rendered.spans)
+    return Rendered(text, spans, tuple(known))

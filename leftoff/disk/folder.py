@@ -1,6 +1,6 @@
 """The folder of one model: its lock, its index, and its blobs.
 
-    <cache dir>/v1/<fingerprint>/lock, index.sqlite, blobs/ab/<name>
+    <cache dir>/v1/<fingerprint>/lock, index.sqlite, replies.sqlite, blobs/ab/<name>
 
 A newer layout would be v2, beside it. A file is written before its row and removed after it, so that a crash leaves at
 most files without a row; these are removed when the folder is opened. One process at a time uses a folder.

@@ -11,6 +11,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
 from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings, numbers
 from leftoff.disk.errors import FolderError
+from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models, models
@@ -128,6 +129,14 @@ def namespace_secret(settings: Settings, cache: Cache) -> bytes:
         reason = error.strerror or error
         logger.warning("no secret in %s (%s): what is kept there for API keys will not be found again", root, reason)
         return new_secret()
+
+
+def reply_store(settings: Settings, cache: Cache) -> FileReplyStore | None:
+    """Where replies are kept beyond the end of the server: in the folder of the model, if it has one."""
+    if cache.disk is None or not settings.remember_replies:
+        return None
+    assert isinstance(cache.disk.blobs, FileBlobStore)
+    return FileReplyStore.open(cache.disk.blobs.path, cache.memory.fingerprint)
 
 
 def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:

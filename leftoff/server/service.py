@@ -25,7 +25,7 @@ from leftoff.chat.header_rules import Rules
 from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.overflow import ContextOverflowError
 from leftoff.chat.prompts import PromptMaker
-from leftoff.chat.verbatim import RememberedReplies
+from leftoff.chat.replies import RememberedReplies
 from leftoff.chat.work import Lanes
 from leftoff.config import Settings
 from leftoff.engine.model import Progress
@@ -34,7 +34,7 @@ from leftoff.sampling import recommended
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
-from leftoff.server.build import fitted, make_scheduler, namespace_secret, open_model
+from leftoff.server.build import fitted, make_scheduler, namespace_secret, open_model, reply_store
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import PromptTooLongError, stopping
 from leftoff.server.reuse_log import Counts, Journal
@@ -64,7 +64,8 @@ class Service:
         self.context_tokens = self.engine.memory.num_cells
         self.secret = namespace_secret(settings, self.cache)
         self.prompts = PromptMaker(model, _template(settings), context_tokens=self.context_tokens)
-        self.remembered = RememberedReplies() if settings.remember_replies else None
+        self._reply_store = reply_store(settings, self.cache)
+        self.remembered = RememberedReplies(self._reply_store) if settings.remember_replies else None
         self.chats = Chat(
             self.prompts,
             self.context_tokens,
@@ -83,6 +84,8 @@ class Service:
     def close(self) -> None:
         self.lanes.close()
         self.worker.stop()
+        if self._reply_store is not None:
+            self._reply_store.close()
         self.grammars.close()
         self.engine.close()
 
@@ -109,7 +112,7 @@ class Service:
     def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
         """Drops the remembered replies of the namespaces that are meant."""
         if self.remembered is not None:
-            self.remembered.clear(is_meant)
+            self.remembered.remove(is_meant)
 
     async def aside(self, function: Callable[[], Result], request: Request | None = None) -> Result:
         """Runs work on texts and templates on a thread for that, so that the streams of others go on.

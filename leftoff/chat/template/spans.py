@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leftoff.chat.template.render import MessageDict, TemplateError, TemplateLimitError
-from leftoff.types import HEADER_ROLES
+from leftoff.types import HEADER_ROLES, KnownTokens, common_length
 
 MARK = "\U000f5a5a"  # from a private use area; the next character is the number of the message
 _FIRST_NUMBER, _MAX_NUMBERS = 0x100000, 0xFFFE
@@ -40,6 +40,7 @@ class Rendered:
 
     text: str
     spans: tuple[TextSpan, ...]
+    known: tuple[KnownTokens, ...] = ()  # of the replies that stand in it as the model wrote them
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) 
         changed = [{**m, "content": MARK} if i == index else m for i, m in enumerate(messages)]
         other = _try(render, changed, True)
         if other is not None and other != text:
-            common = _common_length(text, other)
+            common = common_length(text, other)
             # A content may also change text in front of itself.
             starts[index] = max(common, text.find(str(messages[index].get("content")).strip(), common))
     return _Found(starts, _messages_end(text, messages, render))
@@ -199,15 +200,6 @@ def _messages_end(text: str, messages: Sequence[MessageDict], render: Render) ->
 
 def _last_user(messages: Sequence[MessageDict]) -> int | None:
     return next((i for i in reversed(range(len(messages))) if messages[i].get("role") == "user"), None)
-
-
-def _common_length(left: str, right: str) -> int:
-    """Length of the common prefix."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
-    return low
 
 
 def _try(render: Render, messages: Sequence[MessageDict], generation_prompt: bool) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.overflow import ContextOverflowError
+from leftoff.chat.replies import Written
 from leftoff.chat.template.render import MessageDict, TemplateError
-from leftoff.chat.verbatim import Written
 from leftoff.chat.work import GivenUpError
 from leftoff.engine.errors import EngineError
 from leftoff.scheduler.job import Finish, Job, Timings
@@ -21,13 +21,13 @@ logger = logging.getLogger("leftoff.requests")
 _TOKEN_BYTES = 4  # of most texts
 
 
-def after_reply(service: Service, job: ReplyJob, written: Written, call_ids: Sequence[str], *, is_whole: bool) -> None:
+def after_reply(service: Service, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish) -> None:
     """Called on the engine's thread: reading ahead is prepared on another one. Each part can be turned off."""
     chat = job.chat
     assert chat is not None
-    if service.remembered is not None and is_whole:
+    if service.remembered is not None:
         service.remembered.add(chat.key, written, job.namespace)
-    if service.settings.read_ahead:
+    if service.settings.read_ahead and finish in (Finish.END, Finish.STOPPED):
         reply = _as_sent_back(written, call_ids)
         service.lanes.later(lambda: _read_ahead(service, chat.conversation, reply), _TOKEN_BYTES * job.prompt.length)
 

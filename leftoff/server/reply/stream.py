@@ -14,9 +14,10 @@ from typing import Self
 import numpy as np
 
 from leftoff.cache.report import ReuseReport
-from leftoff.chat.formats.parts import Part, join_parts, parse_arguments
+from leftoff.chat.formats.parts import ParsedReply, Part, join_parts, parse_arguments
+from leftoff.chat.replies import Written
 from leftoff.chat.tokenizer import TextStream
-from leftoff.chat.verbatim import Written
+from leftoff.chat.verbatim import written_tokens
 from leftoff.scheduler.job import Finish, Timings
 from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import PromptTooLongError
@@ -101,6 +102,7 @@ class ReplyStream:
             shown=service.prompts.shown_tokens if job.output else frozenset(),
         )
         self._parser = job.output.parser(self._prompt_end()) if job.output else None
+        self._tokens: list[int] = []
         self._texts: list[str] = []
         self._parts: list[Part] = []
         self._bridge = service.loop_bridge()
@@ -127,6 +129,7 @@ class ReplyStream:
             self._send(Piece(token, text, (), chosen, top))
             return self._text.stop is None
         parts = self._parser.push(text)
+        self._tokens.append(token)
         self._texts.append(text)
         self._parts += parts
         self._send(Piece(token, text, parts, chosen, top))
@@ -150,11 +153,16 @@ class ReplyStream:
         num_calls = self._parser.num_calls if self._parser else 0
         said = join_parts((*self._parts, *parts))
         has_half_call = bool(said.calls) and parse_arguments(said.calls[-1].arguments) is None
-        if self.job.chat is not None and finish in (Finish.END, Finish.STOPPED):
-            written = Written("".join((*self._texts, text)), said)
+        if self.job.chat is not None and self._tokens and finish is not Finish.FAILED:
             call_ids = [self.call_id(index) for index in range(len(said.calls))]
-            after_reply(self._service, self.job, written, call_ids, is_whole=finish is Finish.END)
+            after_reply(self._service, self.job, self._written("".join((*self._texts, text)), said), call_ids, finish)
         return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
+
+    def _written(self, text: str, said: ParsedReply) -> Written:
+        tokens = tuple(self._tokens)
+        if self._text.is_stopped:
+            tokens = written_tokens(self._service.prompts, tokens, text)
+        return Written(tokens, text, said)
 
     # --- for the dialects, on the event loop
 

@@ -1,0 +1,163 @@
+"""Replies of the model, remembered as the tokens it wrote, to be found again when clients send them back.
+
+A reply is looked up by the whole conversation before it. Clients send replies back without reasoning and with calls in
+another JSON style, so what a message says is compared, not its characters.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from blake3 import blake3
+from msgspec import msgpack
+
+from leftoff.chat.formats.parts import Call, ParsedReply
+from leftoff.chat.meter import is_bearable
+from leftoff.chat.template.render import MessageDict
+from leftoff.lru import LruCache
+
+_REMEMBERED_BYTES = 32 << 20
+_OVERHEAD_BYTES = 400
+_MOST_REPLIES = 4  # to one conversation: who generates a reply anew may still go on with an earlier one
+_LARGEST_WHOLE = 1 << 53  # JavaScript rounds larger ones
+
+
+@dataclass(frozen=True)
+class Written:
+    """A reply up to its end token: its tokens, its text, and what it says."""
+
+    tokens: tuple[int, ...]
+    text: str
+    said: ParsedReply
+    moved: tuple[str, ...] = ()  # the texts that a rule moved out of the header of its prompt
+
+    @property
+    def num_bytes(self) -> int:
+        said = self.said
+        texts = (self.text, said.content, said.reasoning, *self.moved, *(c.name + c.arguments for c in said.calls))
+        return 2 * sum(map(len, texts)) + 8 * len(self.tokens) + _OVERHEAD_BYTES
+
+
+class ReplyStore(Protocol):
+    """Keeps values beyond the end of the process. All methods return quickly, and raise nothing."""
+
+    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]: ...
+    def put(self, key: bytes, namespace: str, value: bytes) -> None: ...
+    def remove(self, is_meant: Callable[[str], bool]) -> None:
+        """Removes the values of the namespaces that are meant."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Replies:
+    """The latest replies to one conversation, the newest first. The namespace is kept, since keys are hashes."""
+
+    namespace: str
+    written: tuple[Written, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(written.num_bytes for written in self.written)
+
+
+class RememberedReplies:
+    """An LRU cache of replies, with a store below it if there is one. Thread-safe."""
+
+    def __init__(self, store: ReplyStore | None = None, *, limit_bytes: int = _REMEMBERED_BYTES) -> None:
+        self._store = store
+        self._replies: LruCache[bytes, _Replies] = LruCache(
+            max_bytes=limit_bytes, size_of=lambda _, replies: replies.num_bytes
+        )
+
+    def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
+        """`conversation` is the key of the conversation that was replied to, for which `find` was called before."""
+        known = self._replies.get(conversation)
+        others = (other for other in known.written if not _shows_the_same(other, written)) if known else ()
+        replies = (written, *others)[:_MOST_REPLIES]
+        self._replies.put(conversation, _Replies(namespace, replies))
+        if self._store is not None:
+            self._store.put(conversation, namespace, msgpack.encode(replies))
+
+    def remove(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+        """Removes the replies of the namespaces that are meant."""
+        self._replies.remove_if(lambda replies: is_meant(replies.namespace))
+        if self._store is not None:
+            self._store.remove(is_meant)
+
+    def find(self, conversations: Sequence[bytes], namespace: str = "") -> list[tuple[Written, ...]]:
+        """For each key of a conversation: the replies to it, the newest first."""
+        found = self._replies.get_many(conversations)
+        missing = [key for key, replies in zip(conversations, found, strict=True) if replies is None]
+        stored = self._load(missing, namespace) if self._store is not None and missing else {}
+        return [
+            replies.written if replies is not None else stored.get(key, ())
+            for key, replies in zip(conversations, found, strict=True)
+        ]
+
+    def _load(self, keys: Sequence[bytes], namespace: str) -> dict[bytes, tuple[Written, ...]]:
+        assert self._store is not None
+        loaded: dict[bytes, tuple[Written, ...]] = {}
+        for key, value in self._store.get(keys).items():
+            try:
+                loaded[key] = msgpack.decode(value, type=tuple[Written, ...])
+            except msgspec.MsgspecError:
+                continue  # of another version of leftoff
+            self._replies.put(key, _Replies(namespace, loaded[key]))
+        return loaded
+
+
+def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
+    """For each message, a hash of the conversation before it; then one of the whole conversation."""
+    keys = [namespace.encode()]
+    for message in messages:
+        said = msgpack.encode((str(message.get("role")), shown(said_of(message))))
+        keys.append(blake3(keys[-1] + said).digest())
+    return keys
+
+
+def said_of(message: MessageDict) -> ParsedReply:
+    """The content and calls of a message that a client sends. Reasoning is ignored: most clients leave it out."""
+    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return ParsedReply(
+        content=content if isinstance(content, str) else "",
+        calls=tuple(Call(str(call.get("name", "")), _json(call.get("arguments", ""))) for call in calls),
+    )
+
+
+def says_the_same(one: ParsedReply, other: ParsedReply) -> bool:
+    """Whether two replies have the same content, calls and reasoning, however they are written."""
+    return shown(one) == shown(other) and one.reasoning.strip() == other.reasoning.strip()
+
+
+def shown(said: ParsedReply) -> ParsedReply:
+    """The part of a reply that clients send back, without differences in white space and JSON style."""
+    return ParsedReply(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
+
+
+def _shows_the_same(one: Written, other: Written) -> bool:
+    return shown(one.said) == shown(other.said)
+
+
+def _json(arguments: object) -> str:
+    """JSON in one canonical form, so that equal arguments compare equal."""
+    try:
+        if isinstance(arguments, str) and not is_bearable(arguments):
+            return arguments
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        return json.dumps(json.loads(text, parse_int=_number, parse_float=_number), sort_keys=True)
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return str(arguments)
+
+
+def _number(text: str) -> float | None:
+    """A number as it comes back from a client in JavaScript, where 1.0 is 1 and what is too large is null."""
+    value = float(text)
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) <= _LARGEST_WHOLE else value

@@ -1,0 +1,51 @@
+"""Tool loops in every dialect compute what is new and nothing else, however the model spells its replies in tokens."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from leftoff.chat.conversation import Conversation
+from leftoff.server.service import Service
+from tests.behaviour.tool_loop import DIALECTS, TOOL, OpenAi, play, server
+
+TURNS = 8
+
+
+@pytest.fixture(scope="module")
+def remembering() -> Iterator[tuple[Service, httpx.Client]]:
+    with server() as running:
+        yield running
+
+
+@pytest.mark.parametrize("forced", [True, False], ids=["forced", "free"])
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_loop_computes_only_what_is_new(
+    remembering: tuple[Service, httpx.Client], name: str, *, forced: bool
+) -> None:
+    dialect = DIALECTS[name]
+    tally = play(remembering[1], dialect, TURNS, forced=forced and dialect.can_force)
+    assert tally.computed == tally.unavoidable, tally
+    if forced and dialect.can_force:
+        assert tally.num_calls == TURNS
+
+
+def test_without_memory_more_is_computed() -> None:
+    """Otherwise the loops above prove nothing: the model does not spell as the tokenizer does."""
+    with server(remember_replies=False) as (_, http):
+        tally = play(http, OpenAi(), TURNS, forced=True)
+    assert tally.computed > tally.unavoidable
+
+
+def test_the_tokens_of_replies_are_known_after_a_restart(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": TOOL}]
+    with server(disk=64, cache_dir=str(tmp_path)) as (service, http):
+        history = play(http, OpenAi(), TURNS, forced=True).history
+        conversation = Conversation(history, tools, {"enable_thinking": False})
+        before = service.chat(conversation).prompt.tokens
+        spelled = service.prompts.from_conversation(conversation).tokens
+    assert not np.array_equal(before, spelled)
+    with server(disk=64, cache_dir=str(tmp_path)) as (service, _):
+        assert np.array_equal(before, service.chat(conversation).prompt.tokens)
