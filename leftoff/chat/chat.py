@@ -30,6 +30,7 @@ class ChatPrompt:
     conversation: Conversation  # as the client sent it
     prompt: Prompt
     key: bytes  # under which a reply to it is remembered
+    moved: tuple[str, ...] = ()  # the texts that stand before its first user message: those that it began with
     notes: tuple[Note, ...] = ()
 
 
@@ -59,14 +60,15 @@ class Chat:
             ruled = self._rules.apply(conversation.messages, conversation.namespace)
         shown = replace(conversation, messages=ruled.messages)
         replies = VerbatimReplies(self.prompts, shown, self._remembered)
+        moved = replies.moved or ruled.moved
 
         def make(messages: Sequence[MessageDict]) -> Prompt:
-            whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), ruled.moved))
+            whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), moved))
             return self.prompts.from_conversation(whole, replies.restore if replies.are_known else None)
 
         fitted = self._fit(shown, make)
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
-        return ChatPrompt(conversation, fitted.prompt, replies.key, notes)
+        return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes)
 
     def text(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation as it is. Nothing is tokenised: it need not fit."""

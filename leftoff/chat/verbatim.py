@@ -46,8 +46,8 @@ class _Edit:
 class VerbatimReplies:
     """The remembered replies of one conversation: first its messages are completed, then the text rendered from them.
 
-    `key` is the one under which a reply to the conversation is remembered. `moved` are the texts that header rules
-    moved when the conversation began; None if that is not known.
+    `key` is the one under which a reply to the conversation is remembered. `moved` are the texts that rules moved out
+    of the header when the conversation began, as far as that is remembered.
     """
 
     def __init__(self, prompts: PromptMaker, conversation: Conversation, remembered: RememberedReplies | None) -> None:
@@ -63,7 +63,7 @@ class VerbatimReplies:
             for message, candidates in zip(messages, replies, strict=False):
                 if candidates and message.get("role") == "assistant":
                     self._known[id(message)] = _closest(candidates, said_of(message))
-        self.moved = next((known.written.moved for known in self._known.values()), None)
+        self.moved = next((known.written.moved for known in self._known.values()), ())
         self._told: list[_Known | None] = []
 
     @property

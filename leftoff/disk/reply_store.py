@@ -27,11 +27,11 @@ _FORMAT = 1
 _TABLE = """
 CREATE TABLE reply (
     key BLOB PRIMARY KEY, namespace TEXT NOT NULL, seal BLOB NOT NULL, value BLOB NOT NULL, last_used REAL NOT NULL
-) WITHOUT ROWID, STRICT;
+) STRICT;
 CREATE INDEX reply_by_use ON reply (last_used);
 """
 _LIMIT_BYTES = 64 << 20
-_DROPPED_PART = 8  # when it is full, so much of it is removed at once
+_DROPPED_PART = 8  # of the rows, at once, when the file is full
 _MOST_PENDING_BYTES = 8 << 20
 _COLLECT_S = 0.2
 _BUSY_S = 2.0
@@ -140,7 +140,7 @@ class FileReplyStore:
         values = [(key, row.namespace, self._seal(key, row.value), row.value, now) for key, row in rows.items()]
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?)", values)
-        if self._num_bytes() > self._limit_bytes:
+        while self._num_bytes() > self._limit_bytes:
             with self._connection:
                 (count,) = self._connection.execute("SELECT count(*) FROM reply").fetchone()
                 oldest = "SELECT key FROM reply ORDER BY last_used LIMIT ?"

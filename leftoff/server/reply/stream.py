@@ -162,7 +162,7 @@ class ReplyStream:
         tokens = tuple(self._tokens)
         if self._text.is_stopped:
             tokens = written_tokens(self._service.prompts, tokens, text)
-        return Written(tokens, text, said)
+        return Written(tokens, text, said, self.job.chat.moved if self.job.chat else ())
 
     # --- for the dialects, on the event loop
 

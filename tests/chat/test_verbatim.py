@@ -1,0 +1,126 @@
+"""Replies that come back stand in the prompt with the tokens that the model wrote."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from leftoff.chat.chat import Chat
+from leftoff.chat.conversation import Conversation
+from leftoff.chat.formats.parts import ParsedReply
+from leftoff.chat.header_rules import Rules
+from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.replies import RememberedReplies, Written
+from leftoff.chat.template.render import MessageDict
+from leftoff.chat.verbatim import written_tokens
+from leftoff.engine.model import Model
+from leftoff.hub import default_model
+from tests.chat.conversations import assistant, system, user
+
+HELLO = [user("Say hello.")]
+TEXT = "Hello there, my old friend."
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Iterator[PromptMaker]:
+    model = Model(default_model())
+    yield PromptMaker(model)
+    model.close()
+
+
+@pytest.fixture
+def chat(prompts: PromptMaker) -> Chat:
+    return Chat(prompts, 2048, remembered=RememberedReplies(), rules=Rules(move=[r"Status: \w+"]))
+
+
+def spelled(prompts: PromptMaker, text: str) -> tuple[int, ...]:
+    """A token per character: no tokenizer does so."""
+    return tuple(int(token) for letter in text for token in prompts.tokens(letter))
+
+
+def reply(chat: Chat, messages: list[MessageDict], text: str, said: ParsedReply | None = None) -> list[int]:
+    """Remembers a reply to the messages; gives the tokens of prompt and reply, as the engine has them."""
+    asked = chat.prompt(Conversation(messages, options={"enable_thinking": False}))
+    tokens = spelled(chat.prompts, text)
+    remembered = chat._remembered
+    assert remembered is not None
+    remembered.add(asked.key, Written(tokens, text, said or ParsedReply(text), asked.moved))
+    return [*asked.prompt.tokens.tolist(), *tokens]
+
+
+def next_prompt(chat: Chat, *messages: MessageDict) -> list[int]:
+    made = chat.prompt(Conversation([*messages, user("And now?")], options={"enable_thinking": False}))
+    tokens: list[int] = made.prompt.tokens.tolist()
+    return tokens
+
+
+def num_shared(one: list[int], other: list[int]) -> int:
+    return next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one))
+
+
+def test_a_reply_that_comes_back_has_the_models_tokens(chat: Chat) -> None:
+    read = reply(chat, HELLO, TEXT)
+    assert next_prompt(chat, *HELLO, assistant(TEXT))[: len(read)] == read
+    canonical = chat.prompts.from_conversation(Conversation([*HELLO, assistant(TEXT), user("And now?")]))
+    assert num_shared(read, canonical.tokens.tolist()) < len(read)
+
+
+def test_spans_of_messages_stay_where_they_are(chat: Chat) -> None:
+    read = reply(chat, HELLO, TEXT)
+    prompt = chat.prompt(Conversation([*HELLO, assistant(TEXT), user("And now?")])).prompt
+    roles = [message.role for message in prompt.messages]
+    assert roles[-2:] == ["assistant", "user"]
+    assert prompt.messages[-2].start == len(read) - len(TEXT)
+    assert prompt.messages[-1].start > len(read)
+
+
+def test_of_a_shortened_reply_the_tokens_that_are_left_are_the_models(chat: Chat) -> None:
+    read = reply(chat, HELLO, TEXT)
+    kept = len("Hello there")
+    assert next_prompt(chat, *HELLO, assistant("Hello there"))[: len(read)].count(read[-1]) <= 1
+    shared = num_shared(read, next_prompt(chat, *HELLO, assistant("Hello there")))
+    assert shared == len(read) - len(TEXT) + kept
+
+
+def test_of_a_changed_reply_the_tokens_before_the_change_are_the_models(chat: Chat) -> None:
+    read = reply(chat, HELLO, TEXT)
+    tokens = next_prompt(chat, *HELLO, assistant("Hello there, my young friend."))
+    assert num_shared(read, tokens) == len(read) - len(TEXT) + len("Hello there, my"), "one token less than is common"
+    assert b"my young friend." in chat.prompts._vocabulary.detokenize(chat.prompts.tokens("my young friend."))
+
+
+def test_of_several_replies_the_one_that_comes_back_is_meant(chat: Chat) -> None:
+    reads = [reply(chat, HELLO, text) for text in ("One.", "Two.", "Three.")]
+    for read, text in zip(reads, ("One.", "Two.", "Three."), strict=True):
+        assert next_prompt(chat, *HELLO, assistant(text))[: len(read)] == read
+
+
+def test_a_reply_in_letters_that_are_not_ascii_is_cut_between_characters(chat: Chat) -> None:
+    text = "Grüße, 漢字 🙂 und mehr"
+    read = reply(chat, HELLO, text)
+    for size in range(1, len(text)):
+        tokens = next_prompt(chat, *HELLO, assistant(text[:size]))
+        prompt = chat.prompts._vocabulary.detokenize(np.array(tokens, np.int32)).decode()
+        assert text[:size].strip() in prompt
+        assert "\ufffd" not in prompt
+    assert next_prompt(chat, *HELLO, assistant(text))[: len(read)] == read
+
+
+def test_tokens_end_where_a_stop_string_began(prompts: PromptMaker) -> None:
+    tokens = spelled(prompts, "one, ") + tuple(prompts.tokens("two three").tolist())
+    made = written_tokens(prompts, tokens, "one, tw")
+    assert made[:5] == tokens[:5]
+    assert b"".join(map(prompts.visible_piece, made)) == b"one, tw"
+    assert written_tokens(prompts, tokens[:5], "one, ") == tokens[:5]
+
+
+def test_a_conversation_keeps_the_moved_text_that_it_began_with(chat: Chat) -> None:
+    begun = [system("Status: clean\nBe short."), *HELLO]
+    read = reply(chat, begun, TEXT)
+    later = [system("Status: dirty\nBe short."), *HELLO]
+    assert next_prompt(chat, *later, assistant(TEXT))[: len(read)] == read
+    fresh = chat.prompt(Conversation(later))
+    assert fresh.moved == ("Status: dirty",), "a new conversation shows what is true now"
+    other = reply(chat, later, "Another reply.")
+    assert next_prompt(chat, *begun, assistant("Another reply."))[: len(other)] == other
+    assert next_prompt(chat, *later, assistant(TEXT))[: len(read)] == read
