@@ -9,7 +9,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -110,8 +110,8 @@ class SegmentTokenizer:
 
     def _given_segment(self, text: str, tokens: tuple[int, ...]) -> Segment:
         """Tokens may have bytes that the text does not show: control tokens, and what is no UTF-8."""
-        ends = np.fromiter(accumulate(len(self._vocabulary.piece(token)) for token in tokens), np.int32, len(tokens))
-        return Segment(np.array(tokens, np.int32), np.minimum(ends, len(text.encode())).astype(np.int32))
+        ends = np.minimum(self._vocabulary.byte_ends(tokens), len(text.encode()))
+        return Segment(np.array(tokens, np.int32), ends.astype(np.int32))
 
     def _split(self, text: str) -> Iterator[str]:
         """The control tokens of a text and the segments between them, in order."""
@@ -137,8 +137,7 @@ class SegmentTokenizer:
         self.num_characters += len(text)
         data = text.encode()
         tokens = self._vocabulary.tokenize(data)
-        sizes = np.fromiter((len(self._vocabulary.piece(token)) for token in tokens.tolist()), np.int32, tokens.size)
-        ends = sizes.cumsum(dtype=np.int32)
+        ends = self._vocabulary.byte_ends(tokens.tolist())
         # SentencePiece puts a space of its own before the text.
         extra = int(ends[-1]) - len(data) if ends.size else 0
         return Segment(tokens, np.maximum(ends - extra, 0).astype(np.int32))

@@ -1,9 +1,11 @@
 """The model's tokenizer: text to tokens and back. Knows nothing of chats or templates."""
 
 import ctypes as C
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import InputError
@@ -87,6 +89,11 @@ class Vocabulary:
         if piece is None:
             piece = self._pieces[token] = self._read_piece(token)
         return piece
+
+    def byte_ends(self, tokens: Sequence[int]) -> npt.NDArray[np.int32]:
+        """For each token, the number of bytes up to its end."""
+        sizes = np.fromiter(map(len, map(self.piece, tokens)), np.int32, len(tokens))
+        return sizes.cumsum(dtype=np.int32)
 
     def detokenize(self, tokens: Tokens) -> bytes:
         ids = tokens.tolist()
