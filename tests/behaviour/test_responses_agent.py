@@ -58,10 +58,11 @@ def test_a_streamed_call_is_the_same(client: openai.OpenAI) -> None:
     with client.responses.stream(model="tiny", input=QUESTION, tools=[WEATHER], temperature=0) as stream:  # type: ignore[list-item]
         events = [*stream]
         final = stream.get_final_response()
-    names = [event.type for event in events]
+    # while the prompt is read, a slow server says again and again that it is in progress
+    names = [event.type for event in events if event.type != "response.in_progress"]
     deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
     assert names == [
-        *("response.created", "response.in_progress", "response.output_item.added"),
+        *("response.created", "response.output_item.added"),
         *["response.function_call_arguments.delta"] * len(deltas),
         *("response.function_call_arguments.done", "response.output_item.done", "response.completed"),
     ]
