@@ -8,8 +8,6 @@ what was computed. It decodes nothing: the scheduler does, between `begin` and `
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings, DiskTier, Fetch
@@ -92,7 +90,7 @@ class Cache:
             return None
         self._hold_back_disk(is_busy=True)
         plan = self._loadable_plan(prompt, namespace, fetch)
-        report = explain(prompt.tokens, plan.resume, plan.source, self._knowledge(prompt, plan.lookup, namespace))
+        report = explain(prompt, plan.resume, plan.source, self._knowledge(prompt, plan.lookup, namespace))
         if plan.point is not None:
             self.tiers.hit(plan.point)
         try:
@@ -283,13 +281,12 @@ class Cache:
     def _knowledge(self, prompt: Prompt, lookup: Lookup, namespace: str) -> Knowledge:
         """How far the prompt is known, and how the known text goes on: for its reuse report."""
         match = lookup.deepest
-        known, before, differs = match.length, match.continuation, match.leaves_midway
+        known, before = match.length, match.continuation
         for sequence, common in lookup.shared.items():
             if common > known:
-                known, before, differs = common, sequence.tokens[common:], sequence.length > common
+                known, before = common, sequence.tokens[common:]
         # of the same owner only: a tenant must not learn which texts others have sent
         salts = [name for name in self.ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
         others = (self.ram.match(name, prompt.tokens).length for name in salts)
         lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
-        edited = differs and known > (prompt.header_end or 0)
-        return Knowledge(known, max(others, default=0), lost, edited, before if differs else np.empty(0, np.int32))
+        return Knowledge(known, max(others, default=0), lost, before)

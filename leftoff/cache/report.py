@@ -1,20 +1,25 @@
 """Reuse reports: how much of a prompt was reused, and why the rest was prefilled. In tokens: the cache has no text."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
+import numpy.typing as npt
 
-from leftoff.types import Tokens
+from leftoff.types import Prompt, Tokens
 
 SHOWN_TOKENS = 24  # on each side of a difference
+# So many tokens in a row, in one message, are no coincidence: templates write fewer of their own around a message.
+_FOUND_TOKENS = 12
+_HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Reason(Enum):
     """Why tokens were prefilled."""
 
     NEW = "new"  # never seen before
-    EDITED = "edited"  # the known text goes on differently here
+    EDITED = "edited"  # changed in known text, or known but behind such a change
     EVICTED = "evicted"  # known, but evicted
     NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
     OTHER_SALT = "other salt"  # known to the same tenant, but under another salt
@@ -35,7 +40,10 @@ class Reread:
 
 @dataclass(frozen=True)
 class ReuseReport:
-    """[0 ····· reused ····· r)[r ·· known, but read again ·· known)[known ·· new ·· prompt_tokens)."""
+    """[0 ····· reused ····· r)[r ·· known, but read again ·· known)[known ·· edited or new ·· prompt_tokens).
+
+    A report is made when a prompt is admitted. `unread` is what was left of it when the request was cancelled.
+    """
 
     prompt_tokens: int
     reused: int
@@ -44,17 +52,29 @@ class ReuseReport:
     rereads: tuple[Reread, ...]
     before: Tokens  # what followed at `known` when it was last seen
     after: Tokens  # what follows now
+    unread: int = 0
 
     @property
     def computed(self) -> int:
-        return self.prompt_tokens - self.reused
+        return self.prompt_tokens - self.reused - self.unread
+
+    @property
+    def is_edit(self) -> bool:
+        """The prompt is a known one with a change in it, not one that only begins alike."""
+        return any(part.reason is Reason.EDITED for part in self.rereads)
+
+    def read_up_to(self, position: int) -> "ReuseReport":
+        """The same, of a prompt that was read only so far."""
+        parts = [replace(part, end=min(part.end, position)) for part in self.rereads if part.start < position]
+        return replace(self, rereads=tuple(parts), unread=self.prompt_tokens - max(position, self.reused))
 
     def line(self) -> str:
         """For the log: `reused 18,432 of 18,950 from RAM · 18 no snapshot here · 500 new`."""
         head = f"reused {self.reused:,} of {self.prompt_tokens:,}"
         if self.reused:
             head += f" from {self.source}"
-        return " · ".join([head, *(f"{part.num_tokens:,} {part.reason.value}" for part in self.rereads)])
+        unread = [f"{self.unread:,} not read"] if self.unread else []
+        return " · ".join([head, *(f"{part.num_tokens:,} {part.reason.value}" for part in self.rereads), *unread])
 
 
 @dataclass(frozen=True)
@@ -64,28 +84,71 @@ class Knowledge:
     known: int
     known_elsewhere: int
     lost_until: int
-    goes_on_differently: bool
-    before: Tokens
+    before: Tokens  # empty if the known text ends there, so that the prompt only goes on
 
 
-def explain(tokens: Tokens, resume: int, source: str, knowledge: Knowledge) -> ReuseReport:
+def explain(prompt: Prompt, resume: int, source: str, knowledge: Knowledge) -> ReuseReport:
     """Gives every computed token exactly one reason."""
-    length = int(tokens.size)
     known = max(knowledge.known, resume)
-    elsewhere = max(known, knowledge.known_elsewhere)
     again = Reason.EVICTED if knowledge.lost_until > resume else Reason.NO_SNAPSHOT
-    first_seen = Reason.EDITED if knowledge.goes_on_differently else Reason.NEW
+    elsewhere = max(known, knowledge.known_elsewhere)
+    edited = max(elsewhere, edit_end(prompt, known, knowledge.before))
     parts = (
         Reread(again, resume, known),
         Reread(Reason.OTHER_SALT, known, elsewhere),
-        Reread(first_seen, elsewhere, length),
+        Reread(Reason.EDITED, elsewhere, edited),
+        Reread(Reason.NEW, edited, prompt.length),
     )
     return ReuseReport(
-        prompt_tokens=length,
+        prompt_tokens=prompt.length,
         reused=resume,
         known=known,
         source=source,
         rereads=tuple(part for part in parts if part.num_tokens),
         before=np.array(knowledge.before[:SHOWN_TOKENS]),
-        after=np.array(tokens[known : known + SHOWN_TOKENS]),
+        after=np.array(prompt.tokens[known : known + SHOWN_TOKENS]),
     )
+
+
+def edit_end(prompt: Prompt, known: int, before: Tokens) -> int:
+    """The end of the edit by which a prompt leaves the known text, which went on with `before`; `known` if it is none.
+
+        before:  [0 ·· known)[ old words ][ later text ]
+        prompt:  [0 ·· known)[ new words ][ later text ][ new ···)
+                                                       ^ here
+
+    Two prompts that only begin alike are no edits of each other. It is an edit if later text is found again, as long as
+    that makes up most of it. A reply that came back otherwise than the model wrote it is an edit up to its end, too.
+    """
+    if not before.size:
+        return known
+    messages_end = prompt.messages_end or prompt.length
+    after = prompt.tokens[known:messages_end]
+    found = _found_again(after, before[: 4 * after.size], [message.start - known for message in prompt.messages])
+    ends = np.flatnonzero(found & (2 * np.cumsum(found) >= np.arange(1, after.size + 1)))
+    later_text = known + int(ends[-1]) + 1 if ends.size else known
+    replies = (message for message in prompt.messages if message.role == "assistant")
+    changed_reply = next((reply.end for reply in replies if reply.start <= known < reply.end), known)
+    end = max(later_text, changed_reply)
+    return prompt.length if known < end == messages_end else end
+
+
+def _found_again(after: Tokens, before: Tokens, borders: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which tokens of `after` stand in a run that is in `before` too. No run crosses one of the borders."""
+    marks = np.zeros(after.size + 1, np.int32)
+    if min(after.size, before.size) >= _FOUND_TOKENS:
+        starts = np.flatnonzero(np.isin(_run_hashes(after), _run_hashes(before)))
+        message, last_message = (np.searchsorted(borders, at, "right") for at in (starts, starts + _FOUND_TOKENS - 1))
+        starts = starts[message == last_message]
+        np.add.at(marks, starts, 1)
+        np.add.at(marks, starts + _FOUND_TOKENS, -1)
+    return np.cumsum(marks[:-1]) > 0
+
+
+def _run_hashes(tokens: Tokens) -> npt.NDArray[np.uint64]:
+    """A hash of the tokens of each run, by where it begins."""
+    size = tokens.size - _FOUND_TOKENS + 1
+    hashes = np.zeros(size, np.uint64)
+    for offset in range(_FOUND_TOKENS):
+        hashes = hashes * _HASH_BASE + tokens[offset : offset + size].astype(np.uint64)
+    return hashes

@@ -35,13 +35,15 @@ class Match:
 
     @property
     def continuation(self) -> Tokens:
-        """The tokens that follow in the tree, on one of its branches."""
-        if not self.path:
-            return np.empty(0, np.int32)
-        node = self.path[-1]
-        if self.length < node.end:
-            return node.tokens[self.length - node.start :]
-        return next((child.tokens for child in node.children.values()), np.empty(0, np.int32))
+        """The tokens that follow in the tree, down to a leaf: of several branches, on the one used last."""
+        parts: list[Tokens] = []
+        node = self.path[-1] if self.path else None
+        if node is not None and self.length < node.end:
+            parts.append(node.tokens[self.length - node.start :])
+        while node is not None and node.children:
+            node = max(node.children.values(), key=lambda child: child.last_used)
+            parts.append(node.tokens)
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
     def points(self) -> Iterator[ResumePoint]:
         """The resume points within the match, by position."""

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +21,7 @@ from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.gpus import unused_gpu
 from leftoff.hub import default_model, find_model
+from leftoff.server.http.line_rate import LineRate
 from leftoff.server.service import Service
 from leftoff.setting import SettingError
 
@@ -64,6 +66,7 @@ def logging_to_stderr(level: str) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
     handler.addFilter(_is_no_cancelled_reply)
+    handler.addFilter(partial(_is_within, LineRate()))
     if level != "debug":
         quiet_logs()
     with _logged_by(handler, "leftoff", level.upper()), _logged_by(handler, "uvicorn.error", "WARNING"):
@@ -94,6 +97,11 @@ class _OneLine(logging.Formatter):
 def _is_no_cancelled_reply(record: logging.LogRecord) -> bool:
     """Filters out the tracebacks of replies that are cancelled when the server stops."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+def _is_within(rate: LineRate, record: logging.LogRecord) -> bool:
+    """Filters out most of a flood of lines by the HTTP library: it writes one for each request that is no HTTP."""
+    return record.name != "uvicorn.error" or rate.take() is not None
 
 
 def quiet_logs() -> None:

@@ -22,21 +22,30 @@ class Finish(Enum):
 
 @dataclass
 class Timings:
-    """When a job was submitted, started, and gave its first and last token, by `perf_counter`; and how many tokens."""
+    """When a job was submitted, started, and gave its first and last token, by `perf_counter`; and how many tokens.
+
+    A time is 0 if it never came to that. `num_read` counts the tokens of the prompt that were reused or computed.
+    """
 
     submitted: float = field(default_factory=time.perf_counter)
     started: float = 0.0
     first_token: float = 0.0
     finished: float = 0.0
+    num_read: int = 0
     num_generated: int = 0
 
     @property
     def waited_ms(self) -> float:
-        return 1000 * (self.started - self.submitted)
+        return 1000 * ((self.started or self.finished) - self.submitted)
 
     @property
     def prompt_ms(self) -> float:
-        return 1000 * ((self.first_token or self.finished) - self.started)
+        return 1000 * ((self.first_token or self.finished) - self.started) if self.started else 0.0
+
+    @property
+    def first_token_ms(self) -> float | None:
+        """From its submission; None if there was no token."""
+        return 1000 * (self.first_token - self.submitted) if self.first_token else None
 
     @property
     def generation_ms(self) -> float:

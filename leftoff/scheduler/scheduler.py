@@ -236,6 +236,7 @@ class Scheduler:
         run.last_served = self._step
         self.runs.append(run)
         if not is_resumed:
+            run.timings.num_read = turn.report.reused
             run.sink.started(turn.report)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
@@ -273,7 +274,8 @@ class Scheduler:
         if not run.turn.is_reading:
             return None
         if run.timings.num_generated == 0:
-            run.sink.progress(run.turn.position + work.tokens.size)
+            run.timings.num_read = run.turn.position + work.tokens.size
+            run.sink.progress(run.timings.num_read)
         return self.engine.logits(row).copy() if work.logits else None
 
     def _make_way(self, error: NoRoomError) -> None:

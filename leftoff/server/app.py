@@ -53,6 +53,7 @@ def build_app(service: Service, hosts: KnownHosts) -> Starlette:
         exception_handlers={HTTPException: on_error},  # no such route, or not by this method
     )
     app.state.error_shapes = error_shapes
+    app.state.log_refusal = service.log_refusal
     return app
 
 

@@ -3,7 +3,7 @@
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from prometheus_client import Histogram
 
@@ -12,33 +12,39 @@ from leftoff.chat.diagnosis import explain_difference, suggest
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
+from leftoff.server.http.errors import CLIENT_GONE
 from leftoff.types import Prompt, Tokens
 
+REFUSED = "refused"
 _SHARED_TOKENS = 48  # shown before a difference, to tell what kind it is
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 @dataclass(frozen=True)
 class Record:
-    """The reuse report of one request, as /cache/requests shows it."""
+    """The reuse report of one request, or why it was refused, as /cache/requests shows it."""
 
     id: str
     at: float
-    prompt_tokens: int
-    reused: int
-    computed: int
-    generated: int
-    source: str
-    reasons: dict[str, int]
-    differs_at: int | None
-    difference: str | None
-    before: str
-    after: str
-    finish: str
-    waited_ms: float
-    prompt_ms: float
-    generation_ms: float
-    line: str
+    prompt_tokens: int = 0
+    reused: int = 0
+    computed: int = 0
+    unread: int = 0  # tokens of the prompt that were never read: the request was cancelled, or failed
+    generated: int = 0
+    source: str = "nothing"
+    reasons: dict[str, int] = field(default_factory=dict)
+    differs_at: int | None = None
+    difference: str | None = None
+    before: str = ""
+    after: str = ""
+    finish: str = REFUSED
+    error: str | None = None  # why it failed or was refused
+    status: int = 200  # of its HTTP response, where it was refused
+    waited_ms: float = 0.0
+    prompt_ms: float = 0.0
+    first_token_ms: float | None = None
+    generation_ms: float = 0.0
+    line: str = ""
     notes: tuple[str, ...] = ()
     namespace: str = ""  # tells whose it is, and is not shown
 
@@ -46,6 +52,23 @@ class Record:
         shown = asdict(self)
         del shown["namespace"]
         return shown
+
+    @property
+    def ending(self) -> str:
+        """How it ended, for the log."""
+        if self.finish == REFUSED:
+            return ""
+        ms = self.waited_ms + self.prompt_ms + self.generation_ms
+        parts = [f"{self.generated:,} generated"] if self.generated else []
+        if self.first_token_ms is not None:
+            parts.append(f"first token after {self.first_token_ms:,.0f} ms")
+        if self.finish == Finish.FAILED.value:
+            parts.append(f"failed after {ms:,.0f} ms: {self.error}")
+        elif self.finish == Finish.CANCELLED.value:
+            parts.append(f"cancelled after {ms:,.0f} ms")
+        elif not parts:
+            parts.append(f"read in {self.prompt_ms:,.0f} ms")
+        return " · ".join(parts)
 
 
 class Journal:
@@ -63,39 +86,71 @@ class Journal:
     def clear(self) -> None:
         self._records.clear()
 
-    def add(self, request_id: str, run: Run, report: ReuseReport, finish: Finish, notes: Sequence[str]) -> Record:
-        timings, difference = run.timings, self._difference(run.job.prompt, report)
+    def add(
+        self,
+        request_id: str,
+        run: Run,
+        report: ReuseReport | None,
+        finish: Finish,
+        notes: Sequence[str],
+        error: Exception | None = None,
+    ) -> Record:
+        """Records a request that ended. It has no report if it never got a slot."""
+        timings, prompt = run.timings, run.job.prompt
         record = Record(
             id=request_id,
             at=time.time(),
-            prompt_tokens=report.prompt_tokens,
+            prompt_tokens=prompt.length,
+            unread=prompt.length,
+            generated=timings.num_generated,
+            finish=finish.value,
+            error=str(error) if error is not None else None,
+            waited_ms=timings.waited_ms,
+            prompt_ms=timings.prompt_ms,
+            first_token_ms=timings.first_token_ms,
+            generation_ms=timings.generation_ms,
+            line=f"read none of {prompt.length:,}",
+            notes=tuple(notes),
+            namespace=run.job.namespace,
+        )
+        if report is not None:
+            record = self._with_report(record, prompt, report.read_up_to(timings.num_read))
+        self._records.append(record)
+        return record
+
+    def add_refusal(self, line: str, status: int, error: str, namespace: str) -> None:
+        """Records a request that was refused, or whose client left, before it became a job."""
+        finish = Finish.CANCELLED.value if status == CLIENT_GONE else REFUSED
+        record = Record("", time.time(), finish=finish, status=status, error=error, line=line, namespace=namespace)
+        self._records.append(record)
+
+    def _with_report(self, record: Record, prompt: Prompt, report: ReuseReport) -> Record:
+        difference = self._difference(prompt, report)
+        return replace(
+            record,
             reused=report.reused,
             computed=report.computed,
-            generated=timings.num_generated,
+            unread=report.unread,
             source=report.source,
             reasons={part.reason.value: part.num_tokens for part in report.rereads},
             differs_at=difference.position,
             difference=difference.kind,
             before=difference.before,
             after=difference.after,
-            finish=finish.value,
-            waited_ms=timings.waited_ms,
-            prompt_ms=timings.prompt_ms,
-            generation_ms=timings.generation_ms,
             line=report.line(),
-            notes=(*notes, *difference.advice),
-            namespace=run.job.namespace,
+            notes=(*record.notes, *difference.advice),
         )
-        self._records.append(record)
-        return record
 
     def _difference(self, prompt: Prompt, report: ReuseReport) -> "_Difference":
-        if not (report.before.size and report.after.size):  # nothing stood here, or a known prompt ends here
+        """Of an edit, and of a header that changes even if nothing behind the change is as it was."""
+        in_header = report.known < (prompt.header_end or 0)
+        if not (report.before.size and report.after.size and (report.is_edit or in_header)):
             return _NO_DIFFERENCE
         shared = self._text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
         before, after = self._text(report.before), self._text(report.after)
-        in_header = report.known < (prompt.header_end or 0)
         advice = suggest(before, after, shared) if in_header else None
+        if not report.is_edit and advice is None:
+            return _NO_DIFFERENCE
         kind = explain_difference(before, after, in_header, shared)
         return _Difference(report.known, kind, before, after, (advice,) if advice else ())
 
@@ -119,7 +174,7 @@ _NO_DIFFERENCE = _Difference(None, None, "", "")
 
 @dataclass
 class Counts:
-    """Totals of one tenant since the server started. Written on the engine's thread alone."""
+    """Totals of one tenant since the server started. Written on the engine's thread, but for `refused`."""
 
     reused_tokens: int = 0
     computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason
@@ -129,6 +184,7 @@ class Counts:
     generation_seconds: float = 0.0
     most_tokens: int = 0  # in one sequence
     requests: Counter[str] = field(default_factory=Counter)  # by finish
+    refused: Counter[str] = field(default_factory=Counter)  # by HTTP status; written on the event loop alone
     first_token: Histogram = field(
         default_factory=lambda: Histogram(
             "leftoff_time_to_first_token_seconds",
@@ -146,5 +202,5 @@ class Counts:
         self.generation_seconds += record.generation_ms / 1000
         self.most_tokens = max(self.most_tokens, record.prompt_tokens + record.generated)
         self.requests[record.finish] += 1
-        if record.generated:
-            self.first_token.observe((record.waited_ms + record.prompt_ms) / 1000)
+        if record.first_token_ms is not None:
+            self.first_token.observe(record.first_token_ms / 1000)

@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
@@ -30,20 +31,25 @@ from leftoff.chat.work import Lanes
 from leftoff.config import Settings
 from leftoff.engine.model import Progress
 from leftoff.grammar.compile import Grammars
+from leftoff.lru import LruCache
 from leftoff.sampling import recommended
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
 from leftoff.server.build import fitted, make_scheduler, namespace_secret, open_model, reply_store
 from leftoff.server.http.endpoint import attended
-from leftoff.server.http.errors import PromptTooLongError, stopping
+from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
+from leftoff.server.http.line_rate import LineRate
 from leftoff.server.reuse_log import Counts, Journal
+from leftoff.server.tenant import Tenant
 from leftoff.types import owner_of
 
 logger = logging.getLogger("leftoff.requests")
 
 Result = TypeVar("Result")
 
+_LOGGED_NOTES = 256
+_LOGGED_CHARACTERS = 240  # of what a client has sent
 _COLLECT_SECONDS = 0.015  # a screen shows no more often
 _write = C.PyDLL(None).write  # keeps the interpreter's lock, unlike os.write
 _write.argtypes, _write.restype = (C.c_int, C.c_char_p, C.c_size_t), C.c_ssize_t
@@ -77,6 +83,8 @@ class Service:
         self.grammars = Grammars(model.vocabulary)
         self.journal = Journal(model.vocabulary, settings.reports)
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
+        self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
+        self._refusals = LineRate()
         self.started_at = time.time()
         self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = WeakKeyDictionary()
         self.lanes = Lanes()
@@ -141,17 +149,47 @@ class Service:
             self._bridges[loop] = LoopBridge(loop)
         return self._bridges[loop]
 
-    def record(self, request_id: str, run: Run, report: ReuseReport, finish: Finish, notes: Sequence[str]) -> None:
+    def record(
+        self,
+        request_id: str,
+        run: Run,
+        report: ReuseReport | None,
+        finish: Finish,
+        notes: Sequence[str],
+        error: Exception | None = None,
+    ) -> None:
         """Logs one line for a request that ended, and adds it to the journal and the counts. On the engine's thread."""
-        record = self.journal.add(request_id, run, report, finish, notes)
-        self.counts[owner_of(run.job.namespace)].add(record)
-        logger.info(
-            "%s · %d generated · first token after %.0f ms%s",
-            record.line,
-            record.generated,
-            record.waited_ms + record.prompt_ms,
-            "".join(f" · {note}" for note in record.notes),
-        )
+        record = self.journal.add(request_id, run, report, finish, notes, error)
+        tenant = owner_of(run.job.namespace)
+        self.counts[tenant].add(record)
+        new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]
+        for note in new_notes:  # what is the same with every request is said once
+            self._logged_notes.put((tenant, note), True)
+        logger.info("%s", " · ".join([record.line, record.ending, *new_notes]))
+
+    def log_refusal(self, scope: Scope, refusal: ApiError, error: Exception) -> None:
+        """Logs one line for a request that ended before it became a job. On the event loop; of a flood only some.
+
+        The journal has it too if its tenant is known. Jobs leave lines of their own.
+        """
+        state = scope.get("state", {})
+        is_unforeseen = refusal.code == "internal_error"
+        if state.get("has_jobs") and not is_unforeseen:
+            return
+        tenant: Tenant | None = state.get("tenant")
+        if tenant is not None:
+            self.counts[tenant.name].refused[str(refusal.status)] += 1
+        num_left_out = self._refusals.take(tenant.name if tenant is not None else None)
+        if num_left_out is None:
+            return
+        reason = refusal.message[:_LOGGED_CHARACTERS]
+        verb = "cancelled" if refusal.status == CLIENT_GONE else f"refused with {refusal.status}"
+        line = f"{scope['method']} {scope['path'][:_LOGGED_CHARACTERS]} {verb}: {reason}"
+        if tenant is not None:
+            self.journal.add_refusal(line, refusal.status, reason, tenant.namespace(None))
+        more = f" (and {num_left_out:,} more refused since the last such line)" if num_left_out else ""
+        level = logging.ERROR if refusal.status >= 500 else logging.INFO
+        logger.log(level, "%s%s", line, more, exc_info=error if is_unforeseen else None)
 
     def refuse_if_stopped(self) -> None:
         """Raises a 503 if the engine's thread has ended."""

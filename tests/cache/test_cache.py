@@ -218,8 +218,17 @@ def test_a_change_is_shown_from_both_sides() -> None:
     table = Table(MemoryKind.HYBRID)
     table.ask(run((1, 100), (2, 50)))
     turn = table.request(Prompt(run((1, 100), (3, 50))))
-    assert [part.reason for part in turn.report.rereads] == [Reason.NO_SNAPSHOT, Reason.EDITED]
+    assert [part.reason for part in turn.report.rereads] == [Reason.NO_SNAPSHOT, Reason.NEW]
     assert (set(turn.report.before.tolist()), set(turn.report.after.tolist())) == ({2}, {3})
+
+
+def test_a_change_before_known_text_is_an_edit_wherever_the_tree_branches() -> None:
+    table = Table(MemoryKind.HYBRID)
+    for end in (7, 8):  # the tree branches behind the text that is found again
+        table.ask(run((1, 100), (2, 5), (4, 50), (end, 20)))
+    turn = table.request(Prompt(run((1, 100), (3, 5), (4, 50), (9, 20))))
+    found = [(part.reason, part.num_tokens) for part in turn.report.rereads]
+    assert found[-2:] == [(Reason.EDITED, 55), (Reason.NEW, 20)]
 
 
 # --- what the engine holds need not be in RAM as well

@@ -71,6 +71,8 @@ def _llama_server_metrics(counts: Counts, num_running: int, num_waiting: int) ->
 
 def _request_metrics(counts: Counts) -> Iterator[Metric]:
     yield _labelled_counter("leftoff_requests", "Requests by how they ended", "finish", counts.requests)
+    refused = dict(counts.refused)  # at once: the event loop writes it
+    yield _labelled_counter("leftoff_refused_requests", "Requests refused, by HTTP status", "status", refused)
     yield _counter("leftoff_reused_tokens", "Prompt tokens that were not read again", counts.reused_tokens)
     yield _labelled_counter("leftoff_computed_tokens", "Prompt tokens read, and why", "reason", counts.computed_tokens)
     yield _counter("leftoff_read_ahead_tokens", "Prompt tokens read while idle", counts.read_ahead_tokens)

@@ -20,6 +20,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from leftoff.config import MIB, Settings
+from leftoff.server.http.line_rate import LineRate
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ _ACCEPTED_AT_ONCE = 64  # before the event loop does other work
 _MADE_ROOM = 8  # connections to close when no handle is free: the server needs some for itself too
 _SEND_BUFFER_BYTES = 64 << 10  # else the kernel buffers 4 MB for a client that does not read
 _SILENT_SECONDS = 60  # between two equal log lines
+_refusals = LineRate()
 
 
 def most_unread_bytes(*, others_wait: bool) -> int:
@@ -208,6 +210,8 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Answer with an error and close; without an answer if nothing was received, or a response has begun."""
+        if _refusals.take() is not None:
+            logger.info("a connection was refused with %d: %s", status.value, message)
         has_begun = self._phase is Phase.BODY and self.cycle.response_started
         if self._num_received and not has_begun:
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\nconnection: close\r\ncontent-type: text/plain\r\n"

@@ -3,7 +3,6 @@
 The default body is OpenAI's. A dialect with another one declares it with its routes (`Dialect.error_shapes`).
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 
@@ -19,9 +18,8 @@ from leftoff.config import MIB
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.scheduler.scheduler import QueueFullError
 
-logger = logging.getLogger(__name__)
-
 BAD_REQUEST = "invalid_request_error"
+CLIENT_GONE = 499  # the status of a request whose client has left: nobody reads it but the log
 _RETRY_SECONDS = 2
 
 
@@ -158,10 +156,9 @@ def error_body(error: Exception) -> ErrorBody:
 
 
 def error_response(error: Exception, scope: Scope) -> Response:
-    """Log server errors, and answer in the shape of the dialect that the request's path belongs to."""
+    """Log the refusal, and answer in the shape of the dialect that the request's path belongs to."""
     known = as_api_error(error)
-    if known.status >= 500:
-        logger.error("%s", error, exc_info=error if known.code == "internal_error" else None)
+    scope["app"].state.log_refusal(scope, known, error)
     content = msgspec.json.encode(shape_at(scope["path"], scope["app"].state.error_shapes)(known))
     return Response(content, known.status, headers=known.headers, media_type="application/json")
 
@@ -169,7 +166,9 @@ def error_response(error: Exception, scope: Scope) -> Response:
 async def on_error(request: Request, error: Exception) -> Response:
     """The exception handler of all routes, and of paths that have none."""
     if isinstance(error, ClientGoneError):
-        return Response(status_code=499)
+        gone = ApiError(CLIENT_GONE, "its client left before the prompt was made")
+        request.app.state.log_refusal(request.scope, gone, error)
+        return Response(status_code=CLIENT_GONE)
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
         message = f"there is no {request.method} {request.url.path}: see GET /openapi.json for what there is"
         error = ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {}))

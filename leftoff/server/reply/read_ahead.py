@@ -67,7 +67,8 @@ class _Reader:
             return  # it was known already
         num_tokens = self._num_read - self._report.reused
         self._service.counts[self._tenant].read_ahead_tokens += num_tokens
-        logger.info("read ahead %d tokens of %d while idle", num_tokens, self._report.prompt_tokens)
+        if num_tokens:  # else a request came first
+            logger.info("read ahead %s tokens of %s while idle", f"{num_tokens:,}", f"{self._report.prompt_tokens:,}")
 
 
 def _as_sent_back(written: Written, call_ids: Sequence[str]) -> MessageDict:

@@ -189,6 +189,7 @@ async def answer(
     replies = Replies(service, jobs, request_id, shows_progress=stream and writer.shows_progress)
     if stream:
         return EventStream(replies, writer)
+    request.state.has_jobs = True
     with replies:
         return json_response(writer.whole(await attended(request.receive, replies.collect())))
 

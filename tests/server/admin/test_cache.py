@@ -52,8 +52,9 @@ def test_the_cache_is_emptied(http: httpx.Client) -> None:
 
 
 def test_reports_tell_the_first_difference(http: httpx.Client) -> None:
-    first = chat(http, "where does the road end")
-    second = chat(http, "where does the river end")
+    rest = "and who keeps a lamp in the window of the old house under the hill"
+    first = chat(http, f"where does the road end {rest}")
+    second = chat(http, f"where does the river end {rest}")
     newest, oldest = http.get("/cache/requests").json()["requests"]
     assert (oldest["id"], newest["id"]) == (first["id"], second["id"])
     assert (oldest["reused"], oldest["reasons"]) == (0, {"new": oldest["prompt_tokens"]})
@@ -61,9 +62,29 @@ def test_reports_tell_the_first_difference(http: httpx.Client) -> None:
     assert sum(newest["reasons"].values()) == newest["computed"] == second["timings"]["prompt_n"]
     assert newest["before"].startswith(" road")
     assert newest["after"].startswith(" river")
+    assert (newest["difference"], "edited" in newest["reasons"]) == ("edited", True)
     assert newest["line"].startswith(f"reused {newest['reused']} of {newest['prompt_tokens']}")
     assert len(http.get("/cache/requests?n=1").json()["requests"]) == 1
     assert http.get("/cache/requests?n=many").json()["error"]["param"] == "n"
+
+
+def test_prompts_that_only_begin_alike_do_not_differ(http: httpx.Client) -> None:
+    for words in ("where does the road end", "where does the river end"):
+        chat(http, words)
+    newest = http.get("/cache/requests").json()["requests"][0]
+    assert (newest["difference"], newest["differs_at"], newest["before"]) == (None, None, "")
+    assert "edited" not in newest["reasons"]
+
+
+def test_a_refused_request_is_told_with_its_reason(http: httpx.Client) -> None:
+    refused = samples(http).get("leftoff_refused_requests_total[400]", 0)
+    http.post("/v1/chat/completions", json={"messages": "hello"})
+    http.post("/v1/messages", content=b"{")
+    messages, chat = http.get("/cache/requests").json()["requests"]
+    assert chat["line"] == f"POST /v1/chat/completions refused with 400: {chat['error']}"
+    assert chat["error"].startswith("messages: Expected `array`")
+    assert (messages["finish"], messages["status"], messages["prompt_tokens"]) == ("refused", 400, 0)
+    assert samples(http)["leftoff_refused_requests_total[400]"] == refused + 2
 
 
 def samples(http: httpx.Client) -> dict[str, float]:

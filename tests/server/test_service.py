@@ -1,0 +1,151 @@
+"""The line that a request leaves says what really happened to it."""
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import httpx
+import pytest
+
+from leftoff.sampling import Sampling
+from leftoff.server.reply.stream import ReplyStream, start_reply
+from leftoff.server.request.job import ReplyJob
+from leftoff.server.reuse_log import Record
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from leftoff.types import Logits
+from tests.server.fixtures import settings
+from tests.server.wire import Texts
+
+Prepare = Callable[[ReplyStream], None]
+Log = pytest.LogCaptureFixture
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings(slots=1)) as service:
+        yield service
+
+
+@pytest.fixture
+def log(caplog: Log) -> Log:
+    caplog.set_level(logging.INFO, "leftoff.requests")
+    return caplog
+
+
+def job(service: Service, text: str, max_tokens: int = 4, notes: tuple[str, ...] = ()) -> ReplyJob:
+    return ReplyJob(service.prompts.from_text(text), Sampling(temperature=0), max_tokens=max_tokens, notes=notes)
+
+
+def ended(service: Service, job: ReplyJob, prepare: Prepare = lambda _: None) -> Record:
+    """Runs a job to its end. `prepare` gets the stream before the engine sees it."""
+
+    async def run() -> Record:
+        may_go_on = threading.Event()
+        service.worker.call(may_go_on.wait)
+        stream = start_reply(service, job)
+        prepare(stream)
+        may_go_on.set()
+        async for _ in stream:
+            pass
+        return service.journal.records[0]
+
+    return asyncio.run(run())
+
+
+def cancel_at(position: int, stream: ReplyStream) -> None:
+    """The client leaves when so much of the prompt is read. It is noticed at the next step."""
+    tell = stream.progress
+
+    def progress(num_read: int) -> None:
+        tell(num_read)
+        if num_read >= position:
+            stream.close()
+
+    stream.progress = progress  # type: ignore[method-assign]
+
+
+def test_a_prompt_that_was_cancelled_halfway(service: Service, log: Log) -> None:
+    asked = job(service, Texts(1).text(3000))
+    record = ended(service, asked, partial(cancel_at, 1000))
+    num_read = record.reused + record.computed
+    assert 1000 <= num_read < 2000
+    assert (record.finish, record.unread, record.first_token_ms) == ("cancelled", 3000 - num_read, None)
+    assert record.reasons == {"new": record.computed}
+    pattern = rf"reused 0 of 3,000 · {num_read:,} new · {record.unread:,} not read · cancelled after [\d,]+ ms"
+    assert re.fullmatch(pattern, log.messages[-1])
+    counts = service.counts[""]
+    before = counts.computed_tokens.total()
+    again = ended(service, asked)
+    assert again.reused + again.computed == 3000
+    assert again.computed <= 3000 - num_read + 1, "what was read before the client left is not read again"
+    assert counts.computed_tokens.total() == before + again.computed
+
+
+def test_a_reply_that_was_cancelled(service: Service, log: Log) -> None:
+    def close_at_first_token(stream: ReplyStream) -> None:
+        tell = stream.token
+
+        def token(token: int, logits: Logits | None) -> bool:
+            stream.close()
+            return tell(token, logits)
+
+        stream.token = token  # type: ignore[method-assign]
+
+    record = ended(service, job(service, "the river", max_tokens=500), close_at_first_token)
+    assert (record.finish, record.generated, record.unread) == ("cancelled", 1, 0)
+    assert re.search(r" · 1 generated · first token after [\d,]+ ms · cancelled after [\d,]+ ms$", log.messages[-1])
+
+
+def test_a_request_that_was_cancelled_in_the_queue(service: Service, log: Log) -> None:
+    record = ended(service, job(service, Texts(2).text(300)), ReplyStream.close)
+    assert (record.finish, record.computed, record.unread, record.reasons) == ("cancelled", 0, 300, {})
+    assert record.waited_ms >= record.prompt_ms == 0
+    assert re.fullmatch(r"read none of 300 · cancelled after [\d,]+ ms", log.messages[-1])
+
+
+def test_a_reply_that_failed(service: Service, log: Log) -> None:
+    def fail(stream: ReplyStream) -> None:
+        def token(token: int, logits: Logits | None) -> bool:  # noqa: ARG001
+            raise ValueError("no such word")
+
+        stream.token = token  # type: ignore[method-assign]
+
+    record = ended(service, job(service, "the river"), fail)
+    assert (record.finish, record.error) == ("failed", "no such word")
+    assert re.search(r"failed after [\d,]+ ms: no such word$", log.messages[-1])
+
+
+def test_a_prompt_that_is_only_read(service: Service, log: Log) -> None:
+    ended(service, job(service, Texts(3).text(50), max_tokens=0))
+    assert re.fullmatch(r"reused 0 of 50 · 50 new · read in [\d,]+ ms", log.messages[-1])
+
+
+def test_a_note_that_every_request_has_is_logged_once(service: Service, log: Log) -> None:
+    for text in ("one", "two"):
+        record = ended(service, job(service, text, notes=("dropped 1 line of the header",)))
+        assert record.notes == ("dropped 1 line of the header",)
+    assert sum("dropped 1 line" in line for line in log.messages) == 1
+
+
+def test_a_flood_of_bad_requests_leaves_few_lines_and_records(service: Service, http: httpx.Client, log: Log) -> None:
+    for number in range(50):
+        assert http.post("/v1/messages", json={"messages": number}).status_code == 400
+    refused = [line for line in log.messages if line.startswith("POST /v1/messages refused with 400: ")]
+    assert 0 < len(refused) < 30
+    assert len(service.journal.records) < 30
+
+
+def test_secrets_and_endless_words_stay_out_of_the_line(log: Log) -> None:
+    with Service(settings(api_key=("sesame",))) as service, serving(service) as url:
+        key = {"Authorization": "Bearer another-secret"}
+        assert httpx.post(f"{url}/v1/messages?key=third-secret", headers=key).status_code == 401
+        assert httpx.get(f"{url}/{'x' * 5000}", headers={"x-api-key": "sesame"}).status_code == 404
+    strange, unknown = log.messages[-2:]
+    assert strange.startswith("POST /v1/messages refused with 401: this API key is not known")
+    assert "secret" not in strange
+    assert len(unknown) < 600
+    assert [record.status for record in service.journal.records] == [404], "a stranger has no part in a journal"
