@@ -33,7 +33,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 225
+MAX_FILES = 230
 
 
 @dataclass(frozen=True)
