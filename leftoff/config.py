@@ -19,6 +19,7 @@ AUTO = -2  # MiB: as much as the machine can spare and the model needs
 
 # The first line of Claude Code's system prompts, which differs in every request.
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
+AGENTS = "agents"  # stands for the patterns of chat/agent_texts.py
 
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the engine's scratch sequence
 _SMALLEST_BATCH = 32  # the probe of a model's memory decodes a few tokens at once
@@ -278,8 +279,9 @@ class Settings:
         (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=_regex_problem
     )
     move: tuple[str, ...] = setting(
-        (),
-        "move text that matches in system prompts behind them, before the first user message",
+        (AGENTS,),
+        "move text that matches in system prompts behind them, to the first user message; "
+        "agents: what today's coding agents change from session to session, such as the date and the git status",
         metavar="REGEX",
         check=_regex_problem,
     )

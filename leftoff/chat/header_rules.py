@@ -9,7 +9,8 @@ user message, where some clients put their context. `with_moved` puts it back, m
 
     [ header without the text )[ user: <context> text </context> hello )[ assistant ) ···
 
-So the header is the same in every conversation, and one that goes on can keep the text that it began with.
+So the header is the same in every conversation, and one that goes on can keep the text that it began with. Texts stand
+in the order of their rules.
 """
 
 import hashlib
@@ -19,15 +20,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from leftoff.chat.agent_texts import AGENT_TEXTS
 from leftoff.chat.conversation import Note
 from leftoff.chat.template.render import MessageDict
+from leftoff.config import AGENTS
 from leftoff.lru import LruCache
 from leftoff.types import HEADER_ROLES
 
 _SEEN_CHARACTERS = 1 << 16  # of each text, so that a slow pattern is slow on little
 _PINNED_CHARACTERS = 4096
-_MOVED_CHARACTERS = 1 << 14
-_MOVED_TEXTS = 32
+_MOVED_CHARACTERS = 1 << 15
+_MOVED_TEXTS = 32  # by one rule
 _MARKED = "<context>\n{}\n</context>\n\n"
 _REMEMBERED_PINS = 4096
 
@@ -73,7 +76,7 @@ class Rules:
         remembered: int = _REMEMBERED_PINS,
     ) -> None:
         self._drop = [_rule("--drop-header", pattern) for pattern in drop]
-        self._move = [_rule("--move", pattern) for pattern in move]
+        self._move = [_rule("--move", pattern) for word in move for pattern in _patterns(word)]
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
         self._told: LruCache[tuple[str, str], bool] = LruCache(max_entries=remembered)
@@ -85,7 +88,7 @@ class Rules:
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
         """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
         notes: list[Note] = []
-        moved: list[str] = []
+        moved: dict[_Rule, list[str]] = {rule: [] for rule in self._move}
         first_user, first_reply = _first(messages, "user"), _first(messages, "assistant")
         last_moving = first_reply if first_user < len(messages) else -1  # without a user, there is no place to move to
 
@@ -98,8 +101,8 @@ class Rules:
             return text
 
         def in_user(text: str) -> str:
-            for rule in self._move:
-                text = _moved(text, rule, moved)
+            for rule, texts in moved.items():
+                text = _moved(text, rule, texts)
             return text
 
         def ruled(index: int, message: MessageDict) -> MessageDict | None:
@@ -110,9 +113,10 @@ class Rules:
             return message
 
         kept = [message for index, sent in enumerate(messages) if (message := ruled(index, sent)) is not None]
-        if moved:
-            notes.append(Note("moved", f"moved {_count(len(moved), 'text')}"))
-        return Applied(kept, tuple(moved), tuple(notes))
+        texts = tuple(text for of_rule in moved.values() for text in of_rule)  # not in the order of the messages
+        if texts:
+            notes.append(Note("moved", f"moved {_count(len(texts), 'text')}"))
+        return Applied(kept, texts, tuple(notes))
 
     def _dropped(self, text: str, rule: _Rule, memory_key: str, notes: list[Note]) -> str:
         """Removes each match. It is noted once per namespace: such a line is in every request."""
@@ -136,6 +140,10 @@ class Rules:
         if changed:
             notes.append(Note("pinned", f"pinned {_count(changed, 'text')} of the header ({rule})"))
         return _replaced(text, matches, pins)
+
+
+def _patterns(word: str) -> list[str]:
+    return [text.pattern for text in AGENT_TEXTS] if word == AGENTS else [word]
 
 
 def _rule(flag: str, pattern: str) -> _Rule:

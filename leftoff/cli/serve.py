@@ -26,7 +26,7 @@ from leftoff.cli.report import MEANINGS
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.cli.units import printable, show_budget, show_bytes, show_count
-from leftoff.config import BILLING_LINE, NO_LIMIT, Settings
+from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
 from leftoff.engine.fingerprint import cache_folder
@@ -145,7 +145,8 @@ def facts(service: Service) -> list[tuple[str, str]]:
         ("context", f"{service.context_tokens:,} tokens, shared by {settings.slots} slots"),
         *([("fit", service.fit_line)] if service.fit_line else []),
         ("cache", _budgets(service)),
-        ("drop-header", _rules(settings.drop_header)),
+        ("drop-header", _rules(settings.drop_header, BILLING_LINE, "Claude Code's billing line")),
+        ("move", _rules(settings.move, AGENTS, "the date, git status and file list of coding agents")),
         ("API key", _access(settings)),
     ]
 
@@ -205,10 +206,8 @@ def _conversations(service: Service, budget_bytes: int) -> str:
     return f"about {count:,} {'conversation' if count == 1 else 'conversations'} of {num_tokens:,} tokens"
 
 
-def _rules(rules: Sequence[str]) -> str:
-    others = [rule for rule in rules if rule != BILLING_LINE]
-    shown = ["the billing line that Claude Code changes on every request"] if BILLING_LINE in rules else []
-    return ", ".join([*shown, *others]) or "nothing"
+def _rules(rules: Sequence[str], default: str, in_words: str) -> str:
+    return ", ".join(in_words if rule == default else rule for rule in rules) or "nothing"
 
 
 def _access(settings: Settings) -> str:

@@ -206,7 +206,7 @@ def test_text_is_dropped_then_moved_then_pinned() -> None:
 
 
 def test_too_long_or_too_many_texts_stay_in_place() -> None:
-    long = f"Status: {'x' * 20_000}"
+    long = f"Status: {'x' * 40_000}"
     assert moved([system(long), user("Hi")], STATUS) == [system(long), user("Hi")]
     many = Rules(move=[STATUS]).apply([system("Status: x\n" * 40), user("Hi")], "")
     assert len(many.moved) == 32

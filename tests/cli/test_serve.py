@@ -40,7 +40,8 @@ def test_the_screen_tells_model_memory_budgets_rules_and_access(server: Server) 
         "fit 1,024 tokens of context: ",
         "cache up to 64 MiB of RAM for about ",
         " conversations of 1,024 tokens",
-        "drop-header the billing line that Claude Code changes on every request",
+        "drop-header Claude Code's billing line",
+        "move the date, git status and file list of coding agents",
         "API key off: whoever is on this machine may use it",
     ):
         assert fact in screen

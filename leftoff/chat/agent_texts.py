@@ -1,0 +1,48 @@
+"""Texts that coding agents make anew for each session and put before or into a conversation's beginning.
+
+The word `agents` in `--move` stands for all of them. Each pattern is as narrow as the words of the program allow: it
+matches these and nothing that people write. docs/headers.md shows what a prompt looks like afterwards.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AgentText:
+    """One such text: who writes it, what it is, and the pattern that matches it."""
+
+    agent: str
+    what: str
+    pattern: str
+
+
+# In this order they stand in the prompt: the less often a text changes, the earlier, so that more of it is reused.
+AGENT_TEXTS = (
+    # Not volatile itself: a system message behind the user's first words, which differ in every session.
+    AgentText(
+        "Claude Code",
+        "its list of agents and skills",
+        r"\A(?:Available agent types for the Agent tool|The following skills are available for use with the Skill tool)"
+        r":\n[\s\S]+\Z",
+    ),
+    AgentText(
+        "Claude Code",
+        "the state of the git repository",
+        r"(?:gitStatus: |# gitStatus\n)This is the git status at the start of the conversation\.[\s\S]*?"
+        r"\n\nRecent commits:\n(?:[0-9a-f]{4,40} [^\n]*\n?)*",
+    ),
+    AgentText("Claude Code", "the date", r"# currentDate\nToday's date is [^\n]{8,40}\n"),
+    AgentText(
+        "OpenCode, Crush",
+        "the date and the state of the git repository",
+        r"Today's date: [\w /-]{8,20}(?:\n+Git status \(snapshot at conversation start[^\n]*\):\n[\s\S]*?)?"
+        r"(?=\s*</env>)",
+    ),
+    AgentText("Cline", "the date", r"2\. Date: [^\n]{6,30}(?=\n3\. IDE: )"),
+    AgentText("pi", "the date", r"Current date(?: and time)?: [^\n]{8,80}(?=\nCurrent working directory: )"),
+    AgentText(
+        "Qwen Code, Gemini CLI",
+        "the date and the list of files",
+        r"\AThis is the (?:Qwen Code|Gemini CLI)\. We are setting up the context for our chat\.\n[\s\S]+\Z",
+    ),
+)

@@ -1,0 +1,183 @@
+"""What today's agents change from session to session leaves the header, whole; what people write stays where it is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leftoff.chat.agent_texts import AGENT_TEXTS
+from leftoff.chat.header_rules import Applied, Rules, with_moved
+from leftoff.chat.template.render import MessageDict
+from leftoff.config import AGENTS
+from tests.chat.conversations import assistant, system, user
+
+RULES = Rules(move=[AGENTS])
+
+
+def apply(*messages: MessageDict) -> Applied:
+    return RULES.apply(messages, "")
+
+
+def git(day: int) -> str:
+    commits = "".join(f"\n{number:07x} Light lamp {number}" for number in range(day, 0, -1))
+    return (
+        "This is the git status at the start of the conversation. It will not change.\n\nCurrent branch: main\n\n"
+        f"Git user: Ann\n\nStatus:\nM lamp{day}.py\n?? # odd name\n\nRecent commits:{commits or chr(10)}"
+    )
+
+
+def claude_code(day: int, words: str = "Hello") -> list[MessageDict]:
+    date = f"# currentDate\nToday's date is 2026-11-{day:02}.\n"
+    reminder = f"<system-reminder>\n# claudeMd\nUse tabs.\n{date}\n    IMPORTANT: maybe.\n</system-reminder>\n\n"
+    skills = "Available agent types for the Agent tool:\n- lamp: lights it\n\n- skill: too"
+    return [system(f"You help.\n\nBe kind.\n\ngitStatus: {git(day)}"), user(f"{reminder}\n{words}"), system(skills)]
+
+
+def claude_code_excluding(day: int) -> list[MessageDict]:
+    date = f"# currentDate\nToday's date is 2026-11-{day:02}.\n"
+    return [
+        system("You help."),
+        user(f"<system-reminder>\n# gitStatus\n{git(day)}\n# claudeMd\nTabs.\n{date}# Memory\n"),
+    ]
+
+
+def opencode(day: int) -> list[MessageDict]:
+    env = f"<env>\n  Platform: linux\n  Today's date: Mon Nov {day:02} 2026\n</env>"
+    return [system(f"You help.\n{env}\nUse tabs."), user("Hello")]
+
+
+def crush(day: int) -> list[MessageDict]:
+    status = f"\n\n\nGit status (snapshot at conversation start - may be outdated):\n{git(day)}\n\n"
+    env = f"<env>\nPlatform: linux\nToday's date: 11/{day}/2026{status}</env>"
+    return [system(f"You help.\n{env}\n\n<lsp>\nOn.\n</lsp>"), user("Hello")]
+
+
+def cline(day: int) -> list[MessageDict]:
+    env = f"<env>\n1. Platform: linux\n2. Date: 11/{day}/2026\n3. IDE: Terminal Shell\n4. Working Directory: /w\n</env>"
+    return [system(f"You help.\n{env}\nUse tabs."), user("Hello")]
+
+
+def pi(day: int) -> list[MessageDict]:
+    return [system(f"You help.\n\nCurrent date: 2026-11-{day:02}\nCurrent working directory: /w"), user("Hello")]
+
+
+def old_pi(day: int) -> list[MessageDict]:
+    now = f"Monday, November {day}, 2026 at 11:45:{day:02} AM UTC"
+    return [system(f"You help.\nCurrent date and time: {now}\nCurrent working directory: /w"), user("Hello")]
+
+
+def qwen_code(day: int) -> list[MessageDict]:
+    begins = "This is the Qwen Code. We are setting up the context for our chat.\n"
+    context = f"Today's date is Monday, November {day}, 2026.\nMy system is: linux\n\n/w/\n└───lamp{day}.py"
+    return [system("You help."), user(begins + context), assistant("Got it."), user("Hello")]
+
+
+CLIENTS = (claude_code, claude_code_excluding, opencode, crush, cline, pi, old_pi, qwen_code)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_rest_is_the_same_on_another_day_and_after_a_commit(client) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    first, second = (RULES.apply(client(day), "") for day in (2, 13))
+    assert first.messages == second.messages
+    assert first.moved != second.moved
+    moved = "".join(with_moved(second.messages, second.moved)[_user(second.messages)]["content"])
+    assert "13" in moved
+    assert " lamp" not in str(first.messages[0]["content"])
+
+
+def _user(messages: Sequence[MessageDict]) -> int:
+    return next(index for index, message in enumerate(messages) if message["role"] == "user")
+
+
+def test_what_changes_least_comes_first() -> None:
+    applied = RULES.apply(claude_code(3), "")
+    assert [text.split()[0] for text in applied.moved] == ["Available", "gitStatus:", "#"]
+    assert [message["role"] for message in applied.messages] == ["system", "user"]
+    first, second = (RULES.apply(claude_code(3, words), "") for words in ("Hello", "Good morning"))
+    shown = [str(with_moved(one.messages, one.moved)[1]["content"]) for one in (first, second)]
+    assert shown[0].removesuffix("Hello") == shown[1].removesuffix("Good morning"), "only their own words differ"
+
+
+def test_a_repository_without_commits_and_an_appended_prompt() -> None:
+    text = f"You help.\n\ngitStatus: {git(0)}"
+    assert "Recent commits:" in text
+    assert apply(system(text), user("Hello")).messages[0]["content"] == "You help.\n\n"
+    text = f"You help.\n\ngitStatus: {git(2)}\n\nAlways be kind."
+    assert str(apply(system(text), user("Hello")).messages[0]["content"]).endswith("\nAlways be kind.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "What is today's date?",
+        "Today's date: 2026-11-16",
+        "Today's date is 2026-11-16.",
+        "gitStatus: clean",
+        "This is the git status at the start of the conversation.\n\nRecent commits:\nabc1234 Begin",
+        "Current date: 2026-11-16\nMy directory: /w",
+        "1. Platform: linux\n2. Date: tomorrow\n3. Time: noon",
+        "Look: This is the Qwen Code. We are setting up the context for our chat.\nHello",
+        "Here: Available agent types for the Agent tool:\n- none",
+        "<env>\nDate: 2026-11-16\n</env>",
+    ],
+)
+def test_what_people_write_stays(words: str) -> None:
+    for messages in ([system(words), user(words)], [user(words), assistant("Yes."), user("Go on.")]):
+        applied = apply(*messages)
+        assert applied == Applied(messages)
+        assert with_moved(applied.messages, applied.moved) == messages
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "gitStatus: ",
+            "# gitStatus\n",
+            "This is the git status at the start of the conversation.",
+            "Recent commits:\n",
+        ),
+        *("abc1234 Begin\n", "# currentDate\n", "Today's date is 2026-11-16.", "Today's date: 2026-11-16", "\n</env>"),
+        *(
+            "Current date: 2026-11-16",
+            "\nCurrent working directory: ",
+            "2. Date: 11/16/2026",
+            "\n3. IDE: ",
+            "\n",
+            " ",
+            "",
+        ),
+        *("This is the Qwen Code.", " We are setting up the context for our chat.\n", "Hello", "<context>", "\n\n"),
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=8).map("".join)
+MESSAGES = st.lists(
+    st.builds(
+        lambda role, text: {"role": role, "content": text}, st.sampled_from(["system", "user", "assistant"]), TEXTS
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(messages=MESSAGES)
+def test_without_a_match_nothing_changes_and_with_one_nothing_is_lost(messages: list[MessageDict]) -> None:
+    applied = RULES.apply(messages, "")
+    if not applied.moved:
+        assert applied == Applied(messages)
+        assert with_moved(applied.messages, applied.moved) == messages
+    else:
+        assert _num_characters(applied.messages) + sum(map(len, applied.moved)) >= _num_characters(messages) - 64
+        shown = "".join(str(message["content"]) for message in with_moved(applied.messages, applied.moved))
+        assert all(text.strip() in shown for text in applied.moved)
+    assert RULES.apply(messages, "") == applied
+
+
+def _num_characters(messages: Sequence[MessageDict]) -> int:
+    return sum(len(str(message["content"]).strip()) for message in messages)
+
+
+def test_every_pattern_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "headers.md").read_text()
+    assert [text.pattern for text in AGENT_TEXTS if f"\n{text.pattern}\n" not in page] == []
