@@ -16,15 +16,14 @@ class AgentText:
     pattern: str
 
 
+# Claude Code's list of agents and skills: a system message behind the user's first words, which differ each time.
+# It is moved as a whole, to the end of the header.
+LATE_HEADER = (
+    r"\A(?:Available agent types for the Agent tool|The following skills are available for use with the Skill tool):\n"
+)
+
 # In this order they stand in the prompt: the less often a text changes, the earlier, so that more of it is reused.
 AGENT_TEXTS = (
-    # Not volatile itself: a system message behind the user's first words, which differ in every session.
-    AgentText(
-        "Claude Code",
-        "its list of agents and skills",
-        r"\A(?:Available agent types for the Agent tool|The following skills are available for use with the Skill tool)"
-        r":\n[\s\S]+\Z",
-    ),
     AgentText(
         "Claude Code",
         "the state of the git repository",

@@ -9,18 +9,18 @@ user message, where some clients put their context. `with_moved` puts it back, m
 
     [ header without the text )[ user: <context> text </context> hello )[ assistant ) ···
 
-So the header is the same in every conversation, and one that goes on can keep the text that it began with. Texts stand
-in the order of their rules.
+A whole system message between the first user message and the first reply, such as Claude Code's list of skills, joins
+the header. So the header is the same in every conversation, and one that goes on can keep the text that it began with.
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from leftoff.chat.agent_texts import AGENT_TEXTS
+from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_HEADER
 from leftoff.chat.conversation import Note
 from leftoff.chat.template.render import MessageDict
 from leftoff.config import AGENTS
@@ -71,12 +71,13 @@ class Rules:
         self,
         drop: Iterable[str] = (),
         pin: Iterable[str] = (),
-        move: Iterable[str] = (),
+        move: Sequence[str] = (),
         *,
         remembered: int = _REMEMBERED_PINS,
     ) -> None:
         self._drop = [_rule("--drop-header", pattern) for pattern in drop]
         self._move = [_rule("--move", pattern) for word in move for pattern in _patterns(word)]
+        self._late = re.compile(LATE_HEADER) if AGENTS in move else None
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
         self._told: LruCache[tuple[str, str], bool] = LruCache(max_entries=remembered)
@@ -87,59 +88,76 @@ class Rules:
 
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
         """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
-        notes: list[Note] = []
-        moved: dict[_Rule, list[str]] = {rule: [] for rule in self._move}
+        ordered = _with_late_header(messages, self._late)
+        changes = _Changes(memory_key, {rule: [] for rule in self._move})
+        kept = [message for message in self._ruled(ordered.messages, changes) if message is not None]
+        texts = tuple(text for of_rule in changes.moved.values() for text in of_rule)
+        if num_moved := len(texts) + ordered.num_late:
+            changes.notes.append(Note("moved", f"moved {_count(num_moved, 'text')}"))
+        return Applied(kept, texts, tuple(changes.notes))
+
+    def _ruled(self, messages: Sequence[MessageDict], changes: "_Changes") -> Iterator[MessageDict | None]:
         first_user, first_reply = _first(messages, "user"), _first(messages, "assistant")
         last_moving = first_reply if first_user < len(messages) else -1  # without a user, there is no place to move to
-
-        def in_header(text: str, *, moves: bool) -> str:
-            for rule in self._drop:
-                text = self._dropped(text, rule, memory_key, notes)
-            text = in_user(text) if moves else text
-            for rule in self._pin:
-                text = self._with_pins(text, rule, memory_key, notes)
-            return text
-
-        def in_user(text: str) -> str:
-            for rule, texts in moved.items():
-                text = _moved(text, rule, texts)
-            return text
-
-        def ruled(index: int, message: MessageDict) -> MessageDict | None:
+        for index, message in enumerate(messages):
             if message.get("role") in HEADER_ROLES:
-                return _rewritten(message, partial(in_header, moves=index < last_moving))
-            if index == first_user:
-                return _rewritten(message, in_user) or {**message, "content": ""}
-            return message
+                yield _rewritten(message, partial(self._in_header, changes=changes, moves=index < last_moving))
+            elif index == first_user:
+                yield _rewritten(message, changes.without_moves) or {**message, "content": ""}
+            else:
+                yield message
 
-        kept = [message for index, sent in enumerate(messages) if (message := ruled(index, sent)) is not None]
-        texts = tuple(text for of_rule in moved.values() for text in of_rule)  # not in the order of the messages
-        if texts:
-            notes.append(Note("moved", f"moved {_count(len(texts), 'text')}"))
-        return Applied(kept, texts, tuple(notes))
+    def _in_header(self, text: str, changes: "_Changes", *, moves: bool) -> str:
+        for rule in self._drop:
+            text = self._dropped(text, rule, changes)
+        if moves:
+            text = changes.without_moves(text)
+        for rule in self._pin:
+            text = self._with_pins(text, rule, changes)
+        return text
 
-    def _dropped(self, text: str, rule: _Rule, memory_key: str, notes: list[Note]) -> str:
+    def _dropped(self, text: str, rule: _Rule, changes: "_Changes") -> str:
         """Removes each match. It is noted once per namespace: such a line is in every request."""
         matches = rule.matches(text)
-        if matches and self._told.get((memory_key, rule.pattern.pattern)) is None:
-            self._told.put((memory_key, rule.pattern.pattern), True)
-            notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
+        told = (changes.memory_key, rule.pattern.pattern)
+        if matches and self._told.get(told) is None:
+            self._told.put(told, True)
+            changes.notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
         return _replaced(text, matches, [""] * len(matches))
 
-    def _with_pins(self, text: str, rule: _Rule, memory_key: str, notes: list[Note]) -> str:
+    def _with_pins(self, text: str, rule: _Rule, changes: "_Changes") -> str:
         """Replaces each match by the first one seen for this namespace, rule, surrounding text and index."""
         matches = [match for match in rule.matches(text) if len(match.group()) <= _PINNED_CHARACTERS]
         if not matches:
             return text
         around = hashlib.sha256(_replaced(text, matches, [""] * len(matches)).encode()).hexdigest()
         pins = [
-            self._pinned.put_if_absent((memory_key, rule.pattern.pattern, around, number), match.group())
+            self._pinned.put_if_absent((changes.memory_key, rule.pattern.pattern, around, number), match.group())
             for number, match in enumerate(matches)
         ]
         changed = sum(pin != match.group() for pin, match in zip(pins, matches, strict=True))
         if changed:
-            notes.append(Note("pinned", f"pinned {_count(changed, 'text')} of the header ({rule})"))
+            changes.notes.append(Note("pinned", f"pinned {_count(changed, 'text')} of the header ({rule})"))
         return _replaced(text, matches, pins)
+
+
+@dataclass
+class _Changes:
+    """What the rules have done to one conversation so far. Texts are moved in the order of their rules."""
+
+    memory_key: str
+    moved: dict[_Rule, list[str]]
+    notes: list[Note] = field(default_factory=list)
+
+    def without_moves(self, text: str) -> str:
+        """Removes the matches of all move rules. One that is too long, or one too many, stays where it is."""
+        for rule, texts in self.moved.items():
+            matches = [match for match in rule.matches(text) if match.group().strip()]
+            matches = [match for match in matches if len(match.group()) <= _MOVED_CHARACTERS]
+            matches = matches[: _MOVED_TEXTS - len(texts)]
+            texts += [match.group() for match in matches]
+            text = _replaced(text, matches, [""] * len(matches))
+        return text
 
 
 def _patterns(word: str) -> list[str]:
@@ -171,12 +189,25 @@ def _first(messages: Sequence[MessageDict], role: str) -> int:
     return next((index for index, message in enumerate(messages) if message.get("role") == role), len(messages))
 
 
-def _moved(text: str, rule: _Rule, moved: list[str]) -> str:
-    """Removes each match and adds it to `moved`. One that is too long, or one too many, stays where it is."""
-    matches = [match for match in rule.matches(text) if len(match.group()) <= _MOVED_CHARACTERS]
-    matches = [match for match in matches if match.group().strip()][: _MOVED_TEXTS - len(moved)]
-    moved += [match.group() for match in matches]
-    return _replaced(text, matches, [""] * len(matches))
+class _Ordered(NamedTuple):
+    messages: Sequence[MessageDict]
+    num_late: int
+
+
+def _with_late_header(messages: Sequence[MessageDict], pattern: re.Pattern[str] | None) -> _Ordered:
+    """Puts system messages that stand between the first user message and the first reply, and match, before both."""
+    if pattern is None:
+        return _Ordered(messages, 0)
+    begins, ends = _first(messages, "user"), _first(messages, "assistant")
+    late = [message for message in messages[begins:ends] if _matches(message, pattern)]
+    others = [message for message in messages[begins:ends] if not _matches(message, pattern)]
+    ordered = [*messages[:begins], *late, *others, *messages[ends:]] if late else messages
+    return _Ordered(ordered, len(late))
+
+
+def _matches(message: MessageDict, pattern: re.Pattern[str]) -> bool:
+    content = message.get("content")
+    return message.get("role") in HEADER_ROLES and isinstance(content, str) and bool(pattern.match(content))
 
 
 def _replaced(text: str, matches: Sequence[re.Match[str]], by: Sequence[str]) -> str:

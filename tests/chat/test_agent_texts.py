@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.chat.agent_texts import AGENT_TEXTS
+from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_HEADER
 from leftoff.chat.header_rules import Applied, Rules, with_moved
 from leftoff.chat.template.render import MessageDict
 from leftoff.config import AGENTS
 from tests.chat.conversations import assistant, system, user
 
+SKILLS = "Available agent types for the Agent tool"
 RULES = Rules(move=[AGENTS])
 
 
@@ -28,11 +29,11 @@ def git(day: int) -> str:
     )
 
 
-def claude_code(day: int, words: str = "Hello") -> list[MessageDict]:
+def claude_code(day: int) -> list[MessageDict]:
     date = f"# currentDate\nToday's date is 2026-11-{day:02}.\n"
     reminder = f"<system-reminder>\n# claudeMd\nUse tabs.\n{date}\n    IMPORTANT: maybe.\n</system-reminder>\n\n"
-    skills = "Available agent types for the Agent tool:\n- lamp: lights it\n\n- skill: too"
-    return [system(f"You help.\n\nBe kind.\n\ngitStatus: {git(day)}"), user(f"{reminder}\n{words}"), system(skills)]
+    skills = f"{SKILLS}:\n- lamp: lights it\n\n- skill: too"
+    return [system(f"You help.\n\nBe kind.\n\ngitStatus: {git(day)}"), user(f"{reminder}\nHello"), system(skills)]
 
 
 def claude_code_excluding(day: int) -> list[MessageDict]:
@@ -91,13 +92,14 @@ def _user(messages: Sequence[MessageDict]) -> int:
     return next(index for index, message in enumerate(messages) if message["role"] == "user")
 
 
-def test_what_changes_least_comes_first() -> None:
+def test_the_list_of_skills_joins_the_header() -> None:
     applied = RULES.apply(claude_code(3), "")
-    assert [text.split()[0] for text in applied.moved] == ["Available", "gitStatus:", "#"]
-    assert [message["role"] for message in applied.messages] == ["system", "user"]
-    first, second = (RULES.apply(claude_code(3, words), "") for words in ("Hello", "Good morning"))
-    shown = [str(with_moved(one.messages, one.moved)[1]["content"]) for one in (first, second)]
-    assert shown[0].removesuffix("Hello") == shown[1].removesuffix("Good morning"), "only their own words differ"
+    assert [text.split()[0] for text in applied.moved] == ["gitStatus:", "#"]
+    assert [message["role"] for message in applied.messages] == ["system", "system", "user"]
+    assert [str(note) for note in applied.notes] == ["moved 3 texts"]
+    later = [*claude_code(3), assistant("Yes."), user("Go on."), system(f"{SKILLS}:\n- more")]
+    assert RULES.apply(later, "").messages[3:] == later[3:], "one that comes later stays"
+    assert apply(system(f"{SKILLS}:\n- one"), user("Hello")).notes == (), "one that is in its place stays"
 
 
 def test_a_repository_without_commits_and_an_appended_prompt() -> None:
@@ -180,4 +182,5 @@ def _num_characters(messages: Sequence[MessageDict]) -> int:
 
 def test_every_pattern_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "headers.md").read_text()
-    assert [text.pattern for text in AGENT_TEXTS if f"\n{text.pattern}\n" not in page] == []
+    patterns = [LATE_HEADER, *(text.pattern for text in AGENT_TEXTS)]
+    assert [pattern for pattern in patterns if f"\n{pattern}\n" not in page] == []
