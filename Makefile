@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs help serve chat demo test coverage lint bench simulate wheel wheel-check engine-check clean
+.PHONY: proofs help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -45,6 +45,19 @@ lint: $(DEV) ## check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-page; else echo "leftoff/page is not checked: there is no npm"; fi
+
+NODE := lab/page/node_modules
+$(NODE)/ready: lab/page/package.json
+	@npm install --prefix lab/page --no-package-lock --no-audit --no-fund --silent
+	@touch $@
+
+lint-page: $(NODE)/ready ## check style and types of the page; needs node
+	@$(NODE)/.bin/biome check --config-path=lab/page leftoff/page
+	@$(NODE)/.bin/tsc -p lab/page
+
+vendor: $(READY) ## fetch the libraries of the page again, at the versions in lab/page/vendor.py; needs npm
+	@$(BIN)/python -m lab.page.vendor
 
 bench: $(DEV) ## measure the engine, the cache, the eviction policies and the server
 	@$(BIN)/python -m lab.speed.engine
@@ -85,4 +98,4 @@ engine-check: $(DEV) ## install the prebuilt CPU engine from the network, and ru
 	@XDG_DATA_HOME=$(ENGINE)/data $(BIN)/leftoff engine remove cpu
 
 clean: ## remove everything that the other targets made
-	rm -rf .venv build dist *.egg-info .mypy_cache .coverage .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(NODE) .venv build dist *.egg-info .mypy_cache .coverage .pytest_cache .ruff_cache .hypothesis

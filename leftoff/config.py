@@ -305,6 +305,7 @@ class Settings:
     queue: int = setting(512, "maximum number of waiting requests", limits=(1, 1 << 20))
     max_body: int = setting(32, "maximum size of a request in MiB", metavar="MIB", limits=(1, 1 << 12))
     reports: int = setting(256, "reuse reports to keep for GET /cache/requests", limits=(0, 1 << 20))
+    page: bool = setting(True, "serve the page at /: chat, and see what the cache does")
     log_level: str = setting("info", "how much to log", metavar="LEVEL", choices=("debug", "info", "warning", "error"))
 
     def __post_init__(self) -> None:

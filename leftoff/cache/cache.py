@@ -90,7 +90,8 @@ class Cache:
             return None
         self._hold_back_disk(is_busy=True)
         plan = self._loadable_plan(prompt, namespace, fetch)
-        report = explain(prompt, plan.resume, plan.source, self._knowledge(prompt, plan.lookup, namespace))
+        knowledge = self._knowledge(prompt, plan.lookup, namespace)
+        report = explain(prompt, plan.resume, plan.source, knowledge, plan.reuses)
         if plan.point is not None:
             self.tiers.hit(plan.point)
         try:

@@ -16,6 +16,7 @@ from leftoff.cache.disk_tier import Fetch
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.node import ResumePoint
 from leftoff.cache.placement import Placement
+from leftoff.cache.report import Origin, Reuse
 from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot
 
@@ -65,6 +66,21 @@ class Plan:
         if self.sequence_stands_there:
             return "a shared slot"
         return "RAM"
+
+    @property
+    def reuses(self) -> tuple[Reuse, ...]:
+        """Where each reused token was, for the reuse report. Without pages, all of it is in the snapshot."""
+        found: list[Reuse] = []
+        if self.sequence is not None and self.shared:
+            ahead = min(self.sequence.ahead_from or self.shared, self.shared) if self.goes_on else self.shared
+            found.append(Reuse(Origin.LIVE if self.goes_on else Origin.SHARED, 0, ahead))
+            found.append(Reuse(Origin.READ_AHEAD, ahead, self.shared))
+        if self.pages:
+            parts = _between(self.lookup.parts, self.shared, self.resume)
+            found += [Reuse(_tier(part.page), part.start, part.end) for part in parts]
+        elif self.point is not None:
+            found.append(Reuse(_tier(self.point.snapshot), self.shared, self.resume))
+        return tuple(part for part in found if part.start < part.end)
 
     @property
     def num_page_tokens(self) -> int:
@@ -178,6 +194,10 @@ class Planner:
         covered = max((end for start, end in lookup.covered if start < position), default=0)
         position = self._placement.on_grid(min(position, covered))
         return [ResumePoint(node, position)] if position else []
+
+
+def _tier(item: Item | None) -> Origin:
+    return Origin.DISK if is_on_disk(item) else Origin.RAM
 
 
 def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePart]:

@@ -13,6 +13,7 @@ SHOWN_TOKENS = 24  # on each side of a difference
 # So many tokens in a row, in one message, are no coincidence: templates write fewer of their own around a message.
 _FOUND_TOKENS = 12
 _HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
+_UNREAD = "not read"  # the request was cancelled before
 
 
 class Reason(Enum):
@@ -23,6 +24,25 @@ class Reason(Enum):
     EVICTED = "evicted"  # known, but evicted
     NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
     OTHER_SALT = "other salt"  # known to the same tenant, but under another salt
+
+
+class Origin(Enum):
+    """Where reused tokens were."""
+
+    LIVE = "live"  # in the sequence that goes on
+    SHARED = "shared"  # in another sequence of the engine, or in one that was cut back
+    RAM = "RAM"
+    DISK = "disk"
+    READ_AHEAD = "read ahead"  # in the sequence that goes on, computed before anybody asked
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """Tokens [start, end) were reused from one place."""
+
+    origin: Origin
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +73,7 @@ class ReuseReport:
     before: Tokens  # what followed at `known` when it was last seen
     after: Tokens  # what follows now
     unread: int = 0
+    reuses: tuple[Reuse, ...] = ()
 
     @property
     def computed(self) -> int:
@@ -67,6 +88,18 @@ class ReuseReport:
         """The same, of a prompt that was read only so far."""
         parts = [replace(part, end=min(part.end, position)) for part in self.rereads if part.start < position]
         return replace(self, rereads=tuple(parts), unread=self.prompt_tokens - max(position, self.reused))
+
+    def count(self, start: int, end: int) -> dict[str, int]:
+        """The tokens of [start, end) by where they were reused from, or by the reason why they were prefilled."""
+        counts: dict[str, int] = {}
+        parts = [(part.origin.value, part.start, part.end) for part in self.reuses]
+        parts += [(part.reason.value, part.start, part.end) for part in self.rereads]
+        for name, first, last in parts:
+            if (num_tokens := min(last, end) - max(first, start)) > 0:
+                counts[name] = counts.get(name, 0) + num_tokens
+        if (num_left := end - start - sum(counts.values())) > 0:
+            counts[_UNREAD] = num_left
+        return counts
 
     def line(self) -> str:
         """For the log: `reused 18,432 of 18,950 from RAM · 18 no snapshot here · 500 new`."""
@@ -87,7 +120,9 @@ class Knowledge:
     before: Tokens  # empty if the known text ends there, so that the prompt only goes on
 
 
-def explain(prompt: Prompt, resume: int, source: str, knowledge: Knowledge) -> ReuseReport:
+def explain(
+    prompt: Prompt, resume: int, source: str, knowledge: Knowledge, reuses: tuple[Reuse, ...] = ()
+) -> ReuseReport:
     """Gives every computed token exactly one reason."""
     known = max(knowledge.known, resume)
     again = Reason.EVICTED if knowledge.lost_until > resume else Reason.NO_SNAPSHOT
@@ -107,6 +142,7 @@ def explain(prompt: Prompt, resume: int, source: str, knowledge: Knowledge) -> R
         rereads=tuple(part for part in parts if part.num_tokens),
         before=np.array(knowledge.before[:SHOWN_TOKENS]),
         after=np.array(prompt.tokens[known : known + SHOWN_TOKENS]),
+        reuses=reuses,
     )
 
 

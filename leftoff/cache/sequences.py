@@ -56,6 +56,7 @@ class EngineSequence:
         self.length = 0
         self.last_used = 0.0
         self.has_ram_pages = False
+        self.ahead_from: int | None = None  # what follows was read ahead, and no request has gone on from it yet
         self.num_changes = 0  # of its state and tokens: a plan made before the last one is stale
         self._ram = ram
         self._point: weakref.ref[ResumePoint] | None = None  # a plain reference would keep evicted bytes
@@ -99,6 +100,7 @@ class EngineSequence:
         self._hold(tokens, namespace)
         self._become(State.RUNNING)
         self.has_ram_pages = True
+        self.ahead_from = None
         if point is not None:
             self._go_on_from(point)
 

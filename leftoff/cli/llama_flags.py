@@ -93,9 +93,12 @@ FOREIGN = (
         switches="--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload",
     ),
     Foreign(
+        "--no-page is the way here",
+        switches="--no-webui --no-ui",
+    ),
+    Foreign(
         "it has nothing to act on here",
-        switches="--webui --no-webui --ui --no-ui --no-warmup --offline --spm-infill --special -sp --verbose-prompt "
-        "--simple-io",
+        switches="--webui --ui --no-warmup --offline --spm-infill --special -sp --verbose-prompt --simple-io",
         valued="--path --webui-config --webui-config-file --sleep-idle-seconds --tags --media-path",
     ),
     Foreign(

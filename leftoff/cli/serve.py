@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import sys
+import webbrowser
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
@@ -56,6 +58,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         nargs="?",
         help="GGUF file, or org/repo[:quant] of the Hugging Face hub (default: the model that comes with leftoff)",
     )
+    parser.add_argument("--open", action="store_true", help="open the page in the browser once the server listens")
     add_settings(parser)
     add_sampling(parser)
     add_foreign(parser)
@@ -72,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, settings: Settings) -> int:
     console = Console(markup=False, highlight=False, emoji=False)
     if settings.supervise:
-        return _supervise(console, settings)
+        return _supervise(console, settings, opens=args.open)
     for line in ignored_lines(args.ignored):
         console.print(line, style="dim", soft_wrap=True)
     listener = inherited_socket()
@@ -84,7 +87,13 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
         for file, read in zip(settings.prewarm, prewarm_files(service), strict=True):
             console.print(f"prewarmed {file}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
-        server.run(service, service.settings, lambda url: show_screen(console, service, url), listener)
+
+        def on_ready(url: str) -> None:
+            show_screen(console, service, url)
+            if args.open and listener is None:  # else the supervisor has opened it
+                webbrowser.open(url)
+
+        server.run(service, service.settings, on_ready, listener)
     return 0
 
 
@@ -92,8 +101,10 @@ def _leave(code: int) -> None:
     os._exit(0 if code == TERMINATED else code)
 
 
-def _supervise(console: Console, settings: Settings) -> int:
+def _supervise(console: Console, settings: Settings, *, opens: bool) -> int:
     with closing(server.listen(settings.host, settings.port)) as listener:
+        if opens:  # the browser waits until the model is loaded
+            webbrowser.open(server.url_of(settings.host, listener.getsockname()[1]))
         return Supervisor(console, listener, sys.argv[1:]).run()
 
 
@@ -118,7 +129,8 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
 
 def show_screen(console: Console, service: Service, url: str) -> None:
     """Prints the start screen: model, memory, cache, and lines to connect with."""
-    console.print(f"\nleftoff {__version__} · {url}\n", style="bold")
+    page = " · open it in a browser to chat, and to see the cache" if service.settings.page else ""
+    console.print(Text.assemble((f"\nleftoff {__version__} · {url}", "bold"), (page, "dim"), "\n"))
     console.print(_grid(facts(service)))
     console.print("\ntry it, or connect", style="bold")
     key = "YOUR_KEY" if service.settings.api_key else "none"

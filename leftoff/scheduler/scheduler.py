@@ -60,8 +60,7 @@ class Scheduler:
         """Puts a run at the end of the queue."""
         if run.prompt.length == 0:
             raise InputError("the prompt is empty")
-        if run.prompt.length >= self.engine.memory.num_cells:
-            cells = self.engine.memory.num_cells
+        if run.prompt.length >= (cells := self.engine.memory.num_cells):
             raise NoRoomError(f"the prompt has {run.prompt.length} tokens; the context holds {cells}")
         with self._changed:
             if len(self._waiting) >= self.limits.queue:
@@ -331,6 +330,7 @@ class Scheduler:
         self.runs.remove(run)
         self._is_full = False
         if run is self._reading_ahead:
+            run.turn.sequence.ahead_from = run.turn.report.reused
             self._end_reading_ahead()
         self.cache.finish(run.turn)
         if run.timings.num_generated:

@@ -7,11 +7,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from leftoff.config import MIB
 from leftoff.server.admin.cache import CacheApi
+from leftoff.server.admin.events import EventsApi
 from leftoff.server.admin.metrics import MetricsApi
+from leftoff.server.admin.page import PageApi
 from leftoff.server.admin.prewarm import PrewarmApi
 from leftoff.server.anthropic.routes import Anthropic
 from leftoff.server.http.endpoint import Dialect, Endpoint, openapi
@@ -28,9 +30,8 @@ from leftoff.server.service import Service
 # To add an API, write its folder and add it here.
 _DIALECTS: tuple[Callable[[Service], Dialect], ...] = (
     *(OpenAI, Responses, Anthropic, Ollama, Native),
-    *(CacheApi, PrewarmApi, MetricsApi),
+    *(CacheApi, EventsApi, PrewarmApi, MetricsApi, PageApi),
 )
-_PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
 
 
 def build_app(service: Service, hosts: KnownHosts) -> Starlette:
@@ -42,11 +43,7 @@ def build_app(service: Service, hosts: KnownHosts) -> Starlette:
     async def description(_: Request) -> Response:
         return json_response(openapi(endpoints, error_shapes))
 
-    async def presence(_: Request) -> Response:
-        return PlainTextResponse(_PRESENCE)
-
     endpoints.append(Endpoint("GET", "/openapi.json", "This description", description))
-    endpoints.append(Endpoint("GET", "/", "Whether the server is up", presence))  # some clients knock with HEAD
     app = Starlette(
         routes=[endpoint.route() for endpoint in endpoints],
         middleware=_guards(service, hosts),

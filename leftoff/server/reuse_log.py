@@ -1,10 +1,13 @@
 """Records of requests that ended: the last of them one by one, and counts of all since the start, per tenant."""
 
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
+import numpy as np
+import numpy.typing as npt
 from prometheus_client import Histogram
 
 from leftoff.cache.report import ReuseReport
@@ -46,12 +49,16 @@ class Record:
     generation_ms: float = 0.0
     line: str = ""
     notes: tuple[str, ...] = ()
+    origins: dict[str, int] = field(default_factory=dict)  # tokens by where they were reused from, or by reason
     namespace: str = ""  # tells whose it is, and is not shown
+    spans: "Spans | None" = None  # shown for one record alone: a conversation may have thousands of messages
 
     def as_dict(self) -> dict[str, object]:
-        shown = asdict(self)
-        del shown["namespace"]
-        return shown
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_SHOWN}
+
+    def in_detail(self) -> dict[str, object]:
+        """With where the tokens of each message of the prompt came from."""
+        return self.as_dict() | {"messages": self.spans.origins() if self.spans is not None else []}
 
     @property
     def ending(self) -> str:
@@ -69,6 +76,35 @@ class Record:
         elif not parts:
             parts.append(f"read in {self.prompt_ms:,.0f} ms")
         return " · ".join(parts)
+
+
+_NOT_SHOWN = ("namespace", "spans")
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where each message of a prompt begins, without gaps: what a template writes before a message belongs to it."""
+
+    report: ReuseReport
+    roles: tuple[str, ...]
+    starts: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, prompt: Prompt, report: ReuseReport) -> "Spans":
+        """The last span is what opens the reply; a raw prompt has no messages, and is one span."""
+        if not prompt.messages:
+            return cls(report, ("prompt",), np.zeros(1, np.int32))
+        starts = [0, *(message.start for message in prompt.messages[1:]), prompt.messages[-1].end]
+        roles = (*(sys.intern(message.role) for message in prompt.messages), "opening")
+        return cls(report, roles, np.array(starts, np.int32))
+
+    def origins(self) -> list[dict[str, object]]:
+        """For each message its role, its tokens, and how many of them came from where."""
+        ends = [*map(int, self.starts[1:]), self.report.prompt_tokens]
+        return [
+            {"role": role, "tokens": end - start, "origins": self.report.count(start, end)}
+            for role, start, end in zip(self.roles, map(int, self.starts), ends, strict=True)
+        ]
 
 
 class Journal:
@@ -139,6 +175,8 @@ class Journal:
             after=difference.after,
             line=report.line(),
             notes=(*record.notes, *difference.advice),
+            origins=report.count(0, report.prompt_tokens),
+            spans=Spans.of(prompt, report),
         )
 
     def _difference(self, prompt: Prompt, report: ReuseReport) -> "_Difference":

@@ -81,8 +81,7 @@ class Server:
     @property
     def url(self) -> str:
         """The URL for clients on this machine."""
-        host = _ANYWHERE.get(self._host) or (f"[{self._host}]" if ":" in self._host else self._host)
-        return f"http://{host}:{self.port}"
+        return url_of(self._host, self.port)
 
     def run(self) -> None:
         """Serves until `stop` or a signal; running requests then get a few seconds to end."""
@@ -93,6 +92,12 @@ class Server:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL of a server that listens there, for clients on this machine."""
+    name = _ANYWHERE.get(host) or (f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}"
 
 
 def run(

@@ -40,7 +40,7 @@ from leftoff.server.build import fitted, make_scheduler, namespace_secret, open_
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
 from leftoff.server.http.line_rate import LineRate
-from leftoff.server.reuse_log import Counts, Journal
+from leftoff.server.reuse_log import Counts, Journal, Record
 from leftoff.server.tenant import Tenant
 from leftoff.types import owner_of
 
@@ -85,6 +85,7 @@ class Service:
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
         self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
         self._refusals = LineRate()
+        self.watchers: list[Callable[[Record], None]] = []  # called with each record, on the engine's thread
         self.started_at = time.time()
         self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = WeakKeyDictionary()
         self.lanes = Lanes()
@@ -162,6 +163,8 @@ class Service:
         record = self.journal.add(request_id, run, report, finish, notes, error)
         tenant = owner_of(run.job.namespace)
         self.counts[tenant].add(record)
+        for watch in [*self.watchers]:
+            watch(record)
         new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]
         for note in new_notes:  # what is the same with every request is said once
             self._logged_notes.put((tenant, note), True)

@@ -15,7 +15,7 @@ from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
 from leftoff.server.http.endpoint import Dialect, Endpoint
-from leftoff.server.http.errors import bad_field
+from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant, tenant_of
@@ -79,6 +79,7 @@ class CacheApi(Dialect):
             Endpoint("GET", "/cache", "The tree of cached prefixes, with bytes, ages and hits", self.tree),
             Endpoint("DELETE", "/cache", "Delete what the tenant has in the cache, if not in use", self.clear),
             Endpoint("GET", "/cache/requests", "The last reuse reports (?n=20)", self.requests),
+            Endpoint("GET", "/cache/requests/{id}", "One of them, message by message", self.request),
         ]
 
     async def tree(self, request: Request) -> Response:
@@ -98,6 +99,14 @@ class CacheApi(Dialect):
         limit = _count(request, _SHOWN_REQUESTS)
         records = [record for record in self._service.journal.records if tenant.sees(record.namespace)]  # newest first
         return json_response({"requests": [record.as_dict() for record in records[:limit]]})
+
+    async def request(self, request: Request) -> Response:
+        tenant, wanted = tenant_of(request), request.path_params["id"]
+        for record in self._service.journal.records:
+            if record.id == wanted and tenant.sees(record.namespace):
+                return json_response(record.in_detail())
+        kept = self._service.settings.reports
+        raise ApiError(404, f"there is no report {wanted!r}: the last {kept} are kept (--reports)", code="not_found")
 
     # --- on the engine's thread
 
@@ -122,7 +131,7 @@ class CacheApi(Dialect):
             "memory": cache.memory.kind.value,
             "context_tokens": cache.memory.num_cells,
             **free_tokens,
-            "slots": [_slot(sequence, tenant) for sequence in cache.sequences],
+            "slots": [slot_view(sequence, tenant) for sequence in cache.sequences],
             "trees": [self._tree(name, tree, limit, beginnings) for name, tree in own],
         }
 
@@ -168,11 +177,13 @@ class CacheApi(Dialect):
         return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
 
 
-def _slot(sequence: EngineSequence, tenant: Tenant) -> SlotView:
+def slot_view(sequence: EngineSequence, tenant: Tenant, *, with_age: bool = True) -> SlotView:
+    """A sequence as a tenant sees it. Called on the engine's thread. An age changes with every look."""
     view = SlotView(sequence.seq, sequence.is_busy)
     if tenant.is_alone or tenant.sees(sequence.namespace):
         view.tokens, view.is_saved, view.namespace = sequence.length, sequence.is_saved, sequence.namespace
-        view.age_s = _age(sequence.last_used) if sequence.last_used else 0.0
+        if with_age:
+            view.age_s = _age(sequence.last_used) if sequence.last_used else 0.0
     return view
 
 

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 # How long an idle connection is kept. Clients open a new one easily, and SDKs keep none for longer.
 IDLE_SECONDS = 5
 
+ENDS_WITH_SERVER = "ends_with_server"  # in that state too: a stream without an end, which no stop waits for
 NUM_UNREAD = "num_unread"  # in the state of the ASGI scope: a function for the bytes that the client has not read
 
 # A stream that is not read is buffered up to this, some four thousand tokens of a chat, and then cancelled.
@@ -114,6 +115,12 @@ class Connection(HttpToolsProtocol):
         elif self._sending.is_too_slow(self._received_of_body()):
             rate = _WINDOW_BYTES // _WINDOW_SECONDS
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"The body of a request must come with {rate} bytes/s.")
+
+    def shutdown(self) -> None:
+        """The server stops: it waits for replies, but not for streams that would never end."""
+        super().shutdown()
+        if self._phase is Phase.ANSWER and self.scope["state"].get(ENDS_WITH_SERVER):
+            self.transport.close()
 
     # --- asyncio.Protocol
 

@@ -14,6 +14,7 @@ from leftoff.server.tenant import Tenant
 
 HEALTH = frozenset({"/health", "/v1/health"})
 _PUBLIC = HEALTH | {"/"}
+PAGE_FILES = "/page/"  # public too: the page asks for the key, and shows nothing before it has it
 # A client that is cut off while it still sends may never see the answer: up to this much is read and thrown away first.
 _DRAINED_BYTES = 256 * MIB
 # Memory for the bodies of all requests together; there is room for two of the largest in any case.
@@ -52,7 +53,7 @@ class Keys(Guard):
     def check(self, scope: Scope) -> None:
         keys = _keys_of(Headers(scope=scope))
         key = self._known_of(keys)
-        if scope["path"] not in _PUBLIC and key is None:
+        if key is None and scope["path"] not in _PUBLIC and not scope["path"].startswith(PAGE_FILES):
             raise _refusal(keys)
         tenant = Tenant.of(key or "", self._secret, is_alone=len(self._known) <= 1)
         scope.setdefault("state", {})["tenant"] = tenant

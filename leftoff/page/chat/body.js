@@ -1,0 +1,42 @@
+/** What a message says: reasoning, text, files, calls, and what went wrong. */
+
+import { count, counted } from "../shared/format.js";
+import { html } from "../shared/html.js";
+import { Calls } from "./calls.js";
+import { Markdown } from "./markdown.js";
+
+/** @import {Message} from "./message.js" */
+
+/** @param {{message: Message}} props */
+export function Body({ message }) {
+  const { state, content, problem } = message;
+  return html`
+    ${message.reasoning && html`<${Reasoning} text=${message.reasoning} isOn=${state === "writing" && !content} />`}
+    ${state === "writing" && !content && !message.reasoning && html`<${Reading} message=${message} />`}
+    ${message.role === "user" ? html`<p class="words">${content}</p>` : html`<${Markdown} text=${content} />`}
+    ${message.files?.map((file) => html`<details class="file"><summary>${file.name} · ${counted(file.text.length, "character")}</summary><pre tabindex="0">${file.text}</pre></details>`)}
+    ${Boolean(message.calls?.length) && html`<${Calls} message=${message} />`}
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${state === "cut" && !problem && html`<p class="quiet">Stopped.</p>`}
+    ${message.finish === "length" && html`<p class="quiet">Cut off at the limit of tokens.</p>`}`;
+}
+
+/** @param {{text: string, isOn: boolean}} props folded, also while it is written */
+function Reasoning({ text, isOn }) {
+  return html`
+    <details class="reasoning">
+      <summary>${isOn ? "Reasoning…" : "Reasoning"} <span class="quiet">${counted(text.trim().split(/\s+/).length, "word")}</span></summary>
+      <p class="words">${text.trim()}</p>
+    </details>`;
+}
+
+/** @param {{message: Message}} props */
+function Reading({ message }) {
+  const progress = message.progress;
+  if (!progress) return html`<p class="quiet reading">Waiting…</p>`;
+  const { total, cache, processed } = progress;
+  return html`<p class="quiet reading">
+    Reading ${count(processed - cache)} of ${count(total - cache)} new tokens, ${count(cache)} reused
+    <progress max=${total} value=${processed} aria-label="Tokens of the prompt"></progress>
+  </p>`;
+}

@@ -1,0 +1,170 @@
+/** The conversations that this browser keeps, in IndexedDB: their heads in one store, their messages in another. */
+
+import { Conversation, NO_SETTINGS } from "./conversation.js";
+
+/** @import {Meta} from "./conversation.js" */
+/** @import {Message} from "./message.js" */
+/** @typedef {{leftoff: 1, conversations: {meta: Meta, messages: Message[]}[]}} Archive */
+
+const HEADS = "conversations";
+const MESSAGES = "messages";
+
+/** @type {Promise<IDBDatabase> | undefined} */
+let opened;
+
+function database() {
+  opened ??= new Promise((resolve, reject) => {
+    const request = indexedDB.open("leftoff", 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore(HEADS, { keyPath: "id" });
+      request.result.createObjectStore(MESSAGES, { keyPath: "id" }).createIndex("conversation", "conversation");
+    };
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+  return opened;
+}
+
+/**
+ * Runs a transaction; resolves once it is on disk.
+ * @template T
+ * @param {IDBTransactionMode} mode
+ * @param {(heads: IDBObjectStore, messages: IDBObjectStore) => IDBRequest<T> | void} work
+ * @returns {Promise<T>} the result of the request that `work` returned
+ */
+async function transact(mode, work) {
+  const transaction = (await database()).transaction([HEADS, MESSAGES], mode);
+  const request = work(transaction.objectStore(HEADS), transaction.objectStore(MESSAGES));
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve(/** @type {T} */ (request ? request.result : undefined));
+    transaction.onerror = () => reject(transaction.error);
+    transaction.onabort = () => reject(transaction.error);
+  });
+}
+
+/** @returns {Promise<Meta[]>} the one used last first */
+export async function listed() {
+  const heads = await transact("readonly", (store) => /** @type {IDBRequest<Meta[]>} */ (store.getAll()));
+  return heads.sort((one, other) => other.updated - one.updated);
+}
+
+/**
+ * @param {Meta} meta
+ * @returns {Promise<Conversation>} in the order in which its messages were written
+ */
+export async function loaded(meta) {
+  const found = await messagesOf(meta.id);
+  return new Conversation(meta, new Map(found.map((message) => [message.id, settled(message)])));
+}
+
+/** @param {string} id */
+async function messagesOf(id) {
+  const work = (/** @type {IDBObjectStore} */ _, /** @type {IDBObjectStore} */ messages) =>
+    /** @type {IDBRequest<Message[]>} */ (messages.index("conversation").getAll(id));
+  const found = await transact("readonly", work);
+  return found.sort((one, other) => one.created - other.created);
+}
+
+/**
+ * A reply that was being written when the page was closed.
+ * @param {Message} message
+ * @returns {Message}
+ */
+function settled(message) {
+  if (message.state !== "writing") return message;
+  return { ...message, state: "cut", progress: undefined, problem: "The page was closed while this was written." };
+}
+
+/** @param {Meta} meta */
+export const saveMeta = (meta) => transact("readwrite", (heads) => void heads.put(meta));
+
+/**
+ * @param {Meta} meta
+ * @param {Message} message
+ */
+export const save = (meta, message) =>
+  transact("readwrite", (heads, messages) => {
+    heads.put(meta);
+    messages.put(message);
+  });
+
+/** @param {string} id */
+export async function remove(id) {
+  const found = await messagesOf(id);
+  await transact("readwrite", (heads, messages) => {
+    heads.delete(id);
+    for (const message of found) messages.delete(message.id);
+  });
+}
+
+/**
+ * The conversations in which a text occurs, whatever its case.
+ * @param {string} text
+ * @returns {Promise<Set<string>>}
+ */
+export async function found(text) {
+  const wanted = text.toLowerCase();
+  const has = (/** @type {string | undefined} */ words) => (words ?? "").toLowerCase().includes(wanted);
+  const everything = await transact(
+    "readonly",
+    (_, messages) => /** @type {IDBRequest<Message[]>} */ (messages.getAll()),
+  );
+  const inMessages = everything.filter((message) => has(message.content) || has(message.reasoning));
+  const inHeads = (await listed()).filter((meta) => has(meta.title) || has(meta.settings.system));
+  return new Set([...inMessages.map((message) => message.conversation), ...inHeads.map((meta) => meta.id)]);
+}
+
+/**
+ * @param {Meta[]} metas
+ * @returns {Promise<Archive>}
+ */
+export async function archived(metas) {
+  const conversations = await Promise.all(metas.map(async (meta) => ({ meta, messages: await messagesOf(meta.id) })));
+  return { leftoff: 1, conversations };
+}
+
+/**
+ * Adds the conversations of an archive under new ids, so that nothing is overwritten.
+ * @param {unknown} archive
+ * @returns {Promise<number>} how many
+ */
+export async function restore(archive) {
+  const { leftoff, conversations } = /** @type {Archive} */ (archive ?? {});
+  if (leftoff !== 1 || !Array.isArray(conversations)) throw new Error("this file holds no conversations of leftoff");
+  const renamed = conversations.map(({ meta, messages }) => withNewIds(meta, messages));
+  await transact("readwrite", (heads, store) => {
+    for (const { meta, messages } of renamed) {
+      heads.put(meta);
+      for (const message of messages) store.put(message);
+    }
+  });
+  return renamed.length;
+}
+
+/**
+ * @param {Meta} meta
+ * @param {Message[]} messages
+ */
+function withNewIds(meta, messages) {
+  const ids = new Map(messages.map((message) => [message.id, crypto.randomUUID()]));
+  const renamed = (/** @type {string | null} */ id) => (id === null ? null : (ids.get(id) ?? null));
+  const id = crypto.randomUUID();
+  return {
+    meta: {
+      id,
+      title: String(meta.title ?? ""),
+      created: Number(meta.created) || Date.now(),
+      updated: Number(meta.updated) || Date.now(),
+      leaf: renamed(meta.leaf),
+      settings: { ...NO_SETTINGS, ...meta.settings },
+    },
+    messages: messages.map((message) => ({
+      ...message,
+      id: /** @type {string} */ (ids.get(message.id)),
+      conversation: id,
+      parent: renamed(message.parent),
+      content: String(message.content ?? ""),
+      sent: message.sent?.map((other) => ids.get(other) ?? other),
+    })),
+  };
+}

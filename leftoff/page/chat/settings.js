@@ -1,0 +1,90 @@
+/** The settings of a conversation: its system prompt, how replies are sampled, their form, and the tools they may call. */
+
+import { useCell } from "../shared/cell.js";
+import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { askJson } from "../shared/http.js";
+import { changeSettings, open } from "./store.js";
+
+/** @import {Settings} from "./conversation.js" */
+
+const NUMBERS = /** @type {const} */ ([
+  { name: "temperature", label: "Temperature", step: "0.05" },
+  { name: "top_p", label: "Top p", step: "0.01" },
+  { name: "top_k", label: "Top k", step: "1" },
+  { name: "min_p", label: "Min p", step: "0.01" },
+  { name: "repeat_penalty", label: "Repeat penalty", step: "0.05" },
+  { name: "max_tokens", label: "Most tokens", step: "1" },
+  { name: "seed", label: "Seed", step: "1" },
+]);
+const SCHEMA = '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}';
+const TOOLS =
+  '[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]';
+
+/** @param {{isOpen: boolean, close: () => void}} props */
+export function SettingsDialog({ isOpen, close }) {
+  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const { settings } = useCell(open).meta;
+  const defaults = useDefaults(isOpen);
+  useEffect(() => {
+    if (isOpen) dialog.current?.showModal();
+    else dialog.current?.close();
+  }, [isOpen]);
+  const change = (/** @type {{target: HTMLInputElement}} */ { target }) =>
+    changeSettings(/** @type {Partial<Settings>} */ ({ [target.name]: target.value }));
+  return html`
+    <dialog ref=${dialog} class="settings" onClose=${close} aria-labelledby="settings-title">
+      <header class="row">
+        <h2 id="settings-title" class="grow">Settings of this conversation</h2>
+        <button type="button" onClick=${close}>Close</button>
+      </header>
+      <form method="dialog" onInput=${change}>
+        <label>System prompt <textarea name="system" rows="4" value=${settings.system}></textarea></label>
+        <fieldset>
+          <legend>Sampling</legend>
+          ${NUMBERS.map(
+            ({ name, label, step }) => html`
+            <label>${label} <input type="number" name=${name} step=${step} value=${settings[name]} placeholder=${defaults[name] ?? ""} /></label>`,
+          )}
+          <label>Thinking <select name="thinking" value=${settings.thinking}>
+            <option value="">as the model does</option><option value="on">on</option><option value="off">off</option>
+          </select></label>
+        </fieldset>
+        <label>JSON schema of replies <${JsonArea} name="schema" value=${settings.schema} example=${SCHEMA} /></label>
+        <label>Tools, as JSON <${JsonArea} name="tools" value=${settings.tools} example=${TOOLS} /></label>
+      </form>
+    </dialog>`;
+}
+
+/** @param {{name: string, value: string, example: string}} props */
+function JsonArea({ name, value, example }) {
+  let isJson = true;
+  try {
+    JSON.parse(value || "null");
+  } catch {
+    isJson = false;
+  }
+  return html`
+    <textarea name=${name} rows="3" class="mono" spellcheck=${false} aria-invalid=${!isJson} value=${value} placeholder=${example}></textarea>
+    ${!isJson && html`<span class="problem">not JSON yet</span>`}`;
+}
+
+/**
+ * The server's own values, which hold where nothing is typed.
+ * @param {boolean} isWanted
+ * @returns {Record<string, string>}
+ */
+function useDefaults(isWanted) {
+  const [defaults, setDefaults] = useState(/** @type {Record<string, string>} */ ({}));
+  useEffect(() => {
+    if (!isWanted) return;
+    askJson("/props").then(
+      ({ default_generation_settings: { params } }) => {
+        const rounded = (/** @type {unknown} */ value) =>
+          typeof value === "number" ? String(Number(value.toFixed(3))) : "";
+        setDefaults(Object.fromEntries(Object.entries(params).map(([name, value]) => [name, rounded(value)])));
+      },
+      () => {},
+    );
+  }, [isWanted]);
+  return defaults;
+}

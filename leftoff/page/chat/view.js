@@ -1,0 +1,69 @@
+/** The chat. */
+
+import { Legend } from "../shared/bar.js";
+import { useCell } from "../shared/cell.js";
+import { html, useEffect, useState } from "../shared/html.js";
+import { Composer } from "./composer.js";
+import { SettingsDialog } from "./settings.js";
+import { download, Sidebar } from "./sidebar.js";
+import { beginNew, open, said, stop } from "./store.js";
+import { Thread } from "./thread.js";
+
+export function ChatView() {
+  const conversation = useCell(open);
+  const news = useCell(said);
+  const [hasSettings, setSettings] = useState(false);
+  const [hasSidebar, setSidebar] = useState(false); // on a phone, where it covers the messages
+  useEffect(() => onShortcuts(() => setSettings(true)), []);
+  const isEmpty = conversation.messages.size === 0;
+  return html`
+    <div class="chat ${hasSidebar ? "with-sidebar" : ""}">
+      <${Sidebar} close=${() => setSidebar(false)} />
+      <div class="conversation">
+        <div class="row head">
+          <button type="button" class="small only-narrow" aria-expanded=${hasSidebar} onClick=${() => setSidebar(!hasSidebar)}>Conversations</button>
+          <h1 class="grow">${conversation.meta.title || "New conversation"}</h1>
+          ${!isEmpty && html`<button type="button" class="small" onClick=${() => download([conversation.meta])}>Export</button>`}
+          <button type="button" class="small" onClick=${() => setSettings(true)}>Settings</button>
+        </div>
+        ${isEmpty ? html`<${Welcome} />` : html`<${Thread} conversation=${conversation} />`}
+        <${Composer} key=${conversation.meta.id} />
+      </div>
+      <${SettingsDialog} isOpen=${hasSettings} close=${() => setSettings(false)} />
+      <p class="unseen" role="status">${news}</p>
+    </div>`;
+}
+
+function Welcome() {
+  return html`
+    <section class="welcome thread">
+      <p>Under each reply a bar shows where the tokens of its prompt came from. Point at it to see that for every message.</p>
+      <${Legend} />
+      <dl class="keys">
+        <dt><kbd>Esc</kbd></dt><dd>stop the reply</dd>
+        <dt><kbd>Alt</kbd> <kbd>N</kbd></dt><dd>new conversation</dd>
+        <dt><kbd>Alt</kbd> <kbd>K</kbd></dt><dd>search conversations</dd>
+        <dt><kbd>Alt</kbd> <kbd>S</kbd></dt><dd>settings</dd>
+        <dt><kbd>Alt</kbd> <kbd>M</kbd></dt><dd>write a message</dd>
+      </dl>
+    </section>`;
+}
+
+/** @param {() => void} showSettings */
+function onShortcuts(showSettings) {
+  /** @type {Record<string, () => void>} */
+  const shortcuts = {
+    KeyN: beginNew,
+    KeyK: () => document.getElementById("search")?.focus(),
+    KeyS: showSettings,
+    KeyM: () => document.getElementById("composer")?.focus(),
+  };
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape" && !document.querySelector("dialog[open]")) stop();
+    if (!event.altKey || event.ctrlKey || event.metaKey || !shortcuts[event.code]) return;
+    event.preventDefault();
+    shortcuts[event.code]();
+  };
+  document.addEventListener("keydown", onKeyDown);
+  return () => document.removeEventListener("keydown", onKeyDown);
+}

@@ -1,0 +1,40 @@
+/** The page: its header, and the view that the address names. */
+
+import { begin } from "./chat/store.js";
+import { ChatView } from "./chat/view.js";
+import { Cell, useCell } from "./shared/cell.js";
+import { html, render } from "./shared/html.js";
+import { KeyDialog } from "./shared/key.js";
+
+/** @type {Record<string, {title: string, View: () => unknown}>} */
+const VIEWS = {
+  chat: { title: "Chat", View: ChatView },
+};
+
+const hash = () => (location.hash.slice(1) in VIEWS ? location.hash.slice(1) : "chat");
+const place = new Cell(hash());
+addEventListener("hashchange", () => {
+  place.value = hash();
+});
+
+function Page() {
+  const name = useCell(place);
+  const { title, View } = VIEWS[name];
+  document.title = `${title} · leftoff`;
+  return html`
+    <header class="page-head">
+      <a class="brand" href="#chat">leftoff</a>
+      <nav aria-label="Views">
+        ${Object.entries(VIEWS).map(
+          ([key, view]) => html`<a href="#${key}" aria-current=${key === name ? "page" : undefined}>${view.title}</a>`,
+        )}
+      </nav>
+    </header>
+    <main id="view"><${View} key=${name} /></main>
+    <${KeyDialog} />`;
+}
+
+await begin();
+const root = /** @type {HTMLElement} */ (document.getElementById("page"));
+root.replaceChildren();
+render(html`<${Page} />`, root);

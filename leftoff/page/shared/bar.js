@@ -1,0 +1,31 @@
+/** Bars in true proportion: a part of no tokens is not drawn, and none is drawn wider than it is. */
+
+import { count } from "./format.js";
+import { html } from "./html.js";
+import { LEGEND, partsOf } from "./origins.js";
+
+/** @import {Origins} from "./origins.js" */
+
+/** @param {Origins} origins */
+export const told = (origins) =>
+  partsOf(origins)
+    .map((part) => `${count(part.tokens)} ${part.label}`)
+    .join(" · ");
+
+/** @param {{origins: Origins, class?: string}} props */
+export function OriginBar({ origins, class: more = "" }) {
+  return html`
+    <span class="bar ${more}" role="img" aria-label=${told(origins)}>
+      ${partsOf(origins).map(
+        (part) =>
+          html`<span class="part ${part.name}" data-tokens=${part.tokens} style=${{ flexGrow: part.tokens }}></span>`,
+      )}
+    </span>`;
+}
+
+export function Legend() {
+  return html`
+    <ul class="legend" aria-label="Colours">
+      ${LEGEND.map(({ name, label }) => html`<li><span class="swatch ${name}"></span>${label}</li>`)}
+    </ul>`;
+}

@@ -1,0 +1,14 @@
+/** A button that copies a text. */
+
+import { html, useState } from "./html.js";
+
+/** @param {{text: string | (() => string), label?: string, name?: string}} props `name` says of what, to a screen reader */
+export function CopyButton({ text, label = "Copy", name }) {
+  const [isDone, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(typeof text === "string" ? text : text());
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<button type="button" class="small" aria-label=${name} onClick=${copy}>${isDone ? "Copied" : label}</button>`;
+}

@@ -1,0 +1,35 @@
+/** Where the tokens of a prompt came from: the names that the server's reports use, in the order of bars. */
+
+/**
+ * @typedef {Record<string, number>} Origins tokens by origin; a reason, such as `new`, is one of those that were read now
+ * @typedef {{role: string, tokens: number, origins: Origins}} MessageOrigins
+ * @typedef {{id: string, at: number, prompt_tokens: number, reused: number, computed: number, generated: number,
+ *   source: string, reasons: Record<string, number>, origins: Origins, differs_at: number | null,
+ *   difference: string | null, before: string, after: string, finish: string, waited_ms: number, prompt_ms: number,
+ *   generation_ms: number, line: string, notes: string[], messages?: MessageOrigins[]}} Report
+ * @typedef {{name: string, label: string, tokens: number}} Part
+ */
+
+const KEPT = [
+  { key: "live", name: "live", label: "live slot" },
+  { key: "shared", name: "shared", label: "shared slot" },
+  { key: "RAM", name: "ram", label: "RAM" },
+  { key: "disk", name: "disk", label: "disk" },
+  { key: "read ahead", name: "ahead", label: "read ahead" },
+];
+
+/** All colours with what they mean, for legends. */
+export const LEGEND = [...KEPT.map(({ name, label }) => ({ name, label })), { name: "now", label: "read now" }];
+
+/**
+ * The parts of a bar. Everything that is no origin is a reason why tokens were read now.
+ * @param {Origins} origins
+ * @returns {Part[]}
+ */
+export function partsOf(origins) {
+  const parts = KEPT.map(({ key, name, label }) => ({ name, label, tokens: origins[key] ?? 0 }));
+  const kept = new Set(KEPT.map((origin) => origin.key));
+  const read = Object.entries(origins).filter(([key]) => !kept.has(key));
+  parts.push({ name: "now", label: "read now", tokens: read.reduce((sum, [, tokens]) => sum + tokens, 0) });
+  return parts.filter((part) => part.tokens > 0);
+}

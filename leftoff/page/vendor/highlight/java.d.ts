@@ -1,0 +1,2 @@
+declare const grammar: (core: unknown) => object;
+export default grammar;

@@ -1,0 +1,142 @@
+"""GET /cache/events: what the cache does while somebody looks, as server-sent events.
+
+`state` has the budgets, the slots, the queue and the totals, whenever they changed, at most once a second. `request`
+has the reuse report of each request that ends. A tenant gets only its own. While nobody looks, nothing is made or kept.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leftoff.server.admin.cache import SlotView, TierView, slot_view, tier_view
+from leftoff.server.http.connection import ENDS_WITH_SERVER
+from leftoff.server.http.endpoint import Dialect, Endpoint, attended
+from leftoff.server.http.errors import ApiError, ClientGoneError
+from leftoff.server.reuse_log import Record
+from leftoff.server.service import Service
+from leftoff.server.tenant import Tenant, tenant_of
+
+_encode = msgspec.json.Encoder().encode
+_PAUSE_SECONDS = 1.0
+_MOST_WAITING = 256  # reports for one who reads slowly; the oldest are dropped
+_HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+
+
+class Totals(Struct):
+    """What was done for a tenant since the server started."""
+
+    requests: int
+    reused_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    read_ahead_tokens: int
+    prompt_seconds: float
+    started_at: float
+
+
+class State(Struct):
+    """How full everything is. `running` and `waiting` are requests of the tenant."""
+
+    tiers: list[TierView]
+    slots: list[SlotView]
+    context_tokens: int
+    running: int
+    waiting: int
+    totals: Totals
+
+
+class EventsApi(Dialect):
+    """Show the cache while it works."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("GET", "/cache/events", "Changes of the cache, as server-sent events", self.events)]
+
+    async def events(self, request: Request) -> Response:
+        self._service.refuse_if_stopped()
+        request.scope["state"][ENDS_WITH_SERVER] = True
+        return _Feed(self._service, tenant_of(request))
+
+
+class _Feed(Response):
+    """The stream of one who looks, until the connection ends."""
+
+    def __init__(self, service: Service, tenant: Tenant) -> None:
+        super().__init__()
+        self._service = service
+        self._tenant = tenant
+        self._records: asyncio.Queue[Record] = asyncio.Queue(_MOST_WAITING)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        watch = partial(self._service.loop_bridge().put, is_urgent=False)
+
+        def watcher(record: Record) -> None:  # on the engine's thread
+            if self._tenant.sees(record.namespace):
+                watch(partial(self._keep, record))
+
+        self._service.watchers.append(watcher)
+        try:
+            with suppress(ClientGoneError, ApiError, asyncio.CancelledError):
+                await attended(receive, self._write(send))
+        finally:
+            self._service.watchers.remove(watcher)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, send: Send) -> None:
+        async for event in self._events():
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        last: State | None = None
+        due = 0.0
+        while True:
+            if time.monotonic() >= due:
+                state = await self._service.between_steps(self._state)
+                due = time.monotonic() + _PAUSE_SECONDS
+                if state != last:
+                    last = state
+                    yield _event(b"state", state)
+            with suppress(TimeoutError):
+                record = await asyncio.wait_for(self._records.get(), max(0.0, due - time.monotonic()))
+                yield _event(b"request", record.as_dict())
+
+    def _keep(self, record: Record) -> None:
+        if self._records.full():
+            self._records.get_nowait()
+        self._records.put_nowait(record)
+
+    def _state(self) -> State:
+        """Called on the engine's thread."""
+        service, tenant = self._service, self._tenant
+        counts = service.counts[tenant.name]
+        return State(
+            tiers=[tier_view(tier, tenant) for tier in service.cache.tiers],
+            slots=[slot_view(sequence, tenant, with_age=False) for sequence in service.cache.sequences],
+            context_tokens=service.cache.memory.num_cells,
+            running=sum(tenant.sees(run.job.namespace) for run in service.scheduler.runs),
+            waiting=sum(tenant.sees(run.job.namespace) for run in service.scheduler.waiting),
+            totals=Totals(
+                requests=counts.requests.total(),
+                reused_tokens=counts.reused_tokens,
+                computed_tokens=counts.computed_tokens.total(),
+                generated_tokens=counts.generated_tokens,
+                read_ahead_tokens=counts.read_ahead_tokens,
+                prompt_seconds=counts.prompt_seconds,
+                started_at=service.started_at,
+            ),
+        )
+
+
+def _event(name: bytes, content: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name, _encode(content))

@@ -1,0 +1,82 @@
+"""Fixtures: a browser for each file of tests, a page with nothing kept, and a server with a small random model."""
+
+import shutil
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from tests.page.chat import Chat
+from tests.patience import PATIENCE_S
+from tests.server.fixtures import settings
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Of a server that is stopped, or answers with an error: the tests look at what the page makes of it.
+_EXPECTED = ("Failed to load resource",)
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+
+def chromium() -> str | None:
+    """The path of a browser that is installed; Playwright's own are not used."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    if path is None:
+        pytest.skip("there is no chromium here: install it (apt-get install chromium) to test the page")
+    with sync_playwright() as playwright:
+        # without a sandbox: it cannot be had by root, as whom containers run
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """Replies of twelve tokens, unless a test wants more."""
+    with Service(settings(max_tokens=12)) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def url(service: Service) -> Iterator[str]:
+    with serving(service) as url:
+        yield url
+
+
+@pytest.fixture
+def http(service: Service, url: str) -> Iterator[httpx.Client]:
+    """A plain client, and a cache that holds nothing."""
+    service.worker.call(service.cache.clear).result()
+    service.journal.clear()
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+        yield http
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page. Whatever the browser complains about fails the test."""
+    complaints: list[str] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith(_EXPECTED):
+            complaints.append(message.text)
+
+    with browser.new_context(viewport={"width": 1200, "height": 800}) as context:
+        context.set_default_timeout(PATIENCE_S * 1000)
+        page = context.new_page()
+        page.on("console", listen)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield page
+    assert complaints == []
+
+
+@pytest.fixture
+def chat(page: Page, url: str) -> Chat:
+    return Chat(page, url)

@@ -1,0 +1,142 @@
+"""Everything that the chat does, against a real server."""
+
+import json
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.page.chat import Chat
+
+
+def test_a_reply_comes_and_is_kept(chat: Chat, page: Page) -> None:
+    words = chat.send("where does the road end").inner_text()
+    expect(chat.messages).to_have_count(2)
+    page.reload()
+    expect(chat.messages).to_have_count(2)
+    assert chat.replies.last.inner_text() == words
+    expect(page.get_by_role("heading", name="where does the road end")).to_be_visible()
+
+
+def test_a_reply_can_be_stopped_and_continued(chat: Chat, page: Page) -> None:
+    chat.set(max_tokens="3000")
+    chat.composer.fill("tell me everything")
+    chat.composer.press("Enter")
+    expect(chat.replies.last.locator(".markdown")).not_to_be_empty()
+    page.keyboard.press("Escape")
+    stopped = chat.finished()
+    expect(stopped).to_contain_text("Stopped.")
+    before = chat.kept()[-1]["content"]
+    chat.set(max_tokens="8")
+    chat.act(stopped, "Continue")
+    expect(stopped).to_contain_text("Cut off at the limit of tokens.")
+    after = chat.kept()[-1]["content"]
+    assert after.startswith(before)
+    assert len(after) > len(before)
+
+
+def test_edits_and_new_replies_are_branches(chat: Chat, page: Page) -> None:
+    chat.send("only a map")
+    chat.act(chat.replies.last, "Regenerate")
+    expect(chat.messages.last).to_contain_text("2 / 2")
+    chat.finished()
+    chat.act(chat.messages.first, "Edit")
+    editor = page.locator(".editor textarea")
+    expect(editor).to_be_focused()
+    editor.fill("only a lamp")
+    editor.press("Control+Enter")
+    expect(chat.messages.first).to_contain_text("only a lamp")
+    chat.finished()
+    first = chat.messages.first
+    expect(first).to_contain_text("2 / 2")
+    first.get_by_role("button", name="Previous branch").click()
+    expect(first).to_contain_text("only a map")
+    expect(chat.messages.last).to_contain_text("2 / 2")
+    chat.messages.last.get_by_role("button", name="Side by side").click()
+    expect(chat.messages.last.get_by_role("listitem")).to_have_count(2)
+    page.reload()
+    expect(chat.messages.first).to_contain_text("only a map")
+    assert len(chat.kept()) == 5
+
+
+def test_an_edited_reply_is_continued_as_it_stands(chat: Chat, page: Page) -> None:
+    reply = chat.send("only a map")
+    chat.act(reply, "Edit")
+    page.locator(".editor textarea").fill("The road ends")
+    page.get_by_role("button", name="Save as a branch").click()
+    expect(reply).to_contain_text("2 / 2")
+    expect(reply.locator(".markdown")).to_have_text("The road ends")
+    chat.act(reply, "Continue")
+    chat.finished()
+    assert any(
+        message["content"].startswith("The road ends") and len(message["content"]) > 13 for message in chat.kept()
+    )
+
+
+def test_the_form_of_a_reply_follows_a_schema(chat: Chat) -> None:
+    chat.set(schema='{"enum": ["north", "south"]}')
+    words = chat.send("which way").locator(".markdown").inner_text()
+    assert json.loads(words) in ("north", "south")
+
+
+def test_wrong_settings_are_told_and_harm_nothing(chat: Chat, page: Page) -> None:
+    chat.set(schema="{")
+    chat.composer.fill("which way")
+    chat.composer.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("the JSON schema in the settings is not JSON")
+    chat.set(schema="", temperature="-1")
+    chat.act(chat.replies.last, "Regenerate")
+    expect(page.get_by_role("alert")).to_contain_text("temperature")
+
+
+def test_a_text_file_is_part_of_the_message(chat: Chat, page: Page, tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("an old man keeps a lamp")
+    page.get_by_label("Text files").set_input_files([note])
+    expect(page.get_by_role("list", name="Files")).to_contain_text("note.txt")
+    chat.send("what does he keep")
+    expect(chat.messages.first.get_by_text("note.txt")).to_be_visible()
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
+    page.get_by_label("Text files").set_input_files([tmp_path / "picture.png"])
+    expect(page.get_by_role("alert")).to_contain_text("picture.png is no text in UTF-8")
+
+
+def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, page: Page, tmp_path: Path) -> None:
+    chat.send("where does the road end")
+    page.keyboard.press("Alt+n")
+    chat.send("only a map of the lamp")
+    titles = page.locator(".sidebar .title")
+    expect(titles).to_have_count(2)
+    page.keyboard.press("Alt+k")
+    page.keyboard.type("LAMP")
+    expect(titles).to_have_text(["only a map of the lamp"])
+    page.get_by_label("Search conversations").fill("")
+    expect(titles).to_have_count(2)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    file = tmp_path / "all.json"
+    download.value.save_as(file)
+    page.on("dialog", lambda dialog: dialog.accept())
+    for _ in range(2):
+        page.locator(".sidebar li").first.hover()
+        page.locator(".sidebar .delete").first.click()
+    expect(titles).to_have_count(0)
+    assert chat.kept() == []
+    page.get_by_label("Conversations to import").set_input_files([file])
+    expect(titles).to_have_count(2)
+    expect(chat.messages).to_have_count(2)
+    assert len(chat.kept()) == 4
+    (tmp_path / "other.json").write_text("{}")
+    page.get_by_label("Conversations to import").set_input_files([tmp_path / "other.json"])
+    expect(page.get_by_role("alert")).to_contain_text("holds no conversations of leftoff")
+
+
+def test_a_page_that_is_closed_while_a_reply_is_written_loses_nothing(chat: Chat, page: Page) -> None:
+    finished = chat.send("where does the road end").inner_text()
+    chat.set(max_tokens="3000")
+    chat.composer.fill("tell me everything")
+    chat.composer.press("Enter")
+    expect(chat.replies.last.locator(".markdown")).not_to_be_empty()
+    page.reload()
+    expect(chat.messages).to_have_count(4)
+    assert chat.replies.first.inner_text() == finished
+    expect(chat.replies.last).to_contain_text("The page was closed while this was written.")

@@ -1,0 +1,68 @@
+"""A reply may say anything: nothing of it runs, nothing is loaded, and the page stays usable."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.page.chat import Chat
+from tests.server.embedded import embedded_server
+
+WRITTEN = "<script>harm=1</script><img src=x onerror=harm=2>[a](javascript:harm=3)"
+TEXTS = (
+    "<script>window.harm = 1</script>",
+    "<img src=x onerror='window.harm = 2'> <svg onload='window.harm = 3'><a href='javascript:window.harm = 4'>a</a>",
+    "[a](javascript:harm=5) [b](data:text/html,<script>harm=6</script>) [c]( vbscript:harm ) <javascript:harm=7>",
+    "![b](http://example.com/b.png) <iframe src=//e.com></iframe><style>*{display:none}</style><base href=//e.com>",
+    "**bold [[[( `` ``` ~~~ | a | --- <b onmouseover=window.harm=8>" * 50,
+    '```html\n<script>window.harm = 9</script>\n```\n```"><script>harm=10</script>\nx\n```',
+    "[" * 20_000 + "](" * 20_000,
+    "*_`" * 30_000,
+    "> " * 5_000 + "deep",
+    "<script>window.harm = 11</script> words " * 50_000,
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with embedded_server() as url:
+        yield url
+
+
+def archive(text: str) -> str:
+    """A conversation with one message, as the page exports it."""
+    message = {"conversation": "c", "role": "assistant", "state": "done", "finish": "stop"}
+    messages = [message | {"id": "m", "parent": None, "created": 1, "content": text}]
+    meta = {"id": "c", "title": "hostile", "created": 1, "updated": time.time() * 1000, "leaf": "m", "settings": {}}
+    return json.dumps({"leftoff": 1, "conversations": [{"meta": meta, "messages": messages}]})
+
+
+def assert_harmless(page: Page) -> None:
+    page.locator(".message").first.hover(position={"x": 60, "y": 40})
+    harmful = "script, img, svg, iframe, style, base, [onmouseover], [onerror], [style]"
+    expect(page.locator(f":is(.markdown, .plain) :is({harmful})")).to_have_count(0)
+    targets = [link.get_attribute("href") for link in page.locator(".message a").all()]
+    assert {target for target in targets if target} <= {"http://example.com/b.png"}
+    assert page.evaluate("() => window.harm") is None
+
+
+def test_what_a_model_writes_is_only_text(chat: Chat, page: Page) -> None:
+    chat.set(schema=json.dumps({"enum": [WRITTEN]}))
+    reply = chat.send("Hello!")
+    expect(reply.locator(".markdown")).to_contain_text("<script>harm=1</script><img src=x onerror=harm=2>")
+    assert_harmless(page)
+
+
+def test_hostile_texts_harm_nothing(chat: Chat, page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "hostile.json"
+    for number, text in enumerate(TEXTS, 1):
+        file.write_text(archive(f"{text}\n\nend {number}"))
+        page.get_by_label("Conversations to import").set_input_files([file])
+        expect(page.locator(".sidebar .title")).to_have_count(number)
+        expect(chat.messages.locator(".markdown, .plain")).to_contain_text(f"end {number}")
+        assert_harmless(page)
+        chat.composer.fill(f"still there, {number}")
+        expect(chat.composer).to_have_value(f"still there, {number}")

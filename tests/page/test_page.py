@@ -1,0 +1,105 @@
+"""How the page is served: to browsers alone, with headers that forbid everything else, and small."""
+
+import hashlib
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from lab.page.vendor import FOLDER as VENDORED
+from lab.page.vendor import PACKAGES
+from leftoff.server.admin.page import FOLDER
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+from tests.page.chat import Chat
+from tests.server.fixtures import settings
+
+HTML = {"Accept": "text/html,application/xhtml+xml"}
+MOST_BYTES = 400_000
+FIRST_PAINT = """() => new Promise((resolve) => {
+    const found = performance.getEntriesByName("first-contentful-paint");
+    if (found.length) resolve(found[0].startTime);
+    new PerformanceObserver((list) => {
+        for (const entry of list.getEntriesByName("first-contentful-paint")) resolve(entry.startTime);
+    }).observe({ type: "paint", buffered: true });
+})"""
+SHIFTS = """() => new Promise((resolve) => {
+    let sum = 0;
+    new PerformanceObserver((list) => { for (const entry of list.getEntries()) sum += entry.value; })
+        .observe({ type: "layout-shift", buffered: true });
+    requestAnimationFrame(() => requestAnimationFrame(() => resolve(sum)));
+})"""
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[str]:
+    """A server with two keys."""
+    with Service(settings(api_key=("first", "second"), max_tokens=8)) as service, serving(service) as url:
+        yield url
+
+
+def test_a_browser_gets_the_page_and_others_a_line(http: httpx.Client) -> None:
+    page = http.get("/", headers=HTML)
+    assert page.headers["content-type"].startswith("text/html")
+    assert http.get("/").text.startswith("leftoff is running")
+    assert http.head("/").status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    again = http.get("/", headers=HTML | {"If-None-Match": page.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("path", ["missing.js", "../config.py", "..%2fconfig.py", "vendor/preact.LICENSE", ""])
+def test_no_other_file_is_served(http: httpx.Client, path: str) -> None:
+    assert http.get(f"/page/{path}").status_code == 404
+
+
+def test_it_can_be_turned_off() -> None:
+    with Service(settings(page=False)) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+        assert http.get("/", headers=HTML).text.startswith("leftoff is running")
+        assert http.get("/page/main.js").status_code == 404
+
+
+def test_all_of_it_is_small_and_of_no_file_too_much() -> None:
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+    own = [path for path in files if path.suffix in (".js", ".css") and VENDORED not in path.parents]
+    assert [path.name for path in own if path.suffix == ".js" and len(path.read_text().splitlines()) > 220] == []
+
+
+def test_the_libraries_are_those_that_were_fetched() -> None:
+    """By their hashes: nobody has changed a file by hand."""
+    names = sorted(target for package in PACKAGES for target in package.files.values())
+    files = [path for path in VENDORED.rglob("*") if path.is_file() and path.suffix != ".ts"]
+    assert {path.relative_to(VENDORED).as_posix() for path in files} == {*names, "HASHES"}
+    lines = (f"{hashlib.sha256((VENDORED / name).read_bytes()).hexdigest()}  {name}" for name in names)
+    assert (VENDORED / "HASHES").read_text().splitlines() == list(lines)
+
+
+def test_the_page_asks_for_the_key_once(page: Page, locked: str) -> None:
+    chat = Chat(page, locked)
+    chat.composer.fill("who am I")
+    chat.composer.press("Enter")
+    dialog = page.get_by_role("dialog", name="API key")
+    dialog.get_by_label("Key").fill("wrong")
+    dialog.get_by_label("Key").press("Enter")
+    chat.act(chat.replies.last, "Regenerate")
+    expect(dialog).to_contain_text("does not know the key")
+    dialog.get_by_label("Key").fill("first")
+    dialog.get_by_label("Key").press("Enter")
+    chat.act(chat.replies.last, "Regenerate")
+    chat.finished()
+    page.reload()
+    chat.act(chat.replies.last, "Regenerate")
+    chat.finished()
+    expect(dialog).to_have_count(0)
+
+
+def test_it_is_painted_at_once_and_nothing_moves(page: Page, url: str) -> None:
+    """The margin is wide, for a busy machine; `lab.page.speed` measures closely."""
+    chat = Chat(page, url)
+    assert page.evaluate(FIRST_PAINT) < 3000
+    assert page.evaluate(SHIFTS) < 0.01
+    expect(chat.composer).to_be_focused()
