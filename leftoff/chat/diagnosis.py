@@ -22,7 +22,7 @@ _JSON_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?|true|false|null')
 
 @dataclass(frozen=True)
 class _Kind:
-    """Text that changes on every request: its name, its pattern, and what to pin where no label stands before it."""
+    """Text that changes by itself: its name, its pattern, and what to pin where no label stands before it."""
 
     name: str
     pattern: re.Pattern[str]
@@ -38,14 +38,22 @@ _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F
 _HASH = r"\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{6,}\b"
 _COUNTER = r"\b\d+(?:\.\d+)?\b"
 
-_BILLING = "a billing line"
+_BILLING = _Kind("a billing line", re.compile(r"x-anthropic-billing-header:[^\n]*"), BILLING_LINE)
+_DATE = _Kind("a date or time", re.compile(_DATE_TIME), _DATE_TIME)
 _KINDS = (
-    _Kind(_BILLING, re.compile(r"x-anthropic-billing-header:[^\n]*"), BILLING_LINE),
+    _BILLING,
     _Kind("an id", re.compile(_UUID), _UUID),
-    _Kind("a date or time", re.compile(_DATE_TIME), _DATE_TIME),
+    _DATE,
     _Kind("a number", re.compile(_COUNTER), ""),
     _Kind("a hash", re.compile(_HASH), _HASH),
 )
+
+# Headings and tags over blocks that a program writes, of the state of a machine or a project.
+_STATE = re.compile(
+    r"(?i)(?<![a-z])(?:git|status|commits?|branch|files?|folders?|director(?:y|ies)|tree|structure|tabs|workspace|"
+    r"env|environment|context|diagnostics|date|time|today|now)(?![a-z])"
+)
+_TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)>")
 
 
 def explain_difference(before: str, after: str, in_header: bool, shared: str = "") -> Difference:
@@ -58,18 +66,76 @@ def explain_difference(before: str, after: str, in_header: bool, shared: str = "
 
 
 def suggest(before_text: str, after_text: str, shared: str = "") -> str | None:
-    """The flag that would drop or pin the changing text of a header, or None if it matches no known kind."""
-    for kind in _KINDS:
-        old, new = (_touching(kind, shared, text) for text in (before_text, after_text))
-        if old is None or new is None or old.group() == new.group():
-            continue
-        if kind.name == _BILLING:
-            return f"volatile header ({kind.name}): --drop-header '{BILLING_LINE}' would drop it"
-        label = _label(shared, min(old.start(), new.start()))
-        if not label and not kind.pin:
-            return None
-        pattern = rf"{label}[^\n]*" if label else kind.pin
-        return f"volatile header ({kind.name}): --pin '{pattern}' would keep what it said first"
+    """The flag that would drop, move or pin the changing text of a header, or None if it matches no known kind."""
+    changes = [_changed(kind, before_text, after_text, shared) for kind in _KINDS]
+    first = next(filter(None, changes), None)
+    block = _block(shared)
+    if first is not None and first.kind is _BILLING:
+        return f"volatile header ({_BILLING.name}): --drop-header '{BILLING_LINE}' would drop it"
+    if first is not None and first.kind is _DATE and first.label and not (block and not _STATE.search(first.label)):
+        return _move(_DATE.name, _escaped(first.label) + first.shape)
+    if block:
+        return _move("a block", block)
+    if first is None or not (first.label or first.kind.pin):
+        return None
+    pattern = rf"{_escaped(first.label)}[^\n]*" if first.label else first.kind.pin
+    return f"volatile header ({first.kind.name}): --pin '{pattern}' would keep what it said first"
+
+
+def _move(what: str, pattern: str) -> str:
+    return f"volatile header ({what}): --move '{pattern}' would put it behind the header"
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Two texts of one kind in the same place. `label` is what stands before both on their line, if it has words.
+
+    `shape` is a pattern that matches both, and the rest of the line where what follows changes too.
+    """
+
+    kind: _Kind
+    label: str
+    shape: str
+
+
+def _changed(kind: _Kind, before_text: str, after_text: str, shared: str) -> _Change | None:
+    old, new = (_touching(kind, shared, text) for text in (before_text, after_text))
+    if old is None or new is None or old.group() == new.group():
+        return None
+    label = shared.rpartition("\n")[2][: min(old.start(), new.start())][-_LABEL_CHARACTERS:]
+    shapes = {_shape(match.group()) for match in (old, new)}
+    rests = [match.string[match.end() :].partition("\n")[0] for match in (old, new)]
+    is_all = old.start() == new.start() and len(shapes) == 1 and _agree(*rests)
+    return _Change(kind, label if any(map(str.isalpha, label)) else "", shapes.pop() if is_all else r"[^\n]*")
+
+
+def _shape(text: str) -> str:
+    """A pattern for texts with other numbers and words in the same order."""
+    pieces = re.findall(r"\d+|[^\W\d]+|.", text, re.DOTALL)
+    return "".join(r"\d+" if piece.isdigit() else r"\w+" if piece.isalpha() else _escaped(piece) for piece in pieces)
+
+
+def _agree(one: str, other: str) -> bool:
+    """Whether two texts are the same as far as both are known."""
+    size = min(len(one), len(other))
+    return one[:size] == other[:size]
+
+
+def _block(shared: str) -> str | None:
+    """A pattern for the block that the divergence is in, if its heading or tag says that a program writes it."""
+    open_tags: list[str] = []
+    for closes, name in _TAG.findall(shared):
+        if not closes:
+            open_tags.append(name)
+        elif name in open_tags:
+            del open_tags[open_tags.index(name) :]
+    if open_tags and _STATE.search(open_tags[-1].replace("_", " ")):
+        return rf"<{open_tags[-1]}>[\s\S]*?</{open_tags[-1]}>"
+    above, _, paragraph = shared.rpartition("\n\n")
+    heading, newline, _ = paragraph.partition("\n")
+    is_heading = bool(above and newline) and (heading.endswith(":") or heading.startswith("#"))
+    if is_heading and len(heading) <= _LABEL_CHARACTERS and _STATE.search(heading):
+        return rf"{_escaped(heading)}\n(?:[^\n]+\n?)*"
     return None
 
 
@@ -81,11 +147,8 @@ def _touching(kind: _Kind, shared: str, text: str) -> re.Match[str] | None:
     return next((match for match in found if match.end() > border and match.start() <= border + 1), None)
 
 
-def _label(shared: str, start: int) -> str:
-    """The text before the match on its line, as a pattern that is safe inside single quotes."""
-    words = shared.rpartition("\n")[2][:start][-_LABEL_CHARACTERS:]
-    if not any(letter.isalpha() for letter in words):
-        return ""
+def _escaped(words: str) -> str:
+    """A pattern for these words that is safe inside single quotes."""
     return re.sub(r"\\?'", ".", re.sub(r"\\([ #&~:=<>/,;-])", r"\1", re.escape(words)))
 
 

@@ -19,7 +19,7 @@ from leftoff.server.http.errors import CLIENT_GONE
 from leftoff.types import Prompt, Tokens
 
 REFUSED = "refused"
-_SHARED_TOKENS = 48  # shown before a difference, to tell what kind it is
+_SHARED_TOKENS = 192  # shown before a difference, to tell what kind it is
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 

@@ -59,7 +59,7 @@ def test_a_header_that_changes_is_named_with_the_way_out(http: httpx.Client) -> 
         ask(http, f"the time is {clock}\n" + "an old man keeps a lamp " * 8, "hello")
     report = http.get("/cache/requests?n=1").json()["requests"][0]
     assert report["difference"] == "volatile header"
-    assert "--pin" in notes(http)
+    assert "--move" in notes(http)
 
 
 def test_a_chat_that_outgrows_the_window_is_cut_once(http: httpx.Client) -> None:

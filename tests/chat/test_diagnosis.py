@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leftoff.chat.diagnosis import explain_difference, suggest
 from leftoff.chat.header_rules import Rules
-from tests.chat.conversations import system
+from tests.chat.conversations import system, user
 
 UUIDS = ("3f2a9c81-52ab-4bbb-8ccc-1234567890ab", "8d1b0c77-99ab-4ddd-9eee-abcdef012345")
 
@@ -22,6 +22,13 @@ VOLATILE = [
     ("Date: ", "March 3, 2025", "April 1, 2025"),
     ("Session: ", *UUIDS),
     ("Session: 3f2a9c81-", "52ab-4bbb-8ccc-1234567890ab", "99ab-4bbb-8ccc-1234567890ab"),
+    ("The time is ", "9:30, and all is well", "10:15, and nothing is well"),
+    ("Git status:\n", "M a.py\n?? b.py\n\nBe kind.", "M c.py\n\nBe kind."),
+    ("Git status:\nM a.py\n", "?? b.py\n\nBe kind.", "\nBe kind."),
+    ("Recent commits:\n", "1f3a9c8 Begin", "99ab03c End\n1f3a9c8 Begin"),
+    ("# Open files\n", "a.py\nb.py", "b.py"),
+    ("<files>\nsrc/\n", "a.py\n\nb.py</files>\nMore", "b.py</files>\nMore"),
+    ("<env>\nToday's date: ", "2026-11-16\n</env>", "2026-11-17\n</env>"),
     ("Build ", "1f3a9c8d2e", "99ab03c7d1"),
     ("Request number ", "41", "42"),
     ("x-anthropic-billing-header: cc_version=2.1; cch=", "1f3a0;", "99ab1;"),
@@ -31,13 +38,29 @@ VOLATILE = [
 
 @pytest.mark.parametrize(("shared", "before", "after"), VOLATILE)
 def test_a_header_that_changes_by_itself_is_seen_and_the_flag_helps(shared: str, before: str, after: str) -> None:
-    assert explain_difference(before, after, True, f"Rules.\n{shared}") == "volatile header"
-    suggestion = suggest(before, after, f"Rules.\n{shared}")
+    assert explain_difference(before, after, True, f"Rules.\n\n{shared}") == "volatile header"
+    suggestion = suggest(before, after, f"Rules.\n\n{shared}")
     assert suggestion is not None
     flag, pattern = shlex.split(re.search(r"--\S+ '.*'", suggestion)[0])  # type: ignore[index]
-    rules = Rules(drop=[pattern]) if flag == "--drop-header" else Rules(pin=[pattern])
-    ruled = [rules.apply([system(f"Rules.\n{shared}{text}\nMore rules.")], "").messages for text in (before, after)]
+    rules = Rules(**{{"--drop-header": "drop", "--pin": "pin", "--move": "move"}[flag]: [pattern]})
+    headers = [system(f"Rules.\n\n{shared}{text}\n\nMore rules.") for text in (before, after)]
+    ruled = [rules.apply([header, user("Hello")], "").messages for header in headers]
     assert ruled[0] == ruled[1]
+    assert "More rules." in str(ruled[0][0]["content"])
+
+
+@pytest.mark.parametrize(
+    ("shared", "before", "after", "rule"),
+    [
+        ("Today's date: ", "Mon Mar 3 2025", "Tue Mar 4 2025", r"--move 'Today.s date: \w+ \w+ \d+ \d+'"),
+        ("It is 2024-05-1", "5 15:00 now", "6 09:30 now", r"--move 'It is \d+-\d+-\d+ \d+:\d+'"),
+        ("\n\nOpen files:\n", "a.py", "b.py", r"--move 'Open files:\n(?:[^\n]+\n?)*'"),
+        ("<git_status>\n", "a.py", "b.py", r"--move '<git_status>[\s\S]*?</git_status>'"),
+        ("Request number ", "41", "42", r"--pin 'Request number [^\n]*'"),
+    ],
+)
+def test_the_rule_is_narrow_and_ready_to_paste(shared: str, before: str, after: str, rule: str) -> None:
+    assert rule in (suggest(before, after, f"Rules.{shared}" if shared[0] in "<\n" else shared) or "")
 
 
 @pytest.mark.parametrize(
@@ -56,8 +79,9 @@ def test_without_words_before_it_the_thing_itself_is_pinned(before: str, after: 
     [("cook", "pilot"), ("You are kind", "Be brief"), ("", "42"), ("41", "forty"), ("41 ships", "42 ships")],
 )
 def test_a_header_that_somebody_changed_is_edited(before: str, after: str) -> None:
-    assert suggest(before, after) is None
-    assert explain_difference(before, after, True) == "edited"
+    for shared in ("", "Rules:\n\nYou:\n- ", "<role>\n"):
+        assert suggest(before, after, shared) is None
+        assert explain_difference(before, after, True, shared) == "edited"
 
 
 REASONING = [
@@ -118,5 +142,5 @@ def test_any_text_gets_a_reason(before: str, after: str, shared: str, header: bo
     reason = explain_difference(before, after, header, shared)
     assert reason in ("volatile header", "reasoning dropped", "re-rendered", "edited")
     if suggestion := suggest(before, after, shared):
-        (pattern,) = re.findall(r"--(?:pin|drop-header) '(.*)'", suggestion)
+        (pattern,) = re.findall(r"--(?:pin|move|drop-header) '(.*)'", suggestion)
         re.compile(pattern)
