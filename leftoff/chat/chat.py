@@ -7,7 +7,7 @@ from typing import Literal
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.header_rules import Applied, Rules, with_moved
 from leftoff.chat.meter import TooManyTokensError, num_characters
-from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt
+from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, parted
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.replies import RememberedReplies
 from leftoff.chat.template.render import MessageDict
@@ -32,6 +32,7 @@ class ChatPrompt:
     key: bytes  # under which a reply to it is remembered
     moved: tuple[str, ...] = ()  # the texts that stand before its first user message: those that it began with
     notes: tuple[Note, ...] = ()
+    header: Sequence[MessageDict] = ()  # its system messages after the rules: the same in all conversations of a client
 
 
 class Chat:
@@ -68,7 +69,7 @@ class Chat:
 
         fitted = self._fit(shown, make)
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
-        return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes)
+        return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, parted(ruled.messages).header)
 
     def text(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation as it is. Nothing is tokenised: it need not fit."""

@@ -80,7 +80,6 @@ class Rules:
         self._late = re.compile(LATE_HEADER) if AGENTS in move else None
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
-        self._told: LruCache[tuple[str, str], bool] = LruCache(max_entries=remembered)
 
     @property
     def num_pinned(self) -> int:
@@ -109,21 +108,12 @@ class Rules:
 
     def _in_header(self, text: str, changes: "_Changes", *, moves: bool) -> str:
         for rule in self._drop:
-            text = self._dropped(text, rule, changes)
+            text = changes.without_drops(text, rule)
         if moves:
             text = changes.without_moves(text)
         for rule in self._pin:
             text = self._with_pins(text, rule, changes)
         return text
-
-    def _dropped(self, text: str, rule: _Rule, changes: "_Changes") -> str:
-        """Removes each match. It is noted once per namespace: such a line is in every request."""
-        matches = rule.matches(text)
-        told = (changes.memory_key, rule.pattern.pattern)
-        if matches and self._told.get(told) is None:
-            self._told.put(told, True)
-            changes.notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
-        return _replaced(text, matches, [""] * len(matches))
 
     def _with_pins(self, text: str, rule: _Rule, changes: "_Changes") -> str:
         """Replaces each match by the first one seen for this namespace, rule, surrounding text and index."""
@@ -148,6 +138,11 @@ class _Changes:
     memory_key: str
     moved: dict[_Rule, list[str]]
     notes: list[Note] = field(default_factory=list)
+
+    def without_drops(self, text: str, rule: _Rule) -> str:
+        if matches := rule.matches(text):
+            self.notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
+        return _replaced(text, matches, [""] * len(matches))
 
     def without_moves(self, text: str) -> str:
         """Removes the matches of all move rules. One that is too long, or one too many, stays where it is."""

@@ -35,9 +35,8 @@ def notes(http: httpx.Client) -> str:
 def test_the_billing_line_is_dropped(http: httpx.Client) -> None:
     lamp = "you keep a lamp in the window " * 8
     ask(http, f"x-anthropic-billing-header: cch=1a2b3;\n{lamp}", "hello")
-    assert "x-anthropic-billing-header" in notes(http)
     assert ask(http, f"x-anthropic-billing-header: cch=9f8e7;\n{lamp}", "hello")["prompt_n"] <= 1
-    assert notes(http) == "", "said once"
+    assert "x-anthropic-billing-header" in notes(http)
 
 
 def test_what_is_pinned_stays(http: httpx.Client) -> None:

@@ -53,7 +53,16 @@ def test_a_header_that_changes_gives_the_same_tokens(prompts: PromptMaker) -> No
     ]
     assert len({one.prompt.tokens.tobytes() for one in made}) == 1
     assert [note.kind for note in made[0].notes] == ["dropped"]
-    assert [note.kind for note in made[1].notes] == ["pinned"]
+    assert [note.kind for note in made[1].notes] == ["dropped", "pinned"]
+
+
+def test_moved_text_stands_behind_the_header(prompts: PromptMaker, model: Model) -> None:
+    chat = Chat(prompts, WINDOW, rules=Rules(move=[r"It is \d+\. "]))
+    made = [chat.prompt(Conversation([system(f"It is {n}. Be kind."), user("Hi")])) for n in range(3)]
+    headers = [one.prompt.tokens[: one.prompt.header_end].tobytes() for one in made]
+    assert headers == headers[:1] * 3
+    assert made[2].header == [system("Be kind.")]
+    assert "<context>\nIt is 2.\n</context>\n\nHi" in text_of(model, made[2].prompt)
 
 
 def test_a_prompt_that_does_not_fit_is_refused(prompts: PromptMaker) -> None:

@@ -42,7 +42,8 @@ def test_a_header_that_changes_by_itself_is_seen_and_the_flag_helps(shared: str,
     suggestion = suggest(before, after, f"Rules.\n\n{shared}")
     assert suggestion is not None
     flag, pattern = shlex.split(re.search(r"--\S+ '.*'", suggestion)[0])  # type: ignore[index]
-    rules = Rules(**{{"--drop-header": "drop", "--pin": "pin", "--move": "move"}[flag]: [pattern]})
+    drop, pin, move = ([pattern] if flag == name else [] for name in ("--drop-header", "--pin", "--move"))
+    rules = Rules(drop, pin, move)
     headers = [system(f"Rules.\n\n{shared}{text}\n\nMore rules.") for text in (before, after)]
     ruled = [rules.apply([header, user("Hello")], "").messages for header in headers]
     assert ruled[0] == ruled[1]
