@@ -7,7 +7,7 @@ and leaves it empty.
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -76,11 +76,12 @@ class Rates:
 def measure_at_load(engine: LlamaEngine) -> Rates:
     """Measures what plans and snapshots depend on, in about half a second; it also warms the engine up.
 
-    A slow machine takes as long as it needs for a few pieces of 16 tokens.
+    A slow machine takes as long as it needs for a few pieces of 16 tokens, a slow GPU for two longer ones.
     """
     with _empty_sequence(engine):
-        prefill = _saturating_prefill(engine)
-        cut_ms = _cut_ms(engine, prefill)
+        seconds = _piece_seconds(engine)
+        prefill = saturating_prefill(seconds)
+        cut_ms = _cut_ms(engine, prefill, seconds)
     num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
     moved = measure_snapshots(engine, num_tokens, _AT_LOAD_S) or measure_pages(engine, num_tokens, _AT_LOAD_S)
     assert moved is not None
@@ -90,13 +91,24 @@ def measure_at_load(engine: LlamaEngine) -> Rates:
     return Rates(prefill, cut_ms, step_ms, moved)
 
 
-def _saturating_prefill(engine: LlamaEngine) -> Prefill:
-    """The rate of a machine's largest quick piece, and the smallest piece that is nearly as fast by the token."""
+def _piece_seconds(engine: LlamaEngine) -> dict[int, float]:
+    """The seconds that pieces of growing sizes take, up to the first that takes long.
+
+    With layers in RAM and others on a GPU, that one tells nothing of longer ones: for each piece of 32 tokens and more
+    llama.cpp copies the weights of those layers to the GPU, however long the piece is. So a short and the longest piece
+    are measured there in any case.
+    """
+    prompts = [*_growing_prompts(engine)]
     seconds: dict[int, float] = {}
-    for prompt in _growing_prompts(engine):
-        seconds[prompt.size] = best_seconds(functools.partial(_read_anew, engine, prompt))
-        if seconds[prompt.size] > _AT_LOAD_S:
-            break
+    for prompt in prompts:
+        is_long = bool(seconds) and max(seconds.values()) > _AT_LOAD_S
+        if not is_long or (engine.is_on_device and prompt.size in (_LEAST_CUT, prompts[-1].size)):
+            seconds[prompt.size] = best_seconds(functools.partial(_read_anew, engine, prompt))
+    return seconds
+
+
+def saturating_prefill(seconds: Mapping[int, float]) -> Prefill:
+    """The best rate of pieces of these sizes, and the smallest piece that is nearly as fast by the token."""
     rate = max(num_tokens / time_s for num_tokens, time_s in seconds.items())
     enough = min(num_tokens for num_tokens, time_s in seconds.items() if num_tokens / time_s >= _NEARLY * rate)
     return Prefill(enough, rate)
@@ -110,17 +122,25 @@ def _step_ms(engine: LlamaEngine) -> float:
         return 1000 * best_seconds(lambda: engine.decode([Work(_SEQUENCE, token)]), 3 * _AT_LOAD_S, most_runs=12)
 
 
-def _cut_ms(engine: LlamaEngine, prefill: Prefill) -> float:
+def _cut_ms(engine: LlamaEngine, prefill: Prefill, seconds: Mapping[int, float]) -> float:
     """By how much two pieces take longer in two batches than in one. A CPU takes too long to measure that at load."""
     num_tokens = prefill.num_tokens
     if not engine.is_on_device:
         return 1000 * _CUT_TOKENS / prefill.tokens_per_s
+    if seconds.get(_LEAST_CUT, 0.0) > _AT_LOAD_S:
+        return 1000 * piece_seconds(seconds)
     if num_tokens < _LEAST_CUT or 2 * num_tokens > _room(engine):
         return 0.0
     tokens = some_tokens(engine, 2 * num_tokens)
     at_once = best_seconds(lambda: _read_anew(engine, tokens))
     apart = best_seconds(lambda: _read_anew(engine, tokens[:num_tokens], tokens[num_tokens:]))
     return max(0.0, 1000 * (apart - at_once))
+
+
+def piece_seconds(seconds: Mapping[int, float]) -> float:
+    """What a piece takes whatever its length, by the two longest that were measured: the rest grows by the token."""
+    short, long = sorted(seconds)[-2:]
+    return max(0.0, (long * seconds[short] - short * seconds[long]) / (long - short))
 
 
 def best_seconds(action: Callable[[], object], limit_s: float = _AT_LOAD_S, most_runs: int = 3) -> float:

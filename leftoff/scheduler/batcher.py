@@ -48,8 +48,9 @@ class Batcher:
             return batch
         limits = self._limits
         most = self._most_tokens(self._engine.batch_tokens - len(batch))
-        # so many tokens of prompts delay running replies by no more than `piece_ms`
-        quick = min(most, max(limits.smallest_piece, int(limits.piece_ms * self._costs.prefill_tokens_per_ms)))
+        # so many tokens of prompts delay running replies by no more than `piece_ms`, or than a piece does in any case
+        quick_ms = max(limits.piece_ms, self._costs.cut_ms)
+        quick = min(most, max(limits.smallest_piece, int(quick_ms * self._costs.prefill_tokens_per_ms)))
         room = limit = quick if batch else most
         free_cells = self._engine.memory.free_cells if len(reading) > 1 else 0
         for run in sorted(reading, key=attrgetter("last_served")):

@@ -17,6 +17,8 @@ from leftoff.engine.measure import (
     measure_prefill,
     measure_snapshots,
     median_seconds,
+    piece_seconds,
+    saturating_prefill,
     some_tokens,
 )
 from tests.factory import model_path
@@ -68,6 +70,14 @@ def test_the_best_of_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best_seconds(act, limit_s=1.0) == pytest.approx(0.001)
     assert best_seconds(act, limit_s=0.1) == pytest.approx(0.4), "three runs before; and a long one is not repeated"
     assert next(durations) == 0.0
+
+
+def test_pieces_that_take_nearly_as_long_whatever_their_length() -> None:
+    """As with 14 of 33 layers on a GPU, where every piece brings the weights of the others there."""
+    seconds = {16: 0.15, 64: 0.66, 512: 0.75}
+    assert saturating_prefill(seconds).num_tokens == 512
+    assert piece_seconds(seconds) == pytest.approx(0.647, abs=0.001)
+    assert piece_seconds({16: 0.16, 64: 0.64, 512: 5.12}) == pytest.approx(0.0), "all of it is for the tokens"
 
 
 @pytest.mark.parametrize("engine", KINDS, indirect=True)

@@ -60,6 +60,18 @@ def test_replies_keep_streaming_while_a_long_prompt_is_read() -> None:
         assert longest == 0, "every step brings the reply a token further"
 
 
+@pytest.mark.parametrize(("cut_ms", "num_read"), [(1.0, 150), (400.0, 400)])
+def test_a_piece_beside_a_reply_is_worth_what_it_costs_whatever_its_length(cut_ms: float, num_read: int) -> None:
+    with scheduler_for("llama", slots=2) as scheduler:
+        _, talker = ask(scheduler, prompt(scheduler, 20, seed=1), max_tokens=30)
+        while not talker.tokens:
+            scheduler.step()
+        scheduler.cache.costs.prefill_tokens_per_ms, scheduler.cache.costs.cut_ms = 1.0, cut_ms
+        _, reader = ask(scheduler, prompt(scheduler, 2000, seed=2), max_tokens=1)
+        scheduler.step()
+        assert reader.reads == [num_read]
+
+
 def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     with scheduler_for("llama", slots=2) as scheduler:
         _, long = ask(scheduler, prompt(scheduler, 4000, seed=1), max_tokens=1)

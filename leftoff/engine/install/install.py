@@ -43,6 +43,7 @@ Begin = Callable[[str], Callable[[float], None]]  # starts a stage of this title
 
 _LIBRARY = re.compile(r"[\w.+-]+\.(?:so|dylib)(?:\.[\d.]+)?")
 _LAST_LINES = 3
+_FRAME = re.compile(r"\[0x[0-9a-f]+\]$")  # of a backtrace, which ends what a library says when it aborts
 _NEW, _OLD = ".new-", ".old-"  # folders that an engine has while it is installed and while it is removed
 
 
@@ -110,7 +111,8 @@ def try_library(path: Path) -> Trial:
     environment = os.environ | {ENVIRONMENT: str(path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode < 0:
-        lines = " / ".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
+        said = [line for line in done.stderr.splitlines() if line.strip() and not _FRAME.search(line)]
+        lines = " / ".join(said[-_LAST_LINES:])
         name = signal.Signals(-done.returncode).name
         raise InstallError(f"{path.name} crashes on this machine ({name}; it said: {lines or 'nothing'})")
     try:

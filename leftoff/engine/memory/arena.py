@@ -22,6 +22,7 @@ Allocate = Callable[[int], Raw]
 _SMALLEST = 4096
 _PAGE = 4096  # of the system's memory
 _READY_BYTES = 64 << 20
+_TOUCHED_AT_ONCE = 2 << 20
 _STEPS = 8  # sizes per doubling: at most an eighth of a buffer is unused
 
 
@@ -84,6 +85,8 @@ class Arena:
         self._allocate = allocate or _pageable
         self._idle: dict[int, list[Raw]] = defaultdict(list)
         self._taken_fresh: deque[int] = deque(maxlen=1024)  # sizes
+        self._new: Raw | None = None  # allocated by `refill`, and touched as far as `_num_touched`
+        self._num_touched = 0
         # Reentrant: the garbage collector may run while the lock is held, and return a buffer.
         self._lock = threading.RLock()
         self.idle_limit = idle_limit
@@ -110,20 +113,29 @@ class Arena:
         return smaller
 
     def refill(self) -> bool:
-        """Allocates and touches one buffer for one that `take` had to allocate: the next request likely needs as much.
+        """Allocates and touches a buffer for each that `take` had to allocate: the next request likely needs as much.
 
-        Called when idle, until it returns False.
+        Called when idle, until it returns False. It touches little at once, so that no request waits for it.
         """
-        if not self._taken_fresh:
+        if self._new is not None:
+            self._touch_more(self._new)
+        elif self._taken_fresh:
+            size = self._taken_fresh.popleft()
+            if self.idle_bytes + size <= min(_READY_BYTES, self.idle_limit):
+                self._new, self._num_touched = self._allocate(size), 0
+        else:
             return False
-        size = self._taken_fresh.popleft()
-        if self.idle_bytes + size <= min(_READY_BYTES, self.idle_limit):
-            raw = self._allocate(size)
-            raw[::_PAGE] = 0
-            with self._lock:
-                self._idle[size].append(raw)
-                self.idle_bytes += size
         return True
+
+    def _touch_more(self, new: Raw) -> None:
+        end = self._num_touched + _TOUCHED_AT_ONCE
+        new[self._num_touched : end : _PAGE] = 0
+        self._num_touched = end
+        if end >= new.nbytes:
+            self._new = None
+            with self._lock:
+                self._idle[new.nbytes].append(new)
+                self.idle_bytes += new.nbytes
 
     def trim(self) -> None:
         """Frees all buffers of the pool that are not in use."""

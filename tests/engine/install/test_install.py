@@ -198,7 +198,9 @@ def test_a_library_that_crashes_ends_only_the_process_that_tries_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashing = tmp_path / "python"
-    crashing.write_text("#!/bin/sh\necho some reason >&2\nkill -SEGV $$\n")
+    crashing.write_text(
+        "#!/bin/sh\necho some reason >&2\necho 'libllama.so(main+0x8b)[0x7fc6d722a28b]' >&2\nkill -SEGV $$\n"
+    )
     crashing.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(crashing))
     with pytest.raises(InstallError, match=r"libllama.so crashes on this machine \(SIGSEGV; it said: some reason\)"):

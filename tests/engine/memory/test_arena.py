@@ -184,3 +184,23 @@ def test_the_garbage_collector_may_give_a_buffer_back_at_any_moment() -> None:
     assert not thread.is_alive(), "it waits for a lock that it holds itself"
     gc.collect()
     assert arena.lent_bytes == 0
+
+
+def test_a_refill_touches_little_at_once() -> None:
+    made: list[Raw] = []
+
+    def allocate(nbytes: int) -> Raw:
+        made.append(np.ones(nbytes, np.uint8))
+        return made[-1]
+
+    arena = Arena(allocate)
+    taken = arena.take(50_000_000)
+    steps = []
+    while arena.refill():
+        steps.append(int(np.count_nonzero(made[-1][::4096] == 0)))
+    assert len(made) == 2, "one for the one that was taken"
+    assert max(np.diff(steps)) <= 512, "2 MiB: a request may come in between"
+    assert steps[-1] == -(-made[-1].nbytes // 4096)
+    assert arena.idle_bytes == taken.capacity
+    assert arena.take(50_000_000).capacity == taken.capacity
+    assert len(made) == 2, "it was ready"
