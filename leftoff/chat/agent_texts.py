@@ -16,10 +16,11 @@ class AgentText:
     pattern: str
 
 
-# Claude Code's list of agents and skills: a system message behind the user's first words, which differ each time.
-# It is moved as a whole, to the end of the header.
+# Claude Code's environment and list of agents and skills: a system message behind the user's first words, which differ
+# each time. It is moved as a whole, to the end of the header.
 LATE_HEADER = (
-    r"\A(?:Available agent types for the Agent tool|The following skills are available for use with the Skill tool):\n"
+    r"\A(?:# Environment\nYou have been invoked in the following environment|"
+    r"Available agent types for the Agent tool|The following skills are available for use with the Skill tool): ?\n"
 )
 
 # In this order they stand in the prompt: the less often a text changes, the earlier, so that more of it is reused.
@@ -30,7 +31,11 @@ AGENT_TEXTS = (
         r"(?:gitStatus: |# gitStatus\n)This is the git status at the start of the conversation\.[\s\S]*?"
         r"\n\nRecent commits:\n(?:[0-9a-f]{4,40} [^\n]*\n?)*",
     ),
-    AgentText("Claude Code", "the date", r"# currentDate\nToday's date is [^\n]{8,40}\n"),
+    AgentText(
+        "Claude Code",
+        "the date",
+        r"# currentDate\nToday's date is [^\n]{8,40}\n|(?<=\n\n)Today's date is \d{4}-\d\d-\d\d\.\Z",
+    ),
     AgentText(
         "OpenCode, Crush",
         "the date and the state of the git repository",

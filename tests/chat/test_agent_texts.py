@@ -44,6 +44,13 @@ def claude_code_excluding(day: int) -> list[MessageDict]:
     ]
 
 
+def claude_code_late(day: int) -> list[MessageDict]:
+    """Newer versions: the git status is in the first user message, the date at the end of the system message behind it."""
+    late = f"# Environment\nYou have been invoked in the following environment: \n - Shell: bash\n\n{SKILLS}:\n- lamp"
+    reminder = f"<system-reminder>\n# gitStatus\n{git(day)}\n\nClaude Code attached this.\n</system-reminder>"
+    return [system("You help."), user(f"{reminder}\nHello"), system(f"{late}\n\nToday's date is 2026-11-{day:02}.")]
+
+
 def opencode(day: int) -> list[MessageDict]:
     env = f"<env>\n  Platform: linux\n  Today's date: Mon Nov {day:02} 2026\n</env>"
     return [system(f"You help.\n{env}\nUse tabs."), user("Hello")]
@@ -75,7 +82,7 @@ def qwen_code(day: int) -> list[MessageDict]:
     return [system("You help."), user(begins + context), assistant("Got it."), user("Hello")]
 
 
-CLIENTS = (claude_code, claude_code_excluding, opencode, crush, cline, pi, old_pi, qwen_code)
+CLIENTS = (claude_code, claude_code_excluding, claude_code_late, opencode, crush, cline, pi, old_pi, qwen_code)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -100,6 +107,8 @@ def test_the_list_of_skills_joins_the_header() -> None:
     later = [*claude_code(3), assistant("Yes."), user("Go on."), system(f"{SKILLS}:\n- more")]
     assert RULES.apply(later, "").messages[3:] == later[3:], "one that comes later stays"
     assert apply(system(f"{SKILLS}:\n- one"), user("Hello")).notes == (), "one that is in its place stays"
+    newer = RULES.apply(claude_code_late(3), "")
+    assert [message["role"] for message in newer.messages] == ["system", "system", "user"]
 
 
 def test_a_repository_without_commits_and_an_appended_prompt() -> None:
