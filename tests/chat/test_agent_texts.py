@@ -45,7 +45,7 @@ def claude_code_excluding(day: int) -> list[MessageDict]:
 
 
 def claude_code_late(day: int) -> list[MessageDict]:
-    """Newer versions: the git status is in the first user message, the date at the end of the system message behind it."""
+    """Newer versions: the git status is in the first user message, the date in the system message behind it."""
     late = f"# Environment\nYou have been invoked in the following environment: \n - Shell: bash\n\n{SKILLS}:\n- lamp"
     reminder = f"<system-reminder>\n# gitStatus\n{git(day)}\n\nClaude Code attached this.\n</system-reminder>"
     return [system("You help."), user(f"{reminder}\nHello"), system(f"{late}\n\nToday's date is 2026-11-{day:02}.")]

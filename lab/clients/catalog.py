@@ -1,0 +1,64 @@
+"""The clients that are played. To add one: an entry here, and for a library a script in `scripts/`.
+
+A script takes the server's address and questions, and asks them in one conversation that offers the tool `read_note`.
+Its lines between `connect` and `end` are shown to people as the way to connect.
+"""
+
+from lab.clients.agents import AGENTS
+from lab.clients.client import Client
+
+_VERCEL = ("ai@7.0.169", "@ai-sdk/openai@4.0.114", "@ai-sdk/openai-compatible@3.0.90", "@ai-sdk/anthropic@4.0.102")
+_LANGCHAIN = ("langchain==1.4.10", "langchain-openai==1.7.3", "langchain-anthropic==1.7.7")
+
+
+def _vercel(provider: str, title: str, num_turns: int = 3) -> Client:
+    return Client(
+        name="vercel-ai" if provider == "openai-compatible" else f"vercel-ai-{provider}",
+        title=f"Vercel AI SDK, {title}",
+        registry="npm",
+        packages=(*_VERCEL, "zod@4.6.7"),
+        folder="vercel-ai",
+        script="vercel.cjs",
+        part=provider,
+        begin=("{node}", "{scripts}/vercel.cjs", provider, "{url}"),
+        environment={"NODE_PATH": "{bin}/.."},
+        num_turns=num_turns,
+    )
+
+
+def _langchain(kind: str, title: str) -> Client:
+    return Client(
+        name=f"langchain-{kind}",
+        title=f"LangChain, {title}",
+        registry="pypi",
+        packages=_LANGCHAIN,
+        folder="langchain",
+        script="langchain_agent.py",
+        part=kind,
+        begin=("{python}", "{scripts}/langchain_agent.py", kind, "{url}"),
+    )
+
+
+def _python(name: str, title: str, script: str, *packages: str) -> Client:
+    return Client(
+        name=name,
+        title=title,
+        registry="pypi",
+        packages=packages,
+        script=script,
+        begin=("{python}", f"{{scripts}}/{script}", "{url}"),
+    )
+
+
+CATALOG: tuple[Client, ...] = (
+    *AGENTS,
+    _vercel("openai-compatible", "`@ai-sdk/openai-compatible`"),
+    _vercel("openai", "`@ai-sdk/openai` (Responses)", num_turns=10),
+    _vercel("anthropic", "`@ai-sdk/anthropic`"),
+    _langchain("openai", "`ChatOpenAI`"),
+    _langchain("anthropic", "`ChatAnthropic`"),
+    _python("litellm", "LiteLLM", "litellm_chat.py", "litellm==1.108.4"),
+    _python("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]==2.66.0"),
+    _python("openai-agents", "OpenAI Agents SDK", "openai_agents.py", "openai-agents==0.24.0"),
+    _python("smolagents", "smolagents", "smolagents_agent.py", "smolagents[openai]==1.26.0"),
+)

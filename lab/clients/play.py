@@ -1,0 +1,201 @@
+"""Plays a client against a server: turns with a tool, a fresh session, and what happens to an agent in a day."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx
+
+from lab.bench.process import Process
+from lab.clients.client import Client, Place
+from lab.clients.notes_mcp import NOTES
+from lab.clients.tap import Exchange, Tap
+
+_LONGEST_S = 1800
+_ASK_TOOL = "Please call read_note for todo.txt."
+_ASK_PICTURE = "Please call take_screenshot."
+_MORE = ("Hello! My name is Anna.", "What is my name?", "What is the capital of France?", "What is 2+3?")
+USUAL_SHARE = 0.9  # of the first prompt of a fresh session
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of the client. `extends` says that its first request goes on where the last step ended."""
+
+    title: str
+    questions: tuple[str, ...]
+    extends: bool = False
+    commits: bool = False  # before it: a commit and a changed file in the folder where the client works
+    restarts: bool = False  # before it: the server
+    uses_tool: bool = False  # a note that was read must be in what the client sends
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the server's reuse report tells it."""
+
+    prompt_tokens: int
+    reused: int
+    computed: int
+    generated: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that was played: its requests, and what came out otherwise than it should."""
+
+    step: Step
+    asked: tuple[Asked, ...]
+    problems: tuple[str, ...]
+
+
+def steps_of(client: Client) -> list[Step]:
+    """All steps, in their order."""
+    if not client.go_on:
+        turns = (_ASK_TOOL, *(_MORE[number % len(_MORE)] for number in range(client.num_turns - 1)))
+        return [Step(f"{len(turns)} turns, the first with a tool", turns, uses_tool=True), _FRESH]
+    return [
+        Step("a tool is called", (_ASK_TOOL,), uses_tool=True),
+        Step("second turn", _MORE[:1], extends=True),
+        Step("third turn", _MORE[1:2], extends=True),
+        Step("the same after a commit and a change", _MORE[2:3], extends=True, commits=True),
+        Step("the same after a restart of the server", _MORE[3:4], extends=True, restarts=True),
+        *([Step("a tool shows a picture", (_ASK_PICTURE,), extends=True)] if client.sees_pictures else []),
+        *([Step("the next turn", _MORE[1:2], extends=True)] if client.sees_pictures else []),
+        _FRESH,
+        Step("fresh session after a commit and a change", ("What is the capital of Spain?",), commits=True),
+    ]
+
+
+_FRESH = Step("fresh session", ("What is the capital of Italy?",))
+
+
+class Player:
+    """Runs the steps of a client in a folder of its own, through a tap in front of a server."""
+
+    def __init__(self, client: Client, place: Place, server: Process, tap: Tap) -> None:
+        self._client = client
+        self._place = place
+        self._server = server
+        self._tap = tap
+        self._work = place.home / "work"
+        self._num_commits = 0
+
+    def play(self) -> Iterator[Done]:
+        """Each step when it is done."""
+        self._prepare()
+        last: Asked | None = None
+        for step in steps_of(self._client):
+            done = self._step(step, last)
+            last = done.asked[-1] if done.asked else last
+            yield done
+
+    def _prepare(self) -> None:
+        """A folder under git, with one commit, and the client's settings."""
+        self._work.mkdir(parents=True)
+        for name, text in self._client.files.items():
+            path = self._place.home / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._place.fill(text))
+        self._git("init", "--quiet", "--initial-branch=main")
+        self._commit()
+
+    def _step(self, step: Step, last: Asked | None) -> Done:
+        if step.commits:
+            self._commit()
+        if step.restarts:
+            self._server.stop()
+            self._server.start()
+            self._tap.target = self._server.url
+        num_before = len(self._tap.exchanges)
+        failure = self._run(step)
+        exchanges = self._tap.exchanges[num_before:]
+        asked = tuple(self._reported(exchanges))
+        problems = [*failure, *refused(exchanges), *unanswered(step, exchanges)]
+        if self._client.is_chat:
+            problems += reread(self._client, step, asked, last)
+        return Done(step, asked, tuple(problems))
+
+    def _run(self, step: Step) -> list[str]:
+        command = self._client.go_on if step.extends else self._client.begin
+        try:
+            done = subprocess.run(
+                [*map(self._place.fill, command), *step.questions],
+                cwd=self._work,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_LONGEST_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return [f"did not end within {_LONGEST_S} s"]
+        (self._place.home / "output.txt").open("a").write(f"## {step.title}\n{done.stdout}\n{done.stderr}\n")
+        said = (done.stderr.strip() or done.stdout.strip())[-500:]
+        return [f"exit code {done.returncode}: {said}"] if done.returncode else []
+
+    def _environment(self) -> dict[str, str]:
+        """Of one's own: none of the user's keys and settings."""
+        path = f"{self._place.bin}:{self._place.node.parent}:{os.environ['PATH']}"
+        own = {name: self._place.fill(value) for name, value in self._client.environment.items()}
+        return {"PATH": path, "HOME": str(self._place.home), "LANG": "C.UTF-8", **own}
+
+    def _commit(self) -> None:
+        """A commit, and then a changed file and a new one."""
+        self._num_commits += 1
+        (self._work / "story.txt").write_text(f"Chapter {self._num_commits}.\n" * self._num_commits)
+        self._git("add", ".")
+        self._git("commit", "--quiet", "--message", f"Write chapter {self._num_commits}")
+        (self._work / "story.txt").write_text("The end.\n")
+        (self._work / f"draft{self._num_commits}.txt").write_text("Once upon a time.\n")
+
+    def _git(self, *arguments: str) -> None:
+        who = ("-c", "user.name=Anna", "-c", "user.email=anna@example.org")
+        subprocess.run(["git", *who, *arguments], cwd=self._work, check=True, capture_output=True)
+
+    def _reported(self, exchanges: list[Exchange]) -> Iterator[Asked]:
+        """The requests of the conversation; those without tools, for titles and the like, are left out."""
+        records = httpx.get(f"{self._server.url}/cache/requests", params={"n": 256}).raise_for_status().json()
+        by_id = {record["id"]: record for record in records["requests"]}
+        for exchange in exchanges:
+            if exchange.body and (exchange.body.get("tools") or not self._client.is_chat):
+                record = by_id.get(exchange.reply_id or "")
+                if record:
+                    yield Asked(*(record[key] for key in ("prompt_tokens", "reused", "computed", "generated")))
+
+
+def refused(exchanges: list[Exchange]) -> Iterator[str]:
+    """Requests that were answered with an error."""
+    for exchange in exchanges:
+        if exchange.status >= httpx.codes.BAD_REQUEST and exchange.method == "POST":
+            yield f"{exchange.path} was answered {exchange.status}: {exchange.reply.decode(errors='replace')[:500]}"
+
+
+def unanswered(step: Step, exchanges: list[Exchange]) -> Iterator[str]:
+    """Whether the client has run the tool and given its answer to the model."""
+    sent = [str(exchange.body) for exchange in exchanges]
+    if step.uses_tool and not any(note in body for note in NOTES.values() for body in sent):
+        yield "the tool's answer was not given to the model"
+
+
+_SLACK = 4  # tokens between a reply and what follows it
+
+
+def reread(client: Client, step: Step, asked: tuple[Asked, ...], last: Asked | None) -> Iterator[str]:
+    """A prompt that goes on reads only what is new; the first of a fresh session finds the header."""
+    if not asked:
+        yield "no request was made"
+        return
+    before = last if step.extends else None
+    for number, one in enumerate(asked):
+        if before is not None:
+            new = one.prompt_tokens - before.prompt_tokens - before.generated
+            if one.computed > new + _SLACK:
+                yield f"request {number + 1} read {one.computed} tokens, though only {new} are new"
+        elif last is not None:
+            share = client.shares.get(step.title, USUAL_SHARE)
+            if one.reused < share * one.prompt_tokens:
+                yield f"only {one.reused} of {one.prompt_tokens} tokens were reused: less than {share:.0%}"
+        before = one

@@ -1,0 +1,96 @@
+"""The page about clients: how each is connected, and what was reused of every prompt it sent."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.clients.client import SCRIPTS, Client
+from lab.clients.play import Done
+
+_ADDRESS = "http://127.0.0.1:8080"
+_HEAD = """# Clients
+
+Written by `make clients`, which installs each client from npm or PyPI, and plays it against `leftoff serve --ctx 65536`
+with the model that comes with leftoff. That model is too small to follow an agent's instructions: where the last
+message asks for a tool, a proxy in front of the server adds the `tool_choice` that makes the model call it. All else is
+what the client sends. A line is a request: so many tokens of its prompt were reused, and so many read. Where a
+conversation goes on, only what is new is read, and `make clients` fails if it is more; the first prompt of a fresh
+session finds the header.
+"""
+
+
+def line(done: Done) -> str:
+    """A step for the terminal."""
+    asked = " · ".join(f"{one.reused:,} of {one.prompt_tokens:,} reused" for one in done.asked)
+    return "\n".join([f"  {done.step.title}: {asked}", *(f"    FAILED: {problem}" for problem in done.problems)])
+
+
+def page(catalog: Sequence[Client], folder: Path) -> str:
+    """From the files that the clients have left there."""
+    clients = [client for client in catalog if (folder / f"{client.name}.json").exists()]
+    played = {client.name: json.loads((folder / f"{client.name}.json").read_text()) for client in clients}
+    parts = [_HEAD, *_table(clients, played)]
+    for client in clients:
+        parts += [
+            f"\n## {client.title}\n",
+            f"Version {client.version}.\n",
+            _connect(client),
+            *_steps(played[client.name]),
+        ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[str]:
+    yield "| client | version | first prompt | next turn: read | after a tool: read | fresh session: reused |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+    for client in clients:
+        steps = played[client.name]
+        first, *others = [one for step in steps for one in step["asked"]] or [None]
+        if first is None or not client.is_chat:
+            continue
+        fresh = next((step["asked"][0] for step in steps if step["step"]["title"].startswith("fresh")), None)
+        share = f"{fresh['reused'] / fresh['prompt_tokens']:.1%}" if fresh else ""
+        title = f"[{client.title}](#{_anchor(client.title)})"
+        after = others[0]["computed"] if others else ""
+        counts = f"{first['prompt_tokens']:,} | {_next_turn(steps)} | {after} | {share}"
+        yield f"| {title} | {client.version} | {counts} |"
+
+
+def _next_turn(steps: Any) -> str:  # noqa: ANN401
+    """Tokens read in the last turn of the first conversation."""
+    turns = [step for step in steps if not step["step"]["title"].startswith("fresh")]
+    return str(turns[-1]["asked"][-1]["computed"]) if turns and turns[-1]["asked"] else ""
+
+
+def _steps(steps: Any) -> Iterator[str]:  # noqa: ANN401
+    yield "| | prompt | reused | read |"
+    yield "| --- | ---: | ---: | ---: |"
+    for step in steps:
+        for number, one in enumerate(step["asked"]):
+            title = step["step"]["title"] if number == 0 else ""
+            yield f"| {title} | {one['prompt_tokens']:,} | {one['reused']:,} | {one['computed']:,} |"
+        yield from (f"| failed: {problem} | | | |" for problem in step["problems"])
+
+
+def _connect(client: Client) -> str:
+    text = client.connect or _lines_of(client.script, client.part)
+    return text.replace("{url}", _ADDRESS).rstrip() + "\n"
+
+
+def _lines_of(script: str, part: str) -> str:
+    """The lines of a script between `connect: PART` and `end`, as they were run."""
+    language, mark = ("js", "//") if script.endswith("cjs") else ("python", "#")
+    begin = f"{mark} connect: {part}" if part else f"{mark} connect"
+    lines = (SCRIPTS / script).read_text().splitlines()
+    start = next(number for number, text in enumerate(lines) if text.strip() == begin)
+    end = next(number for number, text in enumerate(lines) if number > start and text.strip() == f"{mark} end")
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    shown = "\n".join(text[indent:] for text in lines[start + 1 : end])
+    shown = shown.replace('f"{url}/v1"', f'"{_ADDRESS}/v1"').replace("`${url}/v1`", f'"{_ADDRESS}/v1"')
+    shown = shown.replace("=url", f'="{_ADDRESS}"')
+    return f"```{language}\n{shown}\n```"
+
+
+def _anchor(title: str) -> str:
+    return "".join(letter for letter in title.lower() if letter.isalnum() or letter in "-_ ").replace(" ", "-")

@@ -1,0 +1,163 @@
+"""A proxy between a client and a server: it records what both say, and demands a tool call where one is asked for.
+
+The model that comes with leftoff is too small to follow an agent's instructions. So where the last message of the user
+names a tool that is offered (`read_note`), the proxy adds the `tool_choice` that makes the model call it; all else
+passes unchanged.
+"""
+
+import json
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from lab.clients.notes_mcp import TOOLS
+
+_METHODS = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"]
+_NOT_FORWARDED = {"host", "content-length", "accept-encoding", "connection"}
+_NOT_RETURNED = {"content-length", "transfer-encoding", "connection", "content-encoding", "date", "server"}
+_REPLY_ID = re.compile(rb'"id":\s*"((?:chatcmpl-|cmpl-|msg_|resp_)\w+)"')
+Body = dict[str, Any]
+
+
+@dataclass
+class Exchange:
+    """One request of a client and what the server answered. `body` is what was forwarded."""
+
+    method: str
+    path: str
+    body: Body | None
+    status: int = 0
+    reply: bytes = b""
+
+    @property
+    def reply_id(self) -> str | None:
+        """The id under which GET /cache/requests has it, if it generated a reply."""
+        found = _REPLY_ID.search(self.reply)
+        return found[1].decode() if found else None
+
+
+@dataclass
+class Tap:
+    """Forwards to `target`, which may change when the server starts again elsewhere."""
+
+    target: str
+    exchanges: list[Exchange] = field(default_factory=list)
+    url: str = ""
+
+    def save(self, folder: Path) -> None:
+        """One file for each request that asked the model something."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.json"):
+            old.unlink()
+        asked = [exchange for exchange in self.exchanges if exchange.body and exchange.reply_id]
+        for number, one in enumerate(asked):
+            said = {"path": one.path, "body": one.body, "reply": one.reply.decode(errors="replace")}
+            (folder / f"{number:03}.json").write_text(json.dumps(said, indent=1))
+
+    async def forward(self, request: Request) -> Response:
+        """Any request, streamed back as it is answered."""
+        raw = await request.body()
+        body = _parsed(raw)
+        if body is not None and demand_tool(body):
+            raw = json.dumps(body).encode()
+        exchange = Exchange(request.method, request.url.path, body)
+        self.exchanges.append(exchange)
+        client = httpx.AsyncClient(timeout=None)
+        headers = {key: value for key, value in request.headers.items() if key not in _NOT_FORWARDED}
+        url = httpx.URL(self.target).copy_with(raw_path=_raw_path(request))
+        answer = await client.send(client.build_request(request.method, url, headers=headers, content=raw), stream=True)
+        exchange.status = answer.status_code
+
+        async def pieces() -> AsyncIterator[bytes]:
+            try:
+                async for piece in answer.aiter_raw():
+                    exchange.reply += piece
+                    yield piece
+            finally:
+                await answer.aclose()
+                await client.aclose()
+
+        kept = {key: value for key, value in answer.headers.items() if key not in _NOT_RETURNED}
+        return StreamingResponse(pieces(), answer.status_code, kept)
+
+
+@contextmanager
+def tapping(target: str) -> Iterator[Tap]:
+    """A proxy that listens at `Tap.url`."""
+    tap = Tap(target)
+    app = Starlette(routes=[Route("/{path:path}", tap.forward, methods=_METHODS)])
+    listener = socket.create_server(("127.0.0.1", 0))
+    tap.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    try:
+        yield tap
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def demand_tool(body: Body) -> bool:
+    """Adds `tool_choice` if the last message of the user names a tool that is offered; returns whether it did."""
+    said = json.dumps(_last_words(body))
+    for tool in (tool["name"] for tool in TOOLS):
+        for name in _offered(body):
+            if tool in said and name.endswith(tool):
+                body["tool_choice"] = _choice(body, name)
+                return True
+    return False
+
+
+def _last_words(body: Body) -> object:
+    """The last message if it is the user's own words, and no tool's result."""
+    spoken = body.get("messages") or body.get("input")
+    last = spoken[-1] if isinstance(spoken, list) and spoken else spoken
+    if not isinstance(last, dict):
+        return last
+    content = last.get("content")
+    if isinstance(content, list):
+        content = [part for part in content if part.get("type") != "tool_result"]
+    return content if last.get("role") == "user" else ""
+
+
+def _offered(body: Body) -> list[str]:
+    found = []
+    for tool in body.get("tools") or ():
+        inner = tool.get("tools") if tool.get("type") == "namespace" else [tool]
+        found += [(one.get("function") or one).get("name", "") for one in inner]
+    return found
+
+
+def _choice(body: Body, name: str) -> Body:
+    """In the words of the dialect: Anthropic's, Responses', or that of Chat Completions."""
+    if any("input_schema" in tool for tool in body["tools"]):
+        return {"type": "tool", "name": name}
+    if "input" in body:
+        return {"type": "function", "name": name}
+    return {"type": "function", "function": {"name": name}}
+
+
+def _parsed(raw: bytes) -> Body | None:
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _raw_path(request: Request) -> bytes:
+    query = request.url.query
+    return request.url.path.encode() + (f"?{query}".encode() if query else b"")
