@@ -26,7 +26,7 @@ Log = pytest.LogCaptureFixture
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Service(settings(slots=1)) as service:
+    with Service(settings(slots=2)) as service:
         yield service
 
 
@@ -83,6 +83,29 @@ def test_a_prompt_that_was_cancelled_halfway(service: Service, log: Log) -> None
     assert again.reused + again.computed == 3000
     assert again.computed <= 3000 - num_read + 1, "what was read before the client left is not read again"
     assert counts.computed_tokens.total() == before + again.computed
+
+
+def test_who_asks_again_while_a_prompt_is_read_goes_on_where_reading_stopped(service: Service) -> None:
+    """As clients do that give up a stream: the second request comes while the first is read, and then that one ends."""
+    asked = job(service, Texts(4).text(3000))
+
+    async def both() -> list[ReplyStream]:
+        may_go_on = threading.Event()
+        service.worker.call(may_go_on.wait)
+        streams = [start_reply(service, asked) for _ in range(2)]
+        cancel_at(1000, streams[0])
+        may_go_on.set()
+        for stream in streams:
+            async for _ in stream:
+                pass
+        return streams
+
+    left, again = asyncio.run(both())
+    assert left.report is not None
+    assert again.report is not None
+    num_read = left.run.timings.num_read
+    assert 1000 <= num_read < 2000
+    assert again.report.computed <= 3000 - num_read + 1
 
 
 def test_a_reply_that_was_cancelled(service: Service, log: Log) -> None:

@@ -10,9 +10,10 @@ from leftoff.scheduler.job import Finish
 from leftoff.server.anthropic import types as wire
 from leftoff.server.http.errors import BAD_REQUEST, PromptTooLongError, as_api_error
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import NAMED_EVENTS, Pulse, Whole
+from leftoff.server.reply.response import NAMED_EVENTS, Whole
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
 
+_PINGS = 6  # of so many signs of life, the last is no ping
 _ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -45,10 +46,11 @@ class MessageWriter:
     shows_progress = True
     failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
-    _pulse: Pulse = field(default_factory=Pulse)
     _has_begun: bool = False
-    _num_sent: int = 0  # content blocks
-    _held: list[wire.StreamEvent] = field(default_factory=list)  # the events of a call that is not complete yet
+    _num_sent: int = 0  # content blocks that were closed
+    _open: Block | None = None  # the block that was opened on the wire: of the reply, or one that keeps the client
+    _num_silent: int = 0
+    _held: list[str] = field(default_factory=list)  # the arguments of a call that is not complete yet
 
     def whole(self, replies: Sequence[Whole]) -> wire.OutputMessage:
         (reply,) = replies
@@ -60,52 +62,80 @@ class MessageWriter:
 
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.StreamEvent]:  # noqa: ARG002
         if isinstance(event, Progress):
-            yield from self._progress(event)
+            yield from self._begin(event.total, event.reused)
             return
         for step in self._blocks.take(event):
             yield from self._step(stream, step)
         if isinstance(event, End):
+            yield from self._close()
             stop = wire.Delta(stop_reason=_stop_reason(event, self._blocks.all), stop_sequence=event.stop)
             yield wire.StreamEvent("message_delta", delta=stop, usage=self._usage_of(event))
             yield wire.StreamEvent("message_stop")
 
-    def _progress(self, event: Progress) -> Iterator[wire.StreamEvent]:
+    def keep_alive(self, stream: ReplyStream) -> Iterator[wire.StreamEvent]:
+        """A ping, and now and then an empty addition to a block: Claude Code takes no ping for a sign of life.
+
+        After five minutes without such a sign it would ask again, without streaming. If no block is open, it is a block
+        of reasoning: the reply goes on in that if it begins with reasoning, and clients pass over an empty one.
+        """
+        self._num_silent += 1
+        if self._num_silent % _PINGS:
+            yield wire.StreamEvent("ping")
+            return
+        yield from self._begin(stream.job.prompt.length, 0)
+        if self._open is None:
+            yield from self._start(stream, Block(0, "reasoning"))
+        assert self._open is not None
+        yield self._delta(_delta(self._open, ""))
+
+    def _begin(self, total: int, reused: int) -> Iterator[wire.StreamEvent]:
         """Begin with the message and its usage: how much is reused is known before the prompt is read."""
         if not self._has_begun:
             self._has_begun = True
-            message = wire.OutputMessage(self.id, self.model, [], self._usage(event.total, event.reused, 0))
+            message = wire.OutputMessage(self.id, self.model, [], self._usage(total, reused, 0))
             yield wire.StreamEvent("message_start", message=message)
-            yield wire.StreamEvent("ping")
-        elif self._pulse.beats():
             yield wire.StreamEvent("ping")
 
     def _step(self, stream: ReplyStream, step: Step) -> Iterator[wire.StreamEvent]:
-        """The events of a change, at once; those of a call when it is complete, with pings meanwhile."""
-        block, events = step.block, [*self._events(stream, step)]
-        if block.kind != "call":
-            yield from events
-        elif not isinstance(step, Closed):
-            self._held += events
-            if self._pulse.beats():
-                yield wire.StreamEvent("ping")
-        elif block.is_whole_call:
-            yield from (*self._held, *events)
-        if isinstance(step, Closed):
-            self._num_sent += block.kind != "call" or block.is_whole_call
-            self._held.clear()
-
-    def _events(self, stream: ReplyStream, step: Step) -> Iterator[wire.StreamEvent]:
-        block, index = step.block, self._num_sent
+        """The events of a change, at once; those of a call when it is complete."""
+        block = step.block
         match step:
+            case Opened() if block.kind != "call":
+                yield from self._start(stream, block)
+            case Grown(_, text) if block.kind != "call":
+                yield self._delta(_delta(block, text))
+            case Closed() if block.kind != "call":
+                yield from self._close()
             case Opened():
-                yield wire.StreamEvent("content_block_start", index, content_block=self._content(block, stream))
+                self._held = []
             case Grown(_, text):
-                yield wire.StreamEvent("content_block_delta", index, delta=_delta(block, text))
-            case Closed():
-                if block.kind == "reasoning":
-                    signature = wire.Delta("signature_delta", signature=self.id)
-                    yield wire.StreamEvent("content_block_delta", index, delta=signature)
-                yield wire.StreamEvent("content_block_stop", index)
+                self._held.append(text)
+            case Closed() if block.is_whole_call:
+                yield from self._start(stream, Block(block.index, "call", block.call, block.name))
+                yield from (self._delta(_delta(block, text)) for text in self._held)
+                yield from self._close()
+
+    def _start(self, stream: ReplyStream, block: Block) -> Iterator[wire.StreamEvent]:
+        """Open a block. One of reasoning goes on in the empty one that was opened to keep the client."""
+        goes_on = self._open is not None and self._open.kind == block.kind
+        if not goes_on:
+            yield from self._close()
+            content = self._content(block, stream)
+            yield wire.StreamEvent("content_block_start", self._num_sent, content_block=content)
+        self._open = block
+
+    def _delta(self, delta: wire.Delta) -> wire.StreamEvent:
+        return wire.StreamEvent("content_block_delta", self._num_sent, delta=delta)
+
+    def _close(self) -> Iterator[wire.StreamEvent]:
+        """Close the open block, if there is one."""
+        if self._open is None:
+            return
+        if self._open.kind == "reasoning":
+            yield self._delta(wire.Delta("signature_delta", signature=self.id))
+        yield wire.StreamEvent("content_block_stop", self._num_sent)
+        self._open = None
+        self._num_sent += 1
 
     def _content(self, block: Block, stream: ReplyStream) -> wire.OutputBlock:
         match block.kind:

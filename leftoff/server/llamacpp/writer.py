@@ -38,6 +38,9 @@ class NativeWriter:
     def shows_progress(self) -> bool:
         return bool(self.body.return_progress)
 
+    def keep_alive(self, stream: ReplyStream) -> Sequence[Struct]:  # noqa: ARG002
+        return ()
+
     def whole(self, replies: Sequence[Whole]) -> NativeCompletion | list[NativeCompletion]:
         answers = [self._whole(index, reply) for index, reply in enumerate(replies)]
         return answers if len(answers) > 1 else answers[0]

@@ -57,6 +57,10 @@ class OllamaWriter:
         if isinstance(event, End):
             yield self.chunk(**_cost(event))
 
+    def keep_alive(self, stream: ReplyStream) -> Iterator[Chunk]:  # noqa: ARG002
+        """A chunk without words: a stream of lines has no comments."""
+        yield self.chunk()
+
     def chunk(self, text: str = "", thinking: str = "", calls: Sequence[Call] = (), **cost: Any) -> Chunk:  # noqa: ANN401
         """A whole reply or a part of it. `cost` comes with the last part: why the reply ended, counts and times."""
         chunk = Chunk(model=self.model, created_at=datetime.now(UTC), done=bool(cost), **cost)

@@ -60,6 +60,9 @@ class _CompletionWriter(ABC):
     def shows_progress(self) -> bool:
         return bool(self.head.body.return_progress)
 
+    def keep_alive(self, stream: ReplyStream) -> Sequence[wire.Completion]:  # noqa: ARG002
+        return ()
+
     def whole(self, replies: Sequence[Whole]) -> wire.Completion:
         choices = [self._choice(index, reply) for index, reply in enumerate(replies)]
         return self._with_cost(self._envelope(self.whole_object, choices), [reply.end for reply in replies])

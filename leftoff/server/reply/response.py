@@ -4,10 +4,9 @@ Replies are cancelled as soon as their client disconnects.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol, Self
@@ -35,10 +34,11 @@ Frame = Callable[[msgspec.Struct], bytes]
 
 @dataclass(frozen=True)
 class Framing:
-    """Encodes one chunk as bytes, and names the media type of the stream."""
+    """Encodes one chunk as bytes, and names the media type of the stream. `nothing` is what all clients skip."""
 
     media_type: bytes
     frame: Frame
+    nothing: bytes = b""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -57,25 +57,9 @@ def _line(chunk: msgspec.Struct) -> bytes:
     return _encode(chunk) + b"\n"
 
 
-EVENTS = Framing(_EVENT_STREAM, _event)
-NAMED_EVENTS = Framing(_EVENT_STREAM, _named_event)  # for chunks with a field `type`
+EVENTS = Framing(_EVENT_STREAM, _event, b":\n\n")  # a comment
+NAMED_EVENTS = Framing(_EVENT_STREAM, _named_event, b":\n\n")  # for chunks with a field `type`
 LINES = Framing(b"application/x-ndjson", _line)
-
-
-@dataclass
-class Pulse:
-    """A timer for keep-alives: clients give up a stream that stays silent while a long prompt is read."""
-
-    seconds: float = 5.0
-    _last: float = field(default_factory=time.monotonic)
-
-    def beats(self) -> bool:
-        """True once in every `seconds`; the next interval starts with that call."""
-        now = time.monotonic()
-        if now - self._last < self.seconds:
-            return False
-        self._last = now
-        return True
 
 
 @dataclass(frozen=True)
@@ -104,6 +88,13 @@ class Writer(Protocol):
         """The chunks that a stream sends for an event."""
         ...
 
+    def keep_alive(self, stream: ReplyStream) -> Iterable[msgspec.Struct]:
+        """Chunks that say nothing, for a stream that was silent for some seconds. If none, `Framing.nothing` is sent.
+
+        A request may wait long for a slot, and its prompt may take minutes. Clients give up a silent stream meanwhile.
+        """
+        ...
+
     def failure(self, error: Exception) -> msgspec.Struct:
         """The chunk for an error in a stream whose HTTP status is already sent."""
         ...
@@ -120,7 +111,7 @@ class Replies:
         self, service: Service, jobs: Sequence[ReplyJob], request_id: str, *, shows_progress: bool = False
     ) -> None:
         self._service = service
-        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
         self.streams: list[ReplyStream] = []
         try:
             for index, job in enumerate(jobs):
@@ -150,13 +141,18 @@ class Replies:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def wake(self) -> None:
+        """Makes `batches` yield, an empty batch if nothing has happened."""
+        self._events.put_nowait(None)
+
     async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
         """The events since the last batch: one if the client keeps up, several if it does not."""
         num_left = len(self.streams)
         while num_left:
-            batch = [await self._events.get()]
+            events = [await self._events.get()]
             while not self._events.empty():
-                batch.append(self._events.get_nowait())
+                events.append(self._events.get_nowait())
+            batch = [event for event in events if event is not None]
             num_left -= sum(isinstance(event, End) for _, event in batch)
             yield batch
 
@@ -202,19 +198,32 @@ def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
 class EventStream(Response):
     """A streamed response. Sends through ASGI directly, since this is on the path of every token."""
 
+    silent_seconds = 15.0  # until something is sent to keep the client: proxies and clients wait for a minute or more
+
     def __init__(self, replies: Replies, writer: Writer) -> None:
         super().__init__()
         self._replies = replies
         self._writer = writer
+        self._is_silent = True  # nothing was sent since the last tick
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_unread: Callable[[], int] = scope.get("state", {}).get(NUM_UNREAD, lambda: 0)
         with self._replies, suppress(ClientGoneError):
             await send({"type": "http.response.start", "status": 200, "headers": self._writer.framing.headers})
+            ticks = asyncio.create_task(self._tick())
             try:
                 await attended(receive, self._write(send, num_unread))
             except asyncio.CancelledError:  # the server does not wait any longer: a last word
                 await send(self._failure(stopping()))
+            finally:
+                ticks.cancel()
+
+    async def _tick(self) -> None:
+        while True:
+            self._is_silent = True
+            await asyncio.sleep(self.silent_seconds)
+            if self._is_silent:
+                self._replies.wake()
 
     async def _write(self, send: Send, num_unread: Callable[[], int]) -> None:
         """`send` blocks only beyond the limit for unread bytes, and no reply is running then."""
@@ -223,17 +232,24 @@ class EventStream(Response):
                 self._replies.close()
                 await send(self._failure(too_slow(num_unread())))
                 return
-            data = self._framed(batch)
+            data = self._framed(batch) if batch else self._sign_of_life()
             if data:
+                self._is_silent = False
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
+
+    def _sign_of_life(self) -> bytes:
+        chunks = self._writer.keep_alive(self._replies.streams[0])
+        return self._framed_chunks(chunks) or self._writer.framing.nothing
 
     def _failure(self, error: Exception) -> Message:
         body = self._writer.framing.frame(self._writer.failure(error)) + self._writer.last
         return {"type": "http.response.body", "body": body, "more_body": False}
 
     def _framed(self, batch: list[tuple[int, Event]]) -> bytes:
-        chunks = [chunk for index, event in batch for chunk in self._chunks(index, event)]
+        return self._framed_chunks(chunk for index, event in batch for chunk in self._chunks(index, event))
+
+    def _framed_chunks(self, chunks: Iterable[msgspec.Struct]) -> bytes:
         return b"".join(map(self._writer.framing.frame, chunks))
 
     def _chunks(self, index: int, event: Event) -> Iterable[msgspec.Struct]:

@@ -23,6 +23,7 @@ from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import PromptTooLongError
 from leftoff.server.reply.read_ahead import after_reply
 from leftoff.server.request.job import ReplyJob
+from leftoff.server.reuse_log import ReadingLog
 from leftoff.server.service import Service
 from leftoff.types import Logits
 
@@ -86,6 +87,7 @@ class ReplyStream:
     """A `Sink` for the scheduler, and an async iterator of events that ends with `End`."""
 
     run: Run
+    _reading: ReadingLog
 
     def __init__(
         self, service: Service, job: ReplyJob, request_id: str, deliver: Deliver | None, shows_progress: bool
@@ -116,10 +118,12 @@ class ReplyStream:
 
     def started(self, report: ReuseReport) -> None:
         self.report = report
+        self._reading = ReadingLog(report.prompt_tokens, report.reused)
         self._send_progress(report, report.reused)
 
     def progress(self, num_read: int) -> None:
         assert self.report is not None
+        self._reading.saw(num_read)
         self._send_progress(self.report, num_read)
 
     def token(self, token: int, logits: Logits | None) -> bool:

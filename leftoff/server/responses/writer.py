@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import NAMED_EVENTS, Pulse, Whole
+from leftoff.server.reply.response import NAMED_EVENTS, Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.fields import FunctionCall, Message, ToolCall
 from leftoff.server.responses import types as wire
@@ -41,7 +41,7 @@ class ResponseWriter:
     shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
     _numbers: Iterator[int] = field(default_factory=count)
-    _pulse: Pulse | None = None
+    _has_begun: bool = False
 
     def whole(self, replies: Sequence[Whole]) -> wire.Response:
         (reply,) = replies
@@ -49,8 +49,15 @@ class ResponseWriter:
         return self._ended(reply.stream, reply.end)
 
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.ResponseEvent]:  # noqa: ARG002
-        for said in self._progress() if isinstance(event, Progress) else self._events(stream, event):
+        for said in self._begin() if isinstance(event, Progress) else self._events(stream, event):
             yield self._numbered(said)
+
+    def keep_alive(self, stream: ReplyStream) -> Iterator[wire.ResponseEvent]:  # noqa: ARG002
+        """Codex counts events, not bytes."""
+        if self._has_begun:
+            yield self._numbered(wire.StateEvent(type="response.in_progress", response=self.begun))
+        else:
+            yield from map(self._numbered, self._begin())
 
     def failure(self, error: Exception) -> wire.ResponseEvent:
         known = as_api_error(error)
@@ -61,12 +68,10 @@ class ResponseWriter:
         event.sequence_number = next(self._numbers)
         return event
 
-    def _progress(self) -> Iterator[wire.ResponseEvent]:
-        if self._pulse is None:
-            self._pulse = Pulse()
+    def _begin(self) -> Iterator[wire.ResponseEvent]:
+        if not self._has_begun:
+            self._has_begun = True
             yield wire.StateEvent(type="response.created", response=self.begun)
-            yield wire.StateEvent(type="response.in_progress", response=self.begun)
-        elif self._pulse.beats():
             yield wire.StateEvent(type="response.in_progress", response=self.begun)
 
     def _events(self, stream: ReplyStream, event: Piece | End) -> Iterator[wire.ResponseEvent]:

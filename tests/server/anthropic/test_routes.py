@@ -12,7 +12,6 @@ from anthropic.types import Message, MessageParam, TextBlockParam
 
 from leftoff.server.anthropic.convert import MarkedMessages
 from leftoff.server.anthropic.types import MessagesRequest
-from leftoff.server.reply.response import Pulse
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
@@ -95,10 +94,6 @@ def test_the_events_come_in_order(http: httpx.Client) -> None:
     start, delta = json.loads(events[0]["data"]), json.loads(events[-2]["data"])
     assert start["message"]["usage"]["input_tokens"] == delta["usage"]["input_tokens"] > 0
     assert delta["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
-
-
-def test_a_client_is_kept_waiting_with_pings() -> None:
-    assert [Pulse(seconds=0).beats(), Pulse(seconds=60).beats()] == [True, False]
 
 
 def test_what_was_read_once_is_said_to_be_read_from_the_cache(claude: anthropic.Anthropic) -> None:

@@ -1,0 +1,122 @@
+"""A client that streams is kept while it waits, by what its dialect has for that, and its reply is the same."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anthropic
+import httpx
+import ollama
+import openai
+import pytest
+
+from leftoff.server.reply.response import EventStream, Replies
+from leftoff.server.service import Service
+from tests.patience import PATIENCE_S, until
+
+MESSAGES: Any = [{"role": "user", "content": "where does the river go"}]
+SIGNS = 14  # enough for every kind of sign
+
+
+@pytest.fixture
+def signs(monkeypatch: pytest.MonkeyPatch) -> list[Replies]:
+    """One entry for each sign of life that was asked for. They come as fast as the event loop can."""
+    asked: list[Replies] = []
+    wake = Replies.wake
+
+    def counted(replies: Replies) -> None:
+        asked.append(replies)
+        wake(replies)
+
+    monkeypatch.setattr(Replies, "wake", counted)
+    monkeypatch.setattr(EventStream, "silent_seconds", 0.01)
+    return asked
+
+
+@contextmanager
+def busy(service: Service, signs: list[Replies]) -> Iterator[None]:
+    """The engine does nothing until a client has been kept waiting for long."""
+    may_go_on = threading.Event()
+    service.worker.call(may_go_on.wait)
+
+    def release() -> None:
+        until(lambda: len(signs) >= SIGNS)
+        may_go_on.set()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    yield
+    thread.join()
+
+
+def by_anthropic(url: str) -> str:
+    with (
+        anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=PATIENCE_S) as claude,
+        claude.messages.stream(model="m", messages=MESSAGES, max_tokens=8, extra_body={"temperature": 0}) as stream,
+    ):
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert "".join(block.text for block in final.content if block.type == "text") == text
+    assert all(block.thinking == "" for block in final.content if block.type == "thinking")
+    assert final.usage.output_tokens == 8
+    return text
+
+
+def by_chat(url: str) -> str:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
+        stream = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=8, temperature=0, stream=True)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+
+def by_responses(url: str) -> str:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
+        events = [*client.responses.create(model="m", input=MESSAGES, max_output_tokens=8, temperature=0, stream=True)]
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    assert [event.type for event in events].count("response.created") == 1
+    return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+
+def by_ollama(url: str) -> str:
+    options = {"temperature": 0, "num_predict": 8}
+    client = ollama.Client(url, timeout=PATIENCE_S)
+    said = [chunk.message.content or "" for chunk in client.chat("m", MESSAGES, stream=True, options=options)]
+    client.close()  # type: ignore[no-untyped-call]
+    return "".join(said)
+
+
+def by_llama_server(url: str) -> str:
+    body = {"prompt": "where does the river go", "n_predict": 8, "temperature": 0, "stream": True}
+    with httpx.stream("POST", f"{url}/completion", json=body, timeout=PATIENCE_S) as reply:
+        lines = [*filter(None, reply.iter_lines())]
+    assert {line.partition(" ")[0] for line in lines} <= {"data:", ":"}
+    return "".join(line for line in lines if line != ":")
+
+
+@pytest.mark.parametrize("ask", [by_anthropic, by_chat, by_responses, by_ollama])
+def test_a_long_wait_changes_nothing_in_the_reply(
+    service: Service, url: str, signs: list[Replies], ask: Callable[[str], str]
+) -> None:
+    with busy(service, signs):
+        waited = ask(url)
+    assert len(signs) >= SIGNS
+    assert waited == ask(url) != ""
+
+
+def test_comments_stand_between_the_events_of_a_completion(service: Service, url: str, signs: list[Replies]) -> None:
+    with busy(service, signs):
+        assert '"stop":true' in by_llama_server(url)
+
+
+def test_the_signs_of_life_of_a_message(service: Service, url: str, signs: list[Replies]) -> None:
+    """Claude Code takes no ping for a sign of life: there is an empty thought among them, closed before the text."""
+    body = {"messages": MESSAGES, "max_tokens": 2, "temperature": 0, "stream": True}
+    with busy(service, signs), httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=PATIENCE_S) as reply:
+        names = [line.removeprefix("event: ") for line in reply.iter_lines() if line.startswith("event: ")]
+    thought = ["content_block_start", "content_block_delta"]
+    assert names[:9] == [*["ping"] * 5, "message_start", "ping", *thought]
+    rest = [name for name in names[9:] if name != "ping"]
+    waiting, said = rest[: rest.index("content_block_stop")], rest[rest.index("content_block_stop") :]
+    assert waiting == ["content_block_delta"] * len(waiting), "a second one, and the signature"
+    assert len(waiting) >= 2
+    assert said[1:] == ["content_block_start", *said[2:-3], "content_block_stop", "message_delta", "message_stop"]
