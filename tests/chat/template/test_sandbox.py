@@ -287,7 +287,7 @@ def test_the_error_says_that_it_is_the_models_template_and_is_short() -> None:
         "{{ " + "not " * 20000 + "1 }}",
         "{% if a %}" * 3000 + "{% endif %}" * 3000,
         "{% for a in b %}" * 30 + "{% endfor %}" * 30,
-        "{% if a %}" + "{% elif a %}" * 4000 + "{% endif %}",
+        "{% if a %}" + "{% elif a %}" * 20000 + "{% endif %}",
         "x" * 300_000,
     ],
 )
