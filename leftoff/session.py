@@ -25,6 +25,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Progress
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.engine.sampler import log_probabilities
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job, Timings
@@ -120,6 +121,23 @@ class Session:
         for _ in stream:
             pass
         return stream.reply
+
+    def logprobs(self, prompt: PromptLike, *, namespace: str = "") -> list[float]:
+        """The log-probability of every token of a prompt but the first, given those before it.
+
+        The prompt is read from its beginning: what is cached has no logits. Later prompts go on from it as usual.
+        """
+        read, chances = self._prompt(prompt), list[float]()
+
+        def score(position: int, logits: Logits) -> None:
+            chances.append(float(log_probabilities(logits)[read.tokens[position]]))
+
+        collector = _Collector(TextStream(self.engine.model.vocabulary))
+        run = Run(Job(read, max_tokens=0, namespace=namespace, score=score), collector)
+        self._scheduler.submit(run)
+        for _ in ReplyIterator(self._scheduler, run, collector):
+            pass
+        return chances
 
     def stream(
         self,

@@ -79,19 +79,24 @@ class Cache:
         records = self.plan(prompt, namespace).records if self.disk is not None else []
         return self.disk.fetch(records) if self.disk is not None and records else None
 
-    def begin(self, prompt: Prompt, namespace: str = "", fetch: Fetch | None = None) -> Turn | None:
+    def begin(
+        self, prompt: Prompt, namespace: str = "", fetch: Fetch | None = None, *, reads_all: bool = False
+    ) -> Turn | None:
         """Restores the plan's state into a slot. None while every slot is busy.
 
-        Blocks for what has to come from disk, unless `fetch` has brought it.
+        Blocks for what has to come from disk, unless `fetch` has brought it. If the caller `reads_all` of the prompt,
+        nothing is restored: it wants the logits at every position, and those are not kept.
         """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
         if not self.sequences.num_free_slots:
             return None
         self._hold_back_disk(is_busy=True)
-        plan = self._loadable_plan(prompt, namespace, fetch)
+        plan = Plan(self._lookup(prompt, namespace)) if reads_all else self._loadable_plan(prompt, namespace, fetch)
         knowledge = self._knowledge(prompt, plan.lookup, namespace)
         report = explain(prompt, plan.resume, plan.source, knowledge, plan.reuses)
+        if reads_all:
+            report = report.for_logprobs()
         if plan.point is not None:
             self.tiers.hit(plan.point)
         try:

@@ -24,6 +24,7 @@ class Reason(Enum):
     EVICTED = "evicted"  # known, but evicted
     NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
     OTHER_SALT = "other salt"  # known to the same tenant, but under another salt
+    LOGPROBS = "for logprobs"  # known, but the log-probabilities of the prompt are wanted, and not kept
 
 
 class Origin(Enum):
@@ -100,6 +101,11 @@ class ReuseReport:
         if (num_left := end - start - sum(counts.values())) > 0:
             counts[_UNREAD] = num_left
         return counts
+
+    def for_logprobs(self) -> "ReuseReport":
+        """The same, of a prompt that was read from its beginning for the log-probabilities of its tokens."""
+        parts = (replace(part, reason=Reason.LOGPROBS) if part.start < self.known else part for part in self.rereads)
+        return replace(self, rereads=tuple(parts))
 
     def line(self) -> str:
         """For the log: `reused 18,432 of 18,950 from RAM · 18 no snapshot here · 500 new`."""

@@ -4,6 +4,7 @@ import ctypes as C
 import secrets
 
 import numpy as np
+import numpy.typing as npt
 
 from leftoff.engine.binding import abi
 from leftoff.engine.context import Context
@@ -13,6 +14,12 @@ from leftoff.sampling import Sampling
 from leftoff.types import Logits, Tokens
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+def log_probabilities(logits: Logits) -> npt.NDArray[np.float64]:
+    """The log-probability of every token, before any sampling parameter is applied."""
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
 class Sampler:

@@ -1,6 +1,7 @@
 """A job for the scheduler: the reply to generate, and the interfaces through which its tokens come back."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -91,6 +92,10 @@ class Constraint(Protocol):
     def accept(self, token: int) -> None: ...
 
 
+# Takes a position of the prompt, and the logits for the token that stands there, for this call only.
+Score = Callable[[int, Logits], None]
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """One reply to be generated: its prompt, and how its tokens are chosen and ended."""
@@ -102,3 +107,6 @@ class Job:
     wants_logits: bool = False
     ignore_end: bool = False
     constraint: Constraint | None = None
+    # Called on the engine's thread for every position of the prompt but the first, in order. The prompt is then read
+    # from its beginning, whatever is known of it.
+    score: Score | None = None

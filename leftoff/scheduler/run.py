@@ -16,6 +16,8 @@ from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
 
+_MOST_SCORED_BYTES = 32 << 20  # of logits of one piece: llama.cpp keeps room for as many as it ever had to give
+
 
 class Run:
     """Knows what comes next in its sequence; decodes nothing itself. Once submitted it belongs to the scheduler."""
@@ -40,10 +42,16 @@ class Run:
         self._sampler: Sampler | None = None
         self._next = np.empty(1, np.int32)
         self._sampled: tuple[int, Logits | None] | None = None  # and not handed to the sink yet
+        self._num_scored = 1  # positions of the prompt: no logits tell of the first
 
     @property
     def waits_for_disk(self) -> bool:
         return self.is_put_off or (self.fetch is not None and not self.fetch.is_done)
+
+    @property
+    def reads_all(self) -> bool:
+        """The logits at positions of its prompt are still wanted. After a pause it reads again those that it has."""
+        return self.job.score is not None and self._num_scored < self.job.prompt.length
 
     def prepare(self, engine: LlamaEngine) -> None:
         """Makes the sampler, once: after a pause it goes on with the tokens it has seen."""
@@ -63,8 +71,24 @@ class Run:
         if not self.turn.is_reading:
             return Work(self.turn.seq, self._next)
         start, prompt = self.turn.position, self.turn.prompt
+        if self.reads_all:
+            limit = max(1, min(limit, _MOST_SCORED_BYTES // (4 * self._engine.model.vocabulary.size)))
         end = min(self.turn.next_piece_end, start + limit)
-        return Work(self.turn.seq, prompt.tokens[start:end], logits=end == prompt.length)
+        tokens = prompt.tokens[start:end]
+        return Work(self.turn.seq, tokens, logits=end == prompt.length, all_logits=self.reads_all)
+
+    def score(self, work: Work, row: int) -> None:
+        """Passes on the logits at the positions of a piece that was decoded; `row` is that of its last token."""
+        if not work.all_logits or self.job.score is None:
+            return
+        try:
+            first = self.turn.position + 1
+            for position in range(first, min(first + work.tokens.size, self.job.prompt.length)):
+                if position >= self._num_scored:
+                    self.job.score(position, self._engine.logits(row - work.tokens.size + 1 + position - first))
+                    self._num_scored = position + 1
+        except Exception as error:
+            self._fail(error)
 
     def pause(self) -> None:
         """Gives its slot up. To resume, it reads the token chosen last, after all that is kept of it."""

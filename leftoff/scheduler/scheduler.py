@@ -2,8 +2,7 @@
 
 A step decodes one token of every reply and a piece of one prompt, or of several short ones, so that replies keep
 streaming while prompts are read. Pieces end where the cache wants a snapshot. Runs whose prompts share a prefix wait
-until the first of them has read it. When the KV cells are used up, the run that came last is preempted; it resumes from
-what is kept of it when another has ended.
+until the first of them has read it. Out of KV cells, the run that came last is preempted until another has ended.
 
 All methods but `submit`, `read_ahead`, `cancel`, `wake` and `wait` belong to the engine's thread.
 """
@@ -145,7 +144,7 @@ class Scheduler:
         try:
             while self._waiting and self.cache.sequences.num_free_slots and len(self.runs) < self.limits.at_once:
                 run = self._waiting.popleft()
-                if self._shares_prefix_being_read(run) or self._needs_disk(run):
+                if not run.reads_all and (self._shares_prefix_being_read(run) or self._needs_disk(run)):
                     held.append(run)
                 elif not self._start(run):
                     break
@@ -218,7 +217,7 @@ class Scheduler:
             run.timings.started = time.perf_counter()
         try:
             run.prepare(self.engine)
-            turn = self.cache.begin(run.prompt, run.job.namespace, run.fetch)
+            turn = self.cache.begin(run.prompt, run.job.namespace, run.fetch, reads_all=run.reads_all)
         except Exception as error:
             if isinstance(error, NoRoomError) and self.runs:
                 self._waiting.appendleft(run)
@@ -272,6 +271,7 @@ class Scheduler:
         """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
         if not run.turn.is_reading:
             return None
+        run.score(work, row)
         if run.timings.num_generated == 0:
             run.timings.num_read = run.turn.position + work.tokens.size
             run.sink.progress(run.timings.num_read)

@@ -1,4 +1,7 @@
-"""llama-server's own routes: completion, tokenization, the chat template, properties, slots and health."""
+"""llama-server's own routes: completion, tokenization, the chat template, properties, slots and health.
+
+Tokenization answers vLLM's clients too, such as lm_eval.
+"""
 
 import uuid
 from typing import Any
@@ -12,7 +15,7 @@ from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.scheduler.run import Run
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
-from leftoff.server.http.errors import ApiError, bad_field, stopping
+from leftoff.server.http.errors import ApiError, bad_field, missing_field, stopping
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import NativeWriter, default_settings, settings_of
 from leftoff.server.reply.response import answer, json_response
@@ -43,6 +46,7 @@ class Native(Dialect):
             completion.at("/completions"),
             Endpoint("POST", "/tokenize", "Text to tokens", self.tokenize, wire.TokenizeRequest),
             Endpoint("POST", "/detokenize", "Tokens to text", self.detokenize, wire.DetokenizeRequest),
+            Endpoint("GET", "/tokenizer_info", "The tokenizer, for vLLM's clients", self.tokenizer_info),
             Endpoint("POST", "/apply-template", "A chat as the template renders it", self.apply_template, ChatFields),
             Endpoint("GET", "/props", "The model and default settings", self.props),
             Endpoint("GET", "/slots", "State of the slots", self.slots),
@@ -66,26 +70,52 @@ class Native(Dialect):
     async def tokenize(self, request: Request) -> Response:
         body = await read_body(request, wire.TokenizeRequest)
         tokens = await self._service.aside(lambda: self._tokens(body), request)
+        if body.content is None:
+            return json_response(
+                {"tokens": tokens, "count": len(tokens), "max_model_len": self._service.context_tokens}
+            )
         return json_response({"tokens": [*map(self._with_piece, tokens)] if body.with_pieces else tokens})
 
     def _tokens(self, body: wire.TokenizeRequest) -> list[int]:
+        name, text, is_special = "content", body.content, body.add_special
+        if text is None:
+            name, text, is_special = "prompt", body.prompt, body.add_special_tokens
+        if text is None:
+            raise missing_field("content")
         try:
-            self._meter.check(body.content)
+            self._meter.check(text)
         except TooManyTokensError as error:
             problem = f"has more than the {self._meter.context_tokens} tokens that are made at once: send it in parts"
-            raise bad_field("content", problem) from error
+            raise bad_field(name, problem) from error
         tokens: list[int] = self._vocabulary.tokenize(
-            body.content, add_special=body.add_special, parse_special=body.parse_special
+            text, add_special=is_special, parse_special=body.parse_special
         ).tolist()
         return tokens
 
     async def detokenize(self, request: Request) -> Response:
         body = await read_body(request, wire.DetokenizeRequest)
-        return json_response({"content": await self._service.aside(lambda: self._detokenized(body), request)})
+        text = await self._service.aside(lambda: self._detokenized(body), request)
+        return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
 
     def _detokenized(self, body: wire.DetokenizeRequest) -> str:
         tokens = token_ids(body.tokens, self._vocabulary, "tokens")
         return self._vocabulary.detokenize(tokens).decode("utf-8", "replace")
+
+    async def tokenizer_info(self, _: Request) -> Response:
+        vocabulary = self._vocabulary
+        return json_response(
+            {
+                "tokenizer_class": "gguf",
+                "bos_token": self._text(vocabulary.bos) or None,
+                "eos_token": self._text(vocabulary.eos) or None,
+                "pad_token": None,
+                "add_bos_token": vocabulary.adds_bos,
+                "add_eos_token": vocabulary.adds_eos,
+                "vocab_size": vocabulary.size,
+                "model_max_length": self._service.context_tokens,
+                "chat_template": self._service.prompts.template.source,
+            }
+        )
 
     async def apply_template(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)

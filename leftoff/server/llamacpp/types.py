@@ -21,10 +21,12 @@ class NativeRequest(GenerationFields, kw_only=True):
 
 
 class TokenizeRequest(Struct):
-    """The body of /tokenize."""
+    """The body of /tokenize: `content` with llama-server's fields, or `prompt` with vLLM's."""
 
-    content: str
+    content: str | None = None
+    prompt: str | None = None
     add_special: bool = False
+    add_special_tokens: bool = True
     parse_special: bool = True
     with_pieces: bool = False
 

@@ -6,6 +6,7 @@ Sampling that a request does not set has llama-server's defaults, not OpenAI's.
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,12 +18,16 @@ from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.openai.types import CompletionRequest
-from leftoff.server.openai.writer import ChatWriter, Head, TextWriter
+from leftoff.server.openai.writer import ChatWriter, Echo, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
+from leftoff.server.reply.usage import PromptChances
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.fields import ChatRequest
+from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.service import Service
+
+_MOST_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100 MB until it is sent
 
 
 class OpenAI(Dialect):
@@ -58,7 +63,10 @@ class OpenAI(Dialect):
             num_logprobs=body.logprobs,
         )
         head = self._head("cmpl", body, len(jobs))
-        echoes = await self._service.aside(lambda: self._texts_of(jobs), request) if body.echo else [""] * len(jobs)
+        echoes = [Echo()] * len(jobs)
+        if body.echo:
+            jobs = _scored(jobs, body.logprobs) if body.logprobs is not None else jobs
+            echoes = await self._service.aside(lambda: [*map(self._echo, jobs)], request)
         writer = TextWriter(head, echoes)
         return await answer(request, self._service, jobs, head.id, writer, stream=bool(body.stream))
 
@@ -69,10 +77,10 @@ class OpenAI(Dialect):
         """By any name: requests may name any model too, and clients look for the one they were told to use."""
         return json_response(self._card() | {"id": request.path_params["id"]})
 
-    def _texts_of(self, jobs: Sequence[Job]) -> list[str]:
-        """The prompts as text."""
-        vocabulary = self._service.model.vocabulary
-        return [vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace") for job in jobs]
+    def _echo(self, job: Job) -> Echo:
+        tokens = job.prompt.tokens
+        text = self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
+        return Echo(text, int(tokens[0]), job.score if isinstance(job.score, PromptChances) else None)
 
     def _head(self, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
         return Head(
@@ -112,5 +120,18 @@ def _refuse_in_completions(body: CompletionRequest) -> None:
         raise not_yet("suffix", body.suffix[:40], "leave it out")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise not_yet("best_of", body.best_of, "leave it out, or give it the value of n")
-    if body.echo and body.logprobs is not None:
-        raise bad_field("echo", "the log-probabilities of a prompt are not kept: ask for echo or logprobs, not both")
+
+
+def _scored(jobs: Sequence[ReplyJob], num_top: int) -> list[ReplyJob]:
+    """The jobs, with the log-probabilities of their prompts.
+
+    Who asks for one token means the prompt, and counts on one more than that has: the end of the text is one too.
+    """
+    num_chances = sum(job.prompt.length for job in jobs) * (1 + num_top)
+    if num_chances > _MOST_CHANCES:
+        problem = f"there would be {num_chances} log-probabilities: at most {_MOST_CHANCES} are told at once"
+        raise bad_field("logprobs", f"{problem}, so send fewer prompts, or a lower number")
+    return [
+        replace(job, score=PromptChances(job.prompt, num_top), ignore_end=job.ignore_end or job.max_tokens == 1)
+        for job in jobs
+    ]

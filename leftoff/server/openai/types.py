@@ -36,11 +36,11 @@ class ChatLogprobs(Struct):
 
 
 class TextLogprobs(Struct):
-    """Log-probabilities in a text completion, as parallel lists."""
+    """Log-probabilities in a text completion, as parallel lists. The first token of a prompt has none."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

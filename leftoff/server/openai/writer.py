@@ -15,6 +15,7 @@ from leftoff.server.openai import types as wire
 from leftoff.server.reply.response import EVENTS, Whole
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import (
+    PromptChances,
     PromptProgress,
     WireTimings,
     progress_of,
@@ -151,11 +152,20 @@ class ChatWriter(_CompletionWriter):
         return wire.ChatLogprobs(content) if content else None
 
 
+@dataclass(frozen=True)
+class Echo:
+    """A prompt that is told again before its reply; with `chances`, if its log-probabilities were asked for."""
+
+    text: str = ""
+    first_token: int = -1
+    chances: PromptChances | None = None
+
+
 @dataclass
 class TextWriter(_CompletionWriter):
-    """Writes text completions. `echoes` has the text that comes before each reply."""
+    """Writes text completions. `echoes` has what comes before each reply."""
 
-    echoes: Sequence[str]
+    echoes: Sequence[Echo]
     whole_object = chunk_object = "text_completion"
     _offsets: dict[int, int] = field(default_factory=dict, init=False)
 
@@ -163,38 +173,47 @@ class TextWriter(_CompletionWriter):
         if isinstance(event, Progress):
             yield self._chunk(wire.TextChoice(index, ""), progress=progress_of(event))
             return
-        text = self._echo(index) + event.text
-        logprobs = self._logprobs(index, [event]) if isinstance(event, Piece) else None
+        echo = self._echo(index)
+        text = echo.text + event.text
+        logprobs = self._logprobs(index, echo, [event] if isinstance(event, Piece) else [])
         if text or logprobs:
             yield self._chunk(wire.TextChoice(index, text, None, logprobs), self._timings(stream))
         if isinstance(event, End):
             yield from self._closing(event, wire.TextChoice(index, "", finish_reason(event)))
 
-    def _echo(self, index: int) -> str:
+    def _echo(self, index: int) -> Echo:
         """The echo at the first call, and nothing afterwards."""
         if index in self._offsets:
-            return ""
-        self._offsets[index] = len(self.echoes[index])
-        return self.echoes[index]
+            return Echo()
+        echo = self.echoes[index]
+        self._offsets[index] = 0 if echo.chances else len(echo.text)
+        return echo
 
     def _choice(self, index: int, reply: Whole) -> wire.TextChoice:
-        text = self._echo(index) + reply.text
-        return wire.TextChoice(index, text, finish_reason(reply.end), self._logprobs(index, reply.pieces))
+        echo = self._echo(index)
+        logprobs = self._logprobs(index, echo, reply.pieces)
+        return wire.TextChoice(index, echo.text + reply.text, finish_reason(reply.end), logprobs)
 
-    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> wire.TextLogprobs | None:
-        content = token_logprobs(pieces, self.head.vocabulary)
-        if not content:
-            return None
-        offsets = []
-        for token in content:
-            offsets.append(self._offsets[index])
-            self._offsets[index] += len(token.token)
-        return wire.TextLogprobs(
-            [token.token for token in content],
-            [token.logprob for token in content],
-            [{top.token: top.logprob for top in token.top_logprobs} for token in content],
-            offsets,
-        )
+    def _logprobs(self, index: int, echo: Echo, pieces: Sequence[Piece]) -> wire.TextLogprobs | None:
+        told = wire.TextLogprobs([], [], [], [])
+        if echo.chances is not None:
+            first = self.head.vocabulary.piece(echo.first_token).decode("utf-8", "replace")
+            self._add(told, index, first, None, None)
+            pieces = [*echo.chances.pieces, *pieces]
+        for token in token_logprobs(pieces, self.head.vocabulary):
+            # the likeliest last: of tokens with the same text it is the one that stays
+            top = {token.token: token.logprob} | {each.token: each.logprob for each in token.top_logprobs[::-1]}
+            self._add(told, index, token.token, token.logprob, top)
+        return told if told.tokens else None
+
+    def _add(
+        self, told: wire.TextLogprobs, index: int, text: str, logprob: float | None, top: dict[str, float] | None
+    ) -> None:
+        told.tokens.append(text)
+        told.token_logprobs.append(logprob)
+        told.top_logprobs.append(top)
+        told.text_offset.append(self._offsets[index])
+        self._offsets[index] += len(text)
 
 
 def _message(reply: Whole) -> wire.Message:

@@ -18,6 +18,7 @@ from leftoff.chat.formats.parts import ParsedReply, Part, join_parts, parse_argu
 from leftoff.chat.replies import Written
 from leftoff.chat.tokenizer import TextStream
 from leftoff.chat.verbatim import written_tokens
+from leftoff.engine.sampler import log_probabilities
 from leftoff.scheduler.job import Finish, Timings
 from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import PromptTooLongError
@@ -127,7 +128,7 @@ class ReplyStream:
         self._send_progress(self.report, num_read)
 
     def token(self, token: int, logits: Logits | None) -> bool:
-        chosen, top = _chances(token, logits, self.job.num_top_logprobs) if logits is not None else (None, ())
+        chosen, top = chances_of(token, logits, self.job.num_top_logprobs) if logits is not None else (None, ())
         text = self._text.push(token)
         if self._parser is None:
             self._send(Piece(token, text, (), chosen, top))
@@ -231,9 +232,9 @@ def _max_tokens(service: Service, job: ReplyJob) -> int:
     return room if wanted < 0 else min(wanted, room)
 
 
-def _chances(token: int, logits: Logits, num_top: int) -> tuple[TokenChance, tuple[TokenChance, ...]]:
-    shifted = logits.astype(np.float64) - float(logits.max())
-    logprobs = shifted - np.log(np.exp(shifted).sum())
+def chances_of(token: int, logits: Logits, num_top: int) -> tuple[TokenChance, tuple[TokenChance, ...]]:
+    """The log-probability of a token, and of the `num_top` likeliest at its position."""
+    logprobs = log_probabilities(logits)
     top = np.argpartition(-logprobs, min(num_top, logprobs.size - 1))[:num_top]
     ordered = top[np.argsort(-logprobs[top])]
     return TokenChance(token, float(logprobs[token])), tuple(TokenChance(int(t), float(logprobs[t])) for t in ordered)

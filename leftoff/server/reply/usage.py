@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Timings
-from leftoff.server.reply.stream import End, Piece, Progress, ReplyStream, TokenChance
+from leftoff.server.reply.stream import End, Piece, Progress, ReplyStream, TokenChance, chances_of
+from leftoff.types import Logits, Prompt
 
 
 class PromptDetails(Struct):
@@ -130,6 +131,22 @@ class TokenLogprob(Struct):
     logprob: float
     bytes: list[int]
     top_logprobs: list[TopLogprob]
+
+
+class PromptChances:
+    """The log-probabilities of a prompt's tokens, from the second on, as pieces without text. A job's `score`.
+
+    Each is reduced as soon as it is computed: the logits of a long prompt would fill gigabytes.
+    """
+
+    def __init__(self, prompt: Prompt, num_top: int) -> None:
+        self.pieces: list[Piece] = []
+        self._tokens = prompt.tokens
+        self._num_top = num_top
+
+    def __call__(self, position: int, logits: Logits) -> None:
+        token = int(self._tokens[position])
+        self.pieces.append(Piece(token, "", (), *chances_of(token, logits, self._num_top)))
 
 
 def token_logprobs(pieces: Sequence[Piece], vocabulary: Vocabulary) -> list[TokenLogprob]:

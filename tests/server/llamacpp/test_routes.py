@@ -107,7 +107,7 @@ def test_only_the_prompt_is_read(http: httpx.Client) -> None:
 def test_tokens_and_back(http: httpx.Client) -> None:
     text = "ships find their way — naïvely 🚢"
     tokens = tokenize(http, content=text)
-    assert http.post("/detokenize", json={"tokens": tokens}).json() == {"content": text}
+    assert http.post("/detokenize", json={"tokens": tokens}).json() == {"content": text, "prompt": text}
     pieces = tokenize(http, content=text, with_pieces=True)
     assert [piece["id"] for piece in pieces] == tokens
     assert [195] in [piece["piece"] for piece in pieces], "half a letter is a list of bytes"
@@ -157,3 +157,15 @@ def test_slots_at_rest_and_at_work(http: httpx.Client) -> None:
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
 def test_health(http: httpx.Client, path: str) -> None:
     assert http.get(path).json() == {"status": "ok"}
+
+
+def test_vllms_clients_find_the_tokenizer(http: httpx.Client) -> None:
+    """As lm_eval asks for it."""
+    info = http.get("/tokenizer_info").json()
+    assert info["chat_template"] == http.get("/props").json()["chat_template"]
+    text = f"the river{info['eos_token']}"
+    made = http.post("/tokenize", json={"prompt": text, "add_special_tokens": False}).json()
+    assert made["tokens"] == http.post("/tokenize", json={"content": text}).json()["tokens"]
+    assert (made["count"], made["max_model_len"]) == (len(made["tokens"]), info["model_max_length"])
+    assert http.post("/detokenize", json={"tokens": made["tokens"]}).json()["prompt"] == text
+    assert http.post("/tokenize", json={"text": text}).json()["error"]["param"] == "content"
