@@ -125,6 +125,12 @@ class ChatClient:
         reply.end()
         return reply
 
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Sends a request to a route of leftoff's own, and reads its answer."""
+        with self._response("POST", path, body) as response:
+            answer: dict[str, Any] = json.loads(response.read())
+            return answer
+
     @contextmanager
     def _response(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[httpx.Response]:
         try:

@@ -174,7 +174,8 @@ class Settings:
     cache_dir: str = setting("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
     prewarm: tuple[str, ...] = setting(
         (),
-        "prefill this file at start and never evict it: a text, or JSON with messages; may be given several times",
+        "prefill this file at start and never evict it: a text, or JSON with messages; "
+        "last: the headers that clients used last; may be given several times",
         metavar="FILE",
     )
     threads: int = setting(0, "compute threads (0: one per physical core)", "-t", limits=(0, 512), words={"-1": 0})

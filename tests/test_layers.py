@@ -33,7 +33,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 230
+MAX_FILES = 235
 
 
 @dataclass(frozen=True)

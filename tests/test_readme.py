@@ -87,6 +87,7 @@ def test_every_command_is_one_that_is_tested_here() -> None:
             "leftoff doctor",
             "leftoff cache",
             "leftoff engine",
+            "leftoff prewarm",
             "python -m lab.",
             "ANTHROPIC_BASE_URL=",
             "OPENAI_API_BASE_URL=",
@@ -124,6 +125,12 @@ def test_the_demo_shown_is_the_one_that_is_played() -> None:
         for step in scene.steps:
             assert f"{step.label} · {step.question}" in shown
     assert "The cache helped in every scene." in shown
+
+
+def test_prewarm_has_the_flag(tmp_path: Path) -> None:
+    """tests/cli/test_prewarm.py runs it against a server."""
+    for command in commands("leftoff prewarm"):
+        assert command.split()[2] in run([*leftoff(command), "--help"], tmp_path)
 
 
 def test_doctor(folder: Path) -> None:

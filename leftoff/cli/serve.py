@@ -34,7 +34,7 @@ from leftoff.disk.folder import model_folder
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.hub import default_model
 from leftoff.server import server
-from leftoff.server.admin.prewarm import prewarm_files
+from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.server.budgets import conversation_bytes
 from leftoff.server.service import Service
 from leftoff.setting import SettingError
@@ -85,8 +85,8 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     with ended_by_signals(code=0), load_service(console, settings, _leave) as service:
         hint_at_gpu(console, service.model.library)
         service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
-        for file, read in zip(settings.prewarm, prewarm_files(service), strict=True):
-            console.print(f"prewarmed {file}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
+        for name, read in prewarm_at_start(service):
+            console.print(f"prewarmed {name}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
 
         def on_ready(url: str) -> None:
             show_screen(console, service, url)

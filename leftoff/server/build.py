@@ -11,6 +11,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
 from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings, numbers
 from leftoff.disk.errors import FolderError
+from leftoff.disk.headers import HeaderFiles
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
@@ -137,6 +138,11 @@ def reply_store(settings: Settings, cache: Cache) -> FileReplyStore | None:
         return None
     assert isinstance(cache.disk.blobs, FileBlobStore)
     return FileReplyStore.open(cache.disk.blobs.path, cache.memory.fingerprint)
+
+
+def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:
+    """Where the headers of clients are kept for all models, to be prewarmed; nowhere if nothing is kept on disk."""
+    return HeaderFiles(_cache_root(settings)) if cache.disk is not None else None
 
 
 def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:

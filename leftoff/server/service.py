@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -36,7 +37,7 @@ from leftoff.sampling import recommended
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
-from leftoff.server.build import fitted, make_scheduler, namespace_secret, open_model, reply_store
+from leftoff.server.build import fitted, header_files, make_scheduler, namespace_secret, open_model, reply_store
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
 from leftoff.server.http.line_rate import LineRate
@@ -50,6 +51,7 @@ Result = TypeVar("Result")
 
 _LOGGED_NOTES = 256
 _LOGGED_CHARACTERS = 240  # of what a client has sent
+_LONG_HEADER = 256  # tokens: fewer are read at once
 _COLLECT_SECONDS = 0.015  # a screen shows no more often
 _write = C.PyDLL(None).write  # keeps the interpreter's lock, unlike os.write
 _write.argtypes, _write.restype = (C.c_int, C.c_char_p, C.c_size_t), C.c_ssize_t
@@ -71,6 +73,7 @@ class Service:
         self.secret = namespace_secret(settings, self.cache)
         self.prompts = PromptMaker(model, _template(settings), context_tokens=self.context_tokens)
         self._reply_store = reply_store(settings, self.cache)
+        self.headers = header_files(settings, self.cache)
         self.remembered = RememberedReplies(self._reply_store) if settings.remember_replies else None
         self.chats = Chat(
             self.prompts,
@@ -110,6 +113,19 @@ class Service:
             return self.chats.prompt(conversation)
         except ContextOverflowError as error:
             raise _too_long_messages(error) from error
+
+    def learn_header(self, chat: ChatPrompt) -> None:
+        """Keeps the header of a chat on disk if it is long, in the form of a file for `--prewarm`."""
+        if self.headers is None or (chat.prompt.header_end or 0) < _LONG_HEADER:
+            return
+        conversation = chat.conversation
+        header = {
+            "messages": chat.header,
+            "tools": conversation.tools,
+            "options": conversation.options,
+            "namespace": conversation.namespace,
+        }
+        self.headers.put(owner_of(conversation.namespace), msgspec.json.encode(header))
 
     def render(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation, without header rules."""

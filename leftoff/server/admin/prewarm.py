@@ -1,12 +1,18 @@
-"""Prewarming: compute the common beginning of conversations ahead of the first one, and pin it in the cache."""
+"""Prewarming: compute the common beginning of conversations ahead of the first one, and pin it in the cache.
+
+What to compute comes with a request, from a file, or from the headers that clients used last (`disk/headers.py`), which
+have the form of such files.
+"""
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -24,10 +30,14 @@ from leftoff.server.reply.response import Replies, json_response
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
-from leftoff.server.tenant import namespace_of
+from leftoff.server.tenant import namespace_of, tenant_of
 from leftoff.setting import SettingError
 from leftoff.types import HEADER_ROLES, Prompt
 
+logger = logging.getLogger("leftoff.requests")
+
+LAST = "last"  # in the setting: the headers that clients used last
+_MOST_LAST = 3  # an agent, its sub-agents, another agent
 _ANY_USER_MESSAGE = {"role": "user", "content": "."}
 
 
@@ -40,10 +50,29 @@ class Prewarmed(Struct):
 
 
 class PrewarmFile(Struct):
-    """The contents of a JSON file for --prewarm."""
+    """The contents of a JSON file for --prewarm. `options` are variables for the template."""
 
     messages: list[MessageDict]
     tools: list[dict[str, Any]] | None = None
+    options: dict[str, Any] = {}
+    namespace: str = ""
+
+    def conversation(self) -> Conversation:
+        return Conversation(self.messages, self.tools, self.options, self.namespace)
+
+
+class PrewarmedLast(Struct):
+    """What was done with the headers that clients used last, the last one first."""
+
+    headers: list[Prewarmed]
+    failed: list[str]  # why, of each that could not be prewarmed
+
+
+class NamedPrewarmed(NamedTuple):
+    """What was prewarmed at start, and for which value of the setting."""
+
+    name: str
+    prewarmed: Prewarmed
 
 
 class PrewarmApi(Dialect):
@@ -54,13 +83,22 @@ class PrewarmApi(Dialect):
 
     def endpoints(self) -> list[Endpoint]:
         summary = "Compute messages ahead of the first conversation, and pin them"
-        return [Endpoint("POST", "/cache/prewarm", summary, self.prewarm, ChatFields)]
+        last = "Compute the headers that clients used last, and pin them"
+        return [
+            Endpoint("POST", "/cache/prewarm", summary, self.prewarm, ChatFields),
+            Endpoint("POST", "/cache/prewarm/last", last, self.prewarm_last),
+        ]
 
     async def prewarm(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
         return json_response(await prewarm(self._service, read, request))
+
+    async def prewarm_last(self, request: Request) -> Response:
+        tenant = tenant_of(request)
+        files = [file for file in _last_files(self._service, tenant.name) if tenant.sees(file.namespace)]
+        return json_response(await _prewarm_last(self._service, files))
 
 
 async def prewarm(service: Service, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
@@ -82,20 +120,49 @@ async def prewarm(service: Service, read: Callable[[], Conversation], request: R
     return Prewarmed(prompt.length, reply.end.report.computed, nbytes)
 
 
-def prewarm_files(service: Service) -> list[Prewarmed]:
-    """Prewarm the files of the settings, before the server listens."""
+def prewarm_at_start(service: Service) -> list[NamedPrewarmed]:
+    """Prewarm what the settings name, before the server listens."""
+    names = service.settings.prewarm
+    files = [(name, read_file(Path(name))) for name in names if name != LAST]
 
-    async def read_all() -> list[Prewarmed]:
-        files = [(name, _read_file(Path(name))) for name in service.settings.prewarm]
-        return [await read(name, file) for name, file in files]
+    async def read_all() -> list[NamedPrewarmed]:
+        read = [NamedPrewarmed(name, await read_one(name, file)) for name, file in files]
+        if LAST not in names:
+            return read
+        last = await _prewarm_last(service, _last_files(service))
+        for reason in last.failed:
+            logger.warning("a header that was used last is not prewarmed: %s", reason)
+        return [*read, *(NamedPrewarmed(LAST, prewarmed) for prewarmed in last.headers)]
 
-    async def read(name: str, file: PrewarmFile) -> Prewarmed:
+    async def read_one(name: str, file: PrewarmFile) -> Prewarmed:
         try:
-            return await prewarm(service, lambda: Conversation(file.messages, file.tools))
+            return await prewarm(service, file.conversation)
         except (ApiError, TemplateError) as error:
             raise SettingError(f"--prewarm {name}: {error}") from error
 
     return asyncio.run(read_all())
+
+
+async def _prewarm_last(service: Service, files: Sequence[PrewarmFile]) -> PrewarmedLast:
+    """One that another model's template or context cannot take does not keep the others from being read."""
+    done = PrewarmedLast([], [])
+    for file in files:
+        try:
+            done.headers.append(await prewarm(service, file.conversation))
+        except (ApiError, TemplateError) as error:
+            done.failed.append(str(error))
+    return done
+
+
+def _last_files(service: Service, owner: str | None = None) -> list[PrewarmFile]:
+    """Those that are damaged, by hand or in another version's form, are left out."""
+    found: list[PrewarmFile] = []
+    for content in service.headers.last(owner) if service.headers is not None else ():
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            file = msgspec.json.decode(content, type=PrewarmFile)
+            if all(isinstance(message.get("role"), str) for message in file.messages):
+                found.append(file)
+    return found[:_MOST_LAST]
 
 
 def _prompt(service: Service, conversation: Conversation) -> Prompt:
@@ -109,7 +176,7 @@ def _prompt(service: Service, conversation: Conversation) -> Prompt:
     return replace(whole, tokens=whole.tokens[: whole.header_end], messages=whole.messages[: len(messages)], breaks=())
 
 
-def _read_file(path: Path) -> PrewarmFile:
+def read_file(path: Path) -> PrewarmFile:
     """A `.json` file has messages; any other is the text of a system prompt."""
     try:
         text = path.read_text()

@@ -41,7 +41,9 @@ async def chat_jobs(service: Service, request: Request, body: ChatRequest) -> li
     namespace = namespace_of(request, body.cache_salt)
 
     def read() -> tuple[ChatPrompt, Sampling]:
-        return service.chat(conversation_of(service, body, namespace)), _sampling_of(service, body)
+        chat = service.chat(conversation_of(service, body, namespace))
+        service.learn_header(chat)
+        return chat, _sampling_of(service, body)
 
     chat, sampling = await service.aside(read, request)
     job = ReplyJob(
