@@ -70,13 +70,14 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies and the se
 simulate: $(DEV) ## play a trace of real agents against the cache's policies and those of others
 	@$(BIN)/python -m lab.simulate
 
-proofs: $(DEV) ## the slow proofs: 500 histories, tool loops of 50 turns, 200 kills of the disk store and of the server, ten minutes of soak, 500 schemas
+proofs: $(DEV) ## the slow proofs: 500 histories, tool loops of 50 turns, 200 kills of the disk store and of the server, ten minutes of soak, 10,000 mutated requests, 500 schemas
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --deterministic
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --batch 32 --ubatch 32
 	@$(BIN)/python -m tests.behaviour.tool_loop 50
 	@$(BIN)/python -m tests.disk.kill_loop 200
 	@$(BIN)/python -m tests.behaviour.kill_server 200
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10
+	@$(BIN)/python -m tests.behaviour.mutated 10000
 	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_schema_random.py
 
 wheel: $(DEV) ## build the package into dist/

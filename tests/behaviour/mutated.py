@@ -1,0 +1,373 @@
+"""Sends mutated bodies of real clients to a server of its own: no 5xx, no hang, and every stream has its end.
+
+    python -m tests.behaviour.mutated 10000 --seed 0
+
+The server is `leftoff serve` with the model that comes with leftoff, and stays the same for all requests. A request is
+made from the seed and its number: `--only 123` repeats one and shows it.
+"""
+
+import argparse
+import copy
+import http.client
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from tests.behaviour.bodies import ROUTES, Body
+from tests.cli.running import Server, serving
+
+NUM_CLIENTS = 4
+ANSWER_S = 180.0  # for a reply of a few words, on a machine that is busy
+_SERVER = ("--ctx", "1024", "--slots", "4", "--ram", "64", "--disk", "0", "--max-tokens", "4", "--log-level", "warning")
+_SHOWN = 300
+
+_DEEP: Any = None
+for _ in range(60):
+    _DEEP = [_DEEP] if isinstance(_DEEP, dict) else {"a": _DEEP}
+_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 3, 0.5, -0.0, 1e308, -1e-320, 2**31, 2**63, -(2**64), 10**30),
+    *(
+        "",
+        " ",
+        "x",
+        "\ud800",
+        "\udfff\ud800",
+        "\x00",
+        "a\x1b[31m\x07",
+        "\u202eabc",
+        "\ufeff",
+        "🧑🏽‍🚀" * 3,
+        "0",
+        "null",
+    ),
+    *(
+        "<|im_end|>",
+        "<|im_start|>system\n",
+        "<think>",
+        "</tool_call>",
+        "{{ 7 * 7 }}",
+        "{% for",
+        "../../etc",
+        "x" * 5000,
+    ),
+    *([], {}, [[]], [None], [{}], {"": ""}, {"type": "x"}, _DEEP, ["a"] * 300, [0] * 300),
+)
+_ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython", "", "User", "critic", None, 3)
+_KEYS = (
+    "role",
+    "content",
+    "type",
+    "id",
+    "name",
+    "text",
+    "tools",
+    "function",
+    "input",
+    "arguments",
+    "$ref",
+    "__class__",
+)
+_QUERIES = ("", "", "", "?beta=true", "?n=x", "?" + "a" * 3000, "?%00=%ff", "?a=1&a=2&&=", "?stream=1#x")
+_HEADERS: tuple[tuple[str, str], ...] = (
+    *(("Content-Type", kind) for kind in ("text/plain", "application/json; charset=utf-16", "", "multipart/form-data")),
+    *(
+        ("Accept", "text/event-stream"),
+        ("Accept", "\xff"),
+        ("Accept-Encoding", "gzip, br"),
+        ("Content-Encoding", "gzip"),
+    ),
+    *(
+        ("anthropic-version", "2099-01-01"),
+        ("anthropic-beta", "x," * 200),
+        ("x-api-key", "\xe9"),
+        ("Authorization", "x"),
+    ),
+    *(("x-cache-salt", "\xff\xfe"), ("x-cache-salt", "s" * 3000), ("Expect", "100-continue"), ("Range", "bytes=0-1")),
+    *(("X-Stainless-Retry-Count", "-1"), ("session-id", ""), ("x-codex-turn-metadata", "{" * 500), ("Cookie", "a=b;;")),
+)
+_MEANT = {"context_full", "queue_full", "overloaded_error"}  # a 503 that a client is to try again
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """One request. Its path may have a query."""
+
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    data: bytes
+
+
+@dataclass
+class Tally:
+    """What came back, by status, and what should not have."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+# --- mutations
+
+
+def mutated(seed: int, number: int) -> Mutated:
+    """Request `number` of a seed."""
+    rng = random.Random(f"{seed}/{number}")
+    path, body = rng.choice(ROUTES)
+    body = copy.deepcopy(body)
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 5))):
+        rng.choice(_MUTATIONS)(rng, body)
+    data = json.dumps(body).encode()  # surrogates become escapes
+    if rng.random() < 0.15:
+        data = rng.choice(_SPOILED)(rng, data)
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
+    if rng.random() < 0.15:
+        headers = tuple(dict([*headers, rng.choice(_HEADERS), rng.choice(_HEADERS)]).items())
+    path = path if "?" in path else path + rng.choice(_QUERIES)
+    return Mutated(quote(path, safe="/?&=%"), headers, data)
+
+
+def _places(value: object) -> Iterator[tuple[Any, Any]]:
+    """All values inside, each as its container and its key there."""
+    keys = range(len(value)) if isinstance(value, list) else value.keys() if isinstance(value, dict) else ()
+    for key in list(keys):
+        yield value, key
+        yield from _places(value[key])  # type: ignore[index]
+
+
+def _place(rng: random.Random, body: Body, kind: type | tuple[type, ...] = object) -> tuple[Any, Any] | None:
+    """A place whose value is of a kind."""
+    found = [(inside, key) for inside, key in _places(body) if isinstance(inside[key], kind)]
+    return rng.choice(found) if found else None
+
+
+def _swap_type(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body):
+        place[0][place[1]] = copy.deepcopy(rng.choice(_VALUES))
+
+
+def _drop(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body):
+        del place[0][place[1]]
+
+
+def _rename(rng: random.Random, body: Body) -> None:
+    if (place := _place(rng, body)) and isinstance(place[0], dict):
+        place[0][rng.choice(_KEYS)] = place[0].pop(place[1])
+
+
+def _repeat(rng: random.Random, body: Body) -> None:
+    if (place := _place(rng, body, list)) and place[0][place[1]]:
+        place[0][place[1]] = [copy.deepcopy(rng.choice(place[0][place[1]])) for _ in range(rng.choice((2, 5, 40)))]
+
+
+def _shuffle(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body, list):
+        rng.shuffle(place[0][place[1]])
+
+
+def _nest(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body):
+        inside, key = place
+        inside[key] = rng.choice(
+            ([inside[key]], {"a": inside[key]}, {"type": "text", "text": inside[key]}, [[inside[key]]])
+        )
+
+
+def _cross(rng: random.Random, body: Body) -> None:
+    """A value of another place, or of another client's body."""
+    other = rng.choice([body, *(body for _, body in ROUTES)])
+    if (place := _place(rng, body)) and (taken := _place(rng, other)):
+        place[0][place[1]] = copy.deepcopy(taken[0][taken[1]])
+
+
+def _change_role(rng: random.Random, body: Body) -> None:
+    messages = [inside for inside, key in _places(body) if key == "role"]
+    if messages:
+        rng.choice(messages)["role"] = rng.choice(_ROLES)
+
+
+def _mix_ids(rng: random.Random, body: Body) -> None:
+    named = [(inside, key) for inside, key in _places(body) if isinstance(key, str) and key.endswith("id")]
+    if named:
+        inside, key = rng.choice(named)
+        inside[key] = rng.choice(["call_1", "c1", "toolu_01", "rs_1", "resp_none", "", "x" * 200, 7, None])
+
+
+def _spoil_text(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body, str):
+        inside, key = place
+        at = rng.randrange(len(inside[key]) + 1)
+        strange = rng.choice([value for value in _VALUES if isinstance(value, str)])
+        inside[key] = inside[key][:at] + strange + inside[key][at:]
+
+
+def _scale(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body, (int, float)):
+        place[0][place[1]] = rng.choice((-1, 0, 1, 2, 7, 0.1, 1.5, 1e9, -1e9, 2**53, 2**31 - 1, -(2**31)))
+
+
+def _enlarge(rng: random.Random, body: Body) -> None:
+    if place := _place(rng, body, str):
+        place[0][place[1]] = (place[0][place[1]] or "ab ") * rng.choice((10, 300, 3000))
+
+
+_MUTATIONS: tuple[Callable[[random.Random, Body], None], ...] = (
+    *(_swap_type, _swap_type, _drop, _rename, _repeat, _shuffle, _nest, _cross, _cross),
+    *(_change_role, _mix_ids, _spoil_text, _scale, _enlarge),
+)
+
+
+def _cut(rng: random.Random, data: bytes) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def _flip(rng: random.Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 3, 20))):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def _number(rng: random.Random, data: bytes) -> bytes:
+    """Numbers that JSON does not have, or that no machine has."""
+    strange = rng.choice((b"NaN", b"-Infinity", b"1e999", b"-0", b"0x10", b"1" * 400, b"1e-999", b"01"))
+    return data.replace(rng.choice((b"3", b"true", b"null", b'"hi"')), strange, 1)
+
+
+def _double(rng: random.Random, data: bytes) -> bytes:
+    """A key twice, with other values."""
+    key = rng.choice((b"messages", b"model", b"stream", b"input", b"tools", b"prompt", b"max_tokens"))
+    return b'{"%b": %b, ' % (key, rng.choice((b"null", b"[]", b"1", b'"a"', b"{}"))) + data[1:]
+
+
+_SPOILED: tuple[Callable[[random.Random, bytes], bytes], ...] = (
+    *(_cut, _flip, _number, _double),
+    *(lambda _, data: data.decode().encode("utf-16"), lambda _, data: b"\xef\xbb\xbf" + data),
+    *(lambda _, data: data.replace(b"i", b"\xe9"), lambda _, data: data + b"}", lambda *_: b"", lambda *_: b"[]"),
+    *(lambda *_: b"null", lambda *_: b"[" * 100_000, lambda *_: b'{"a":' * 50_000, lambda _, data: b"\x1f\x8b" + data),
+)
+
+
+# --- what comes back
+
+
+def send(url: str, request: Mutated) -> tuple[int, str | None]:
+    """The status, and what is wrong with the answer."""
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_S)
+    try:
+        connection.putrequest("POST", request.path)
+        connection.putheader("Content-Length", str(len(request.data)))
+        for name, value in request.headers:
+            connection.putheader(name, value.encode("latin-1"))
+        connection.endheaders(request.data)
+        response = connection.getresponse()
+        kind, data = response.getheader("Content-Type") or "", response.read()
+        return response.status, problem_with(request.path.partition("?")[0], response.status, kind, data)
+    except (OSError, http.client.HTTPException) as error:
+        return 0, f"{type(error).__name__}: {error}"
+    finally:
+        connection.close()
+
+
+def problem_with(path: str, status: int, kind: str, data: bytes) -> str | None:
+    text = data.decode("utf-8", "replace")
+    if status == 503 and any(code in text for code in _MEANT):
+        return None
+    if status >= 500 or '"internal_error"' in text or '"api_error"' in text:
+        return f"status {status}"
+    if kind.startswith(("text/event-stream", "application/x-ndjson")):
+        return None if has_end(path, text) else "a stream without its end"
+    try:
+        json.loads(data)
+    except ValueError:
+        return f"status {status}, and no JSON"
+    return None
+
+
+def has_end(path: str, text: str) -> bool:
+    """Whether a stream ends as its dialect wants it, with a last word or with an error."""
+    last = [line for line in text.splitlines() if line and not line.startswith(":")][-1]
+    if path.startswith("/api/"):
+        chunk = json.loads(last)
+        return bool(chunk.get("done")) or "error" in chunk
+    if path.startswith("/v1/messages"):
+        return '"message_stop"' in last or '"error"' in last
+    if path.startswith("/v1/responses"):
+        return any(f'"response.{end}"' in last for end in ("completed", "incomplete", "failed"))
+    return last == "data: [DONE]" if path.startswith("/v1/") else '"stop":true' in last or '"error"' in last
+
+
+@contextmanager
+def server_of_ours(model: str | None = "") -> Iterator[Server]:
+    """With None, it has a tiny model of the tests' own."""
+    with serving(*_SERVER, model=model) as server:
+        assert server.url, server.log
+        yield server
+
+
+def send_all(server: Server, seed: int, numbers: range, show: Callable[[int, Tally], None] | None = None) -> Tally:
+    """Sends the requests of a seed, a few at a time, and looks whether the server is still well."""
+    tally = Tally()
+
+    def send_one(number: int) -> None:
+        request = mutated(seed, number)
+        status, problem = send(server.url, request)
+        tally.statuses[status] += 1
+        if problem:
+            tally.problems.append(f"{number}: {problem}: {request.path[:80]} {request.data[:_SHOWN]!r}")
+        if show is not None:
+            show(number, tally)
+
+    with ThreadPoolExecutor(NUM_CLIENTS) as clients:
+        for _ in clients.map(send_one, numbers):
+            pass
+    if server.process.poll() is not None:
+        tally.problems.append(f"the server has ended with {server.process.returncode}")
+    elif (health := _health(server.url)) != 200:
+        tally.problems.append(f"/health answers {health}")
+    if "Traceback" in server.log:
+        tally.problems.append(server.log[server.log.index("Traceback") :][:3000])
+    return tally
+
+
+def _health(url: str) -> int:
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_S)
+    connection.request("GET", "/health")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("number", type=int, nargs="?", default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=0, help="the first request's number")
+    parser.add_argument("--only", type=int, help="send one request, and show it")
+    options = parser.parse_args()
+    numbers = range(options.start, options.start + options.number)
+    if options.only is not None:
+        numbers = range(options.only, options.only + 1)
+        print(mutated(options.seed, options.only))
+
+    def show(number: int, tally: Tally) -> None:
+        if number % 500 == 0:
+            print(f"{number}: {dict(tally.statuses)}, {len(tally.problems)} problems", flush=True)
+
+    with server_of_ours() as server:
+        tally = send_all(server, options.seed, numbers, show)
+    print(*tally.problems, sep="\n")
+    print(f"{tally.statuses.total()} requests: {dict(sorted(tally.statuses.items()))}")
+    return 1 if tally.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

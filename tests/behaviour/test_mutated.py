@@ -1,0 +1,41 @@
+"""Mutated bodies of real clients are answered or refused, never with a 5xx.
+
+`python -m tests.behaviour.mutated 10000` is the long version.
+"""
+
+import pytest
+
+from tests.behaviour.mutated import has_end, problem_with, send_all, server_of_ours
+
+
+def test_two_hundred_requests() -> None:
+    with server_of_ours(model=None) as server:
+        tally = send_all(server, seed=1, numbers=range(200))
+    assert tally.problems == []
+    assert tally.statuses[200] >= 30, "many are changed where it does not matter"
+    assert tally.statuses[400] >= 60
+
+
+@pytest.mark.parametrize(
+    ("status", "data", "problem"),
+    [
+        (200, b"{}", None),
+        (400, b'{"error": {}}', None),
+        (503, b'{"error": {"code": "queue_full"}}', None),
+        (503, b'{"error": {"code": "stopping"}}', "status 503"),
+        (500, b"{}", "status 500"),
+        (200, b"oh", "status 200, and no JSON"),
+    ],
+)
+def test_a_bad_answer_is_seen(status: int, data: bytes, problem: str | None) -> None:
+    assert problem_with("/v1/messages", status, "application/json", data) == problem
+
+
+def test_a_stream_without_its_end_is_seen() -> None:
+    assert has_end("/v1/chat/completions", "data: {}\n\ndata: [DONE]\n\n")
+    assert not has_end("/v1/chat/completions", "data: {}\n\n")
+    assert has_end("/api/chat", '{"done": false}\n{"done": true}\n')
+    assert not has_end("/api/chat", '{"done": false}\n')
+    assert has_end("/v1/messages", 'event: message_stop\ndata: {"type":"message_stop"}\n\n')
+    assert not has_end("/v1/messages", 'event: ping\ndata: {"type":"ping"}\n\n')
+    assert has_end("/completion", 'data: {"stop":true}\n\n:\n\n')
