@@ -88,7 +88,7 @@ def test_a_choice_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], 
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("line", ["-ag", "-cms 512", "-mmdev none", "-mmodel.gguf", "model.gguf -ax"])
+@pytest.mark.parametrize("line", ["-ax", "-cmx 512", "-mmdx none", "-mmodel.gguf", "model.gguf -ax"])
 def test_an_unknown_short_flag_is_not_a_known_one_with_a_value(capsys: pytest.CaptureFixture[str], line: str) -> None:
     with pytest.raises(SystemExit) as exit_:
         parse(line)
@@ -179,6 +179,13 @@ def test_what_would_be_dangerous_to_ignore_is_refused(capsys: pytest.CaptureFixt
         with pytest.raises(SystemExit):
             parse(f"{option} {'' if takes is Takes.NOTHING else 'x'}")
         assert f"{option}: {entry.reason}" in capsys.readouterr().err
+
+
+def test_devices_are_listed_and_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse("--list-devices")
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("Available devices:\n")
 
 
 def test_nothing_is_said_where_nothing_is_ignored() -> None:
