@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from lab.bench.errors import BenchError
-from lab.gpu import cold, exact, kill, resumes, streams, workloads
+from lab.gpu import cold, exact, kill, offload, resumes, streams, workloads
 from lab.gpu.machine import facts
 from lab.gpu.random_model import write_random_model
 from lab.gpu.record import Record, read_record
@@ -39,6 +39,7 @@ _GROUPS: tuple[tuple[tuple[str, ...], Callable[[Rig, Collection[str]], None]], .
     (("ram",), lambda rig, _: resumes.measure_ram(rig)),
     (resumes.PARKED_PARTS, resumes.measure_parked),
     (("kill",), lambda rig, _: kill.measure(rig)),
+    (("offload",), lambda rig, _: offload.measure(rig)),
     (("workloads",), lambda rig, _: workloads.measure(rig)),
     (("exact",), lambda rig, _: exact.measure(rig)),
 )

@@ -17,6 +17,7 @@ _HEAD = ("measure", *_NUMBERS, "goal", "", "notes")
 _TABLES = (
     ("Decode, tokens per second", ("decode", "sampled")),
     ("Prompts of {long:,} tokens", ("cold", "ram", "parked", "same", "edit", "kill")),
+    ("Layers in RAM", ("offload",)),
     ("Workloads, seconds of waiting", ("workloads",)),
     ("Exactness", ("exact",)),
 )

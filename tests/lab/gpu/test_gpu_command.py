@@ -20,14 +20,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_both_servers_are_started_and_the_figures_are_written(model: Path, tmp_path: Path) -> None:
     out, page = tmp_path / "out.json", tmp_path / "benchmarks.md"
     options = ["--long", str(_LONG), "--threads", "1", "--folder", str(tmp_path), "--json", str(out)]
-    assert main(["--model", str(model), "--llama-server", "xllamacpp", *options, "--only", "cold"]) == 0
-    cold, memory = json.loads(out.read_text())["rows"]
+    assert main(["--model", str(model), "--llama-server", "xllamacpp", *options, "--only", "cold,offload"]) == 0
+    cold, memory, offload = json.loads(out.read_text())["rows"]
     for side in ("leftoff", "peer"):
         assert cold[side]["computed"] == [_LONG] * 4
-        assert all(value > 0 for value in cold[side]["values"])
+        assert offload[side]["computed"] == [_LONG] * 2
+        assert all(value > 0 for row in (cold, offload) for value in row[side]["values"])
     assert 1 < memory["leftoff"]["values"][0] < 1000
     assert main(["report", str(out), "--markdown", str(page)]) == 0
     assert "cold prompts in a row" in page.read_text()
+    assert "### Layers in RAM" in page.read_text()
 
 
 @pytest.mark.parametrize(
