@@ -142,9 +142,9 @@ class ByteBudget:
         """For a point that an earlier process has left."""
         self.ranking.set_last_used(point, self._clock() - age_s)
 
-    def pin(self, point: ResumePoint) -> None:
-        """Protects a point, and the pages that lead to it, from eviction."""
-        point.is_pinned = True
+    def pin(self, point: ResumePoint, *, is_pinned: bool = True) -> None:
+        """Protects a point, and the pages that lead to it, from eviction; or no longer."""
+        point.is_pinned = is_pinned
         self._changed.add(point)
 
     # --- evicting

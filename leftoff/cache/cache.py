@@ -159,10 +159,10 @@ class Cache:
         if self.disk is not None:
             self.disk.blobs.close(timeout_s)
 
-    def pin(self, tokens: Tokens, namespace: str = "") -> int:
+    def pin(self, tokens: Tokens, namespace: str = "", *, is_pinned: bool = True) -> int:
         """Protects the resume point at the end of a prompt that was read from eviction, and the pages that lead there.
 
-        Returns their bytes; 0 if there is no such point any more.
+        With `is_pinned` False it is protected no longer. Returns their bytes; 0 if there is no such point any more.
         """
         for sequence in self.sequences.idle:
             self.tiers.save(sequence)
@@ -170,9 +170,23 @@ class Cache:
         for tier in self.tiers:
             point = tier.match(namespace, tokens).point_at(int(tokens.size))
             if point is not None:
-                tier.budget.pin(point)
+                tier.budget.pin(point, is_pinned=is_pinned)
                 nbytes = nbytes or point.nbytes + sum(part.page.nbytes for part in parts)
         return nbytes
+
+    def drop(self, tokens: Tokens, start: int, namespace: str = "") -> int:
+        """Forgets all that follows the first `start` of these tokens on their path, but for what running requests hold.
+
+        Returns the bytes that this has freed.
+        """
+        for sequence, common in self.sequences.shared_with(tokens, namespace).items():
+            if common == tokens.size and not sequence.is_busy:
+                self.tiers.save(sequence)  # for what comes before `start`
+                self._restorer.forget(sequence)
+        used_bytes = sum(tier.budget.used_bytes for tier in self.tiers)
+        for tier in self.tiers:
+            tier.drop(namespace, tokens, start)
+        return used_bytes - sum(tier.budget.used_bytes for tier in self.tiers)
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
         """Forgets all namespaces that are meant, but for the sequences of running requests."""

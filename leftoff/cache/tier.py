@@ -43,6 +43,20 @@ class Tier:
     def num_tokens(self) -> int:
         return sum(tree.num_tokens for tree in self.trees.values())
 
+    def drop(self, namespace: str, tokens: Tokens, start: int) -> None:
+        """Drops the resume points after `start` on the path of these tokens and below it, with their pages."""
+        match = self.match(namespace, tokens)
+        if match.length < tokens.size:
+            return
+        waiting = [node for node in match.path if node.end > start]
+        points = []
+        while waiting:
+            node = waiting.pop()
+            points += [point for point in node.points if point.position > start]
+            waiting += node.children.values() if node is match.path[-1] or node not in match.path else ()
+        for point in points:
+            self.budget.drop(point)
+
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
         """Drops the trees of all namespaces that are meant."""
         for namespace in filter(is_meant, list(self.trees)):

@@ -1,5 +1,6 @@
 /** The page: its header, and the view that the address names. */
 
+import { CacheView } from "./cache/view.js";
 import { begin } from "./chat/store.js";
 import { ChatView } from "./chat/view.js";
 import { Cell, useCell } from "./shared/cell.js";
@@ -9,6 +10,7 @@ import { KeyDialog } from "./shared/key.js";
 /** @type {Record<string, {title: string, View: () => unknown}>} */
 const VIEWS = {
   chat: { title: "Chat", View: ChatView },
+  cache: { title: "Cache", View: CacheView },
 };
 
 const hash = () => (location.hash.slice(1) in VIEWS ? location.hash.slice(1) : "chat");

@@ -15,6 +15,7 @@ from leftoff.server.admin.events import EventsApi
 from leftoff.server.admin.metrics import MetricsApi
 from leftoff.server.admin.page import PageApi
 from leftoff.server.admin.prewarm import PrewarmApi
+from leftoff.server.admin.tree import TreeApi
 from leftoff.server.anthropic.routes import Anthropic
 from leftoff.server.http.endpoint import Dialect, Endpoint, openapi
 from leftoff.server.http.errors import on_error
@@ -30,7 +31,7 @@ from leftoff.server.service import Service
 # To add an API, write its folder and add it here.
 _DIALECTS: tuple[Callable[[Service], Dialect], ...] = (
     *(OpenAI, Responses, Anthropic, Ollama, Native),
-    *(CacheApi, EventsApi, PrewarmApi, MetricsApi, PageApi),
+    *(CacheApi, TreeApi, EventsApi, PrewarmApi, MetricsApi, PageApi),
 )
 
 

@@ -5,8 +5,8 @@
  * @typedef {{role: string, tokens: number, origins: Origins}} MessageOrigins
  * @typedef {{id: string, at: number, prompt_tokens: number, reused: number, computed: number, generated: number,
  *   source: string, reasons: Record<string, number>, origins: Origins, differs_at: number | null,
- *   difference: string | null, before: string, after: string, finish: string, waited_ms: number, prompt_ms: number,
- *   generation_ms: number, line: string, notes: string[], messages?: MessageOrigins[]}} Report
+ *   difference: string | null, before: string, after: string, finish: string, error: string | null, waited_ms: number,
+ *   prompt_ms: number, first_token_ms: number | null, generation_ms: number, line: string, notes: string[], messages?: MessageOrigins[]}} Report
  * @typedef {{name: string, label: string, tokens: number}} Part
  */
 

@@ -1,0 +1,107 @@
+/** What the cache does, as it does it: the server's events while this view is in sight, and the tree after each change. */
+
+import { Cell } from "../shared/cell.js";
+import { eventsOf } from "../shared/events.js";
+import { ask, askJson } from "../shared/http.js";
+
+/** @import {Report} from "../shared/origins.js" */
+/**
+ * @typedef {{position: number, tier: "RAM" | "disk", bytes: number, hits: number, is_pinned: boolean}} Point
+ * @typedef {{id: string, parent: string | null, start: number, end: number, age_s: number, slots: number[],
+ *   ram_tokens: number, ram_bytes: number, disk_tokens: number, disk_bytes: number, points: Point[], text: string,
+ *   is_found: boolean}} TreeNode
+ * @typedef {{namespace: string, is_whole: boolean, nodes: TreeNode[]}} Tree
+ * @typedef {{name: string, used_bytes: number, budget_bytes: number, entries: number, evictions?: number}} Tier
+ * @typedef {{id: number, is_busy: boolean, tokens?: number}} Slot
+ * @typedef {{requests: number, reused_tokens: number, computed_tokens: number, generated_tokens: number,
+ *   read_ahead_tokens: number, prompt_seconds: number, started_at: number}} Totals
+ * @typedef {{tiers: Tier[], slots: Slot[], context_tokens: number, running: number, waiting: number, totals: Totals}} State
+ */
+
+const MOST_REPORTS = 100;
+const TREE_PAUSE_MS = 1000;
+const RECONNECT_MS = 2000;
+
+export const state = new Cell(/** @type {State | null} */ (null));
+export const reports = new Cell(/** @type {Report[]} */ ([]));
+export const trees = new Cell(/** @type {Tree[]} */ ([]));
+export const wanted = new Cell("");
+/** Why there is nothing new; empty while the server is heard. */
+export const silence = new Cell("");
+
+/** Follows the server until the returned function is called. A page that is not seen does not listen. */
+export function follow() {
+  let own = new AbortController();
+  const turn = () => {
+    own.abort();
+    own = new AbortController();
+    if (!document.hidden) void listen(own.signal);
+  };
+  document.addEventListener("visibilitychange", turn);
+  const forget = wanted.follow(() => void readTree());
+  turn();
+  return () => {
+    document.removeEventListener("visibilitychange", turn);
+    forget();
+    own.abort();
+  };
+}
+
+/** @param {AbortSignal} signal */
+async function listen(signal) {
+  while (!signal.aborted) {
+    try {
+      reports.value = (await askJson(`/cache/requests?n=${MOST_REPORTS}`, { signal })).requests;
+      await readTree();
+      const response = await ask("/cache/events", { signal });
+      silence.value = "";
+      for await (const { name, data } of eventsOf(response)) take(name, JSON.parse(data));
+      silence.value = "The server has ended the stream of events.";
+    } catch (error) {
+      if (signal.aborted) return;
+      silence.value =
+        error instanceof TypeError ? "The server cannot be reached." : /** @type {Error} */ (error).message;
+    }
+    await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {any} content
+ */
+function take(name, content) {
+  if (name === "state") state.value = content;
+  else reports.value = [content, ...reports.value].slice(0, MOST_REPORTS);
+  readTreeSoon();
+}
+
+/** @type {number | undefined} */
+let timer;
+
+function readTreeSoon() {
+  if (timer !== undefined) return;
+  timer = window.setTimeout(() => {
+    timer = undefined;
+    void readTree();
+  }, TREE_PAUSE_MS);
+}
+
+export async function readTree() {
+  try {
+    trees.value = (await askJson(`/cache/tree?q=${encodeURIComponent(wanted.value)}`)).trees;
+  } catch {
+    // the stream of events tells what is wrong
+  }
+}
+
+/**
+ * Pins a path, lets it go, or drops it, and reads the tree anew.
+ * @param {"POST" | "DELETE"} method
+ * @param {string} path
+ */
+export async function change(method, path) {
+  const answer = await askJson(`/cache/tree/${path}`, { method });
+  await readTree();
+  return answer;
+}

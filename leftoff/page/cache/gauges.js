@@ -1,0 +1,62 @@
+/** How full everything is, and what was spared since the server started. */
+
+import { count, duration, percent, size } from "../shared/format.js";
+import { html } from "../shared/html.js";
+
+/** @import {Slot, State, Tier, Totals} from "./feed.js" */
+
+/** @param {{state: State}} props */
+export function Gauges({ state }) {
+  return html`
+    <section class="gauges" aria-label="Gauges">
+      ${state.tiers.map((tier) => html`<${TierGauge} key=${tier.name} tier=${tier} />`)}
+      <${SlotsGauge} slots=${state.slots} capacity=${state.context_tokens} waiting=${state.waiting} running=${state.running} />
+      <${Spared} totals=${state.totals} />
+    </section>`;
+}
+
+/** @param {{tier: Tier}} props */
+function TierGauge({ tier }) {
+  const share = tier.budget_bytes ? tier.used_bytes / tier.budget_bytes : 0;
+  return html`
+    <div class="panel gauge">
+      <h2>${tier.name === "disk" ? "Disk" : tier.name}</h2>
+      <p class="big">${size(tier.used_bytes)} <span class="quiet">of ${size(tier.budget_bytes)}</span></p>
+      <${Meter} share=${share} name=${tier.name === "disk" ? "disk" : "ram"} label=${`${tier.name}: ${percent(share)} used`} />
+      <p class="quiet">${count(tier.entries)} snapshots${tier.evictions !== undefined && `, ${count(tier.evictions)} evicted`}</p>
+    </div>`;
+}
+
+/** @param {{slots: Slot[], capacity: number, running: number, waiting: number}} props */
+function SlotsGauge({ slots, capacity, running, waiting }) {
+  const used = slots.reduce((sum, slot) => sum + (slot.tokens ?? 0), 0);
+  return html`
+    <div class="panel gauge">
+      <h2>Slots</h2>
+      <p class="big">${count(running)} <span class="quiet">running,</span> ${count(waiting)} <span class="quiet">waiting</span></p>
+      <div class="slots" role="img" aria-label=${`${count(used)} tokens in ${slots.length} slots`}>
+        ${slots.map((slot) => html`<${Meter} key=${slot.id} share=${(slot.tokens ?? 0) / capacity} name=${slot.is_busy ? "now" : "live"} />`)}
+      </div>
+      <p class="quiet">${count(used)} of ${count(capacity)} tokens of context</p>
+    </div>`;
+}
+
+/** @param {{totals: Totals}} props */
+function Spared({ totals }) {
+  const { reused_tokens: reused, computed_tokens: computed, prompt_seconds: seconds } = totals;
+  const rate = seconds > 0 ? computed / seconds : 0;
+  const all = reused + computed;
+  return html`
+    <div class="panel gauge">
+      <h2>Spared since the start</h2>
+      <p class="big">${count(reused)} <span class="quiet">tokens</span> ${rate > 0 && html`${duration((1000 * reused) / rate)}`}</p>
+      <${Meter} share=${all ? reused / all : 0} name="live" label=${`${percent(all ? reused / all : 0)} of prompt tokens reused`} />
+      <p class="quiet">${count(computed)} read${rate > 0 && ` at ${count(rate)}/s`}, ${count(totals.read_ahead_tokens)} read ahead, ${count(totals.requests)} requests</p>
+    </div>`;
+}
+
+/** @param {{share: number, name: string, label?: string}} props */
+function Meter({ share, name, label }) {
+  return html`<span class="bar" role=${label ? "img" : undefined} aria-label=${label}>
+    <span class=${name} style=${{ width: `${100 * Math.min(1, share)}%` }}></span></span>`;
+}

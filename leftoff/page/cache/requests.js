@@ -1,0 +1,59 @@
+/** The last requests as they come, each of which opens to its report. */
+
+import { OriginBar, told } from "../shared/bar.js";
+import { count } from "../shared/format.js";
+import { html, useState } from "../shared/html.js";
+import { askJson } from "../shared/http.js";
+import { ReportView, sentence } from "../shared/report.js";
+
+/** @import {MessageOrigins, Report} from "../shared/origins.js" */
+
+const SHOWN_MESSAGES = 50;
+
+/** @param {{reports: Report[]}} props */
+export function Requests({ reports }) {
+  return html`
+    <section class="panel requests" aria-labelledby="requests-title">
+      <h2 id="requests-title">Requests</h2>
+      ${reports.length === 0 && html`<p class="quiet">None yet.</p>`}
+      <ul>${reports.map((report) => html`<${Request} key=${report.id || report.at} report=${report} />`)}</ul>
+    </section>`;
+}
+
+/** @param {{report: Report}} props */
+function Request({ report }) {
+  const [messages, setMessages] = useState(/** @type {MessageOrigins[] | null} */ (null));
+  const open = async (/** @type {{target: HTMLDetailsElement}} */ { target }) => {
+    if (!target.open || messages || !report.id) return;
+    const found = await askJson(`/cache/requests/${report.id}`).catch(() => ({ messages: [] }));
+    setMessages(found.messages);
+  };
+  const time = new Date(1000 * report.at).toLocaleTimeString();
+  return html`
+    <li>
+      <details onToggle=${open}>
+        <summary>
+          <time>${time}</time>
+          ${report.prompt_tokens > 0 ? html`<${OriginBar} origins=${report.origins} />` : html`<span></span>`}
+          <span class="numbers">${report.prompt_tokens > 0 ? sentence(report) : report.line}</span>
+        </summary>
+        <${ReportView} report=${report} />
+        ${messages && html`<${Messages} messages=${messages} />`}
+      </details>
+    </li>`;
+}
+
+/** @param {{messages: MessageOrigins[]}} props the first of them are left out if there are too many */
+function Messages({ messages }) {
+  const shown = messages.slice(-SHOWN_MESSAGES);
+  return html`
+    <table class="messages">
+      <thead><tr><th scope="col">message</th><th scope="col">tokens</th><th scope="col">came from</th></tr></thead>
+      <tbody>${shown.map(
+        (message) => html`
+        <tr><td>${message.role}</td><td>${count(message.tokens)}</td>
+          <td><${OriginBar} origins=${message.origins} /><span class="numbers">${told(message.origins)}</span></td></tr>`,
+      )}</tbody>
+    </table>
+    ${shown.length < messages.length && html`<p class="quiet">and ${count(messages.length - shown.length)} messages before these</p>`}`;
+}

@@ -1,0 +1,178 @@
+"""GET /cache/tree: the prefixes that slots, RAM and disk hold, as one tree; and to pin or drop a path of it.
+
+The engine's thread only copies references, of the nodes that were used last. Merging, hashing and text are done aside.
+"""
+
+import itertools
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff.server.admin.merged_tree import MOST_NODES, Copy, Merged, PointView, copy_tree, merge
+from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.errors import ApiError
+from leftoff.server.reply.response import json_response
+from leftoff.server.service import Service
+from leftoff.server.tenant import Tenant, tenant_of
+from leftoff.types import Tokens
+
+_PREVIEW_TOKENS = 48
+_MOST_SEARCHED = 1 << 20  # tokens
+
+
+class NodeView(Struct):
+    """Tokens [start, end) after those of `parent`, and what is held of them. The id is a hash of the whole path."""
+
+    id: str
+    parent: str | None
+    start: int
+    end: int
+    age_s: float
+    slots: list[int]
+    ram_tokens: int
+    ram_bytes: int
+    disk_tokens: int
+    disk_bytes: int
+    points: list[PointView]
+    text: str
+    is_found: bool
+
+
+class TreeView(Struct):
+    """The tree of one namespace: all of it, or the nodes that were used last."""
+
+    namespace: str
+    is_whole: bool
+    nodes: list[NodeView]
+
+
+@dataclass(frozen=True)
+class _Copied:
+    namespace: str
+    is_whole: bool
+    roots: list[Copy]
+
+
+class TreeApi(Dialect):
+    """Show the tree, and change it by hand. A tenant sees and changes only its own."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        one = "/cache/tree/{id}"
+        return [
+            Endpoint(
+                "GET", "/cache/tree", "What slots, RAM and disk hold, as one tree (?q=text marks nodes)", self.tree
+            ),
+            Endpoint("DELETE", one, "Drop a path of the tree and all that follows it", self.drop),
+            Endpoint("POST", f"{one}/pin", "Protect a path of the tree from eviction", self.pin),
+            Endpoint("DELETE", f"{one}/pin", "Protect it no longer", self.unpin),
+        ]
+
+    async def tree(self, request: Request) -> Response:
+        wanted = request.query_params.get("q", "").strip().lower()
+        copied = await self._copied(tenant_of(request))
+        return json_response(
+            {"trees": await self._service.aside(lambda: [self._view(each, wanted) for each in copied])}
+        )
+
+    async def drop(self, request: Request) -> Response:
+        namespace, node = await self._find(request)
+        tokens, cache = node.path, self._service.cache
+        freed = await self._service.between_steps(lambda: cache.drop(tokens, node.start, namespace))
+        return json_response({"freed_bytes": freed})
+
+    async def pin(self, request: Request) -> Response:
+        return await self._pin(request, is_pinned=True)
+
+    async def unpin(self, request: Request) -> Response:
+        return await self._pin(request, is_pinned=False)
+
+    async def _pin(self, request: Request, *, is_pinned: bool) -> Response:
+        namespace, node = await self._find(request)
+        end = max((point.position for point in node.points), default=node.end)
+        tokens, cache = node.path[:end], self._service.cache
+        nbytes = await self._service.between_steps(lambda: cache.pin(tokens, namespace, is_pinned=is_pinned))
+        if not nbytes:
+            raise ApiError(
+                409, f"nothing can resume at token {end} of this path: pin one that has a mark", code="no_point"
+            )
+        return json_response({"tokens": end, "bytes": nbytes})
+
+    async def _find(self, request: Request) -> tuple[str, Merged]:
+        """A node by its id, with its namespace. It is looked for among those that `tree` shows."""
+        wanted = request.path_params["id"]
+        copied = await self._copied(tenant_of(request))
+
+        def find() -> tuple[str, Merged] | None:
+            nodes = ((each.namespace, node) for each in copied for node in merge(each.roots))
+            return next(((name, node) for name, node in nodes if node.id == wanted), None)
+
+        found = await self._service.aside(find)
+        if found is None:
+            raise ApiError(404, f"there is no {wanted!r} in the tree any more: read it again", code="not_found")
+        return found
+
+    async def _copied(self, tenant: Tenant) -> list[_Copied]:
+        return await self._service.between_steps(lambda: self._copy_all(tenant))
+
+    # --- on the engine's thread
+
+    def _copy_all(self, tenant: Tenant) -> list[_Copied]:
+        cache, now = self._service.cache, time.monotonic()
+        sequences = [each for each in cache.sequences if tenant.sees(each.namespace) and not each.is_empty]
+        names = {name: None for tier in cache.tiers for name in tier.trees if tenant.sees(name)}
+        names |= dict.fromkeys(each.namespace for each in sequences)
+        copied = []
+        for name in names:
+            tiers = [tier for tier in cache.tiers if name in tier.trees]
+            copies = [copy_tree(tier.budget.name, tier.trees[name], tier.budget.ranking, now) for tier in tiers]
+            own = [each for each in sequences if each.namespace == name]
+            ages = [0.0 if each.is_busy else now - each.last_used for each in own]
+            slots = [
+                Copy(f"slot {each.seq}", 0, each.tokens.tobytes(), age) for each, age in zip(own, ages, strict=True)
+            ]
+            if roots := [*slots, *(root for roots, _ in copies for root in roots)]:
+                copied.append(_Copied(name, all(is_whole for _, is_whole in copies), roots))
+        return copied
+
+    # --- aside
+
+    def _view(self, copied: _Copied, wanted: str) -> TreeView:
+        nodes = [*itertools.islice(merge(copied.roots), 2 * MOST_NODES)]
+        budget = _MOST_SEARCHED
+        views = []
+        for node in nodes:
+            tokens = np.frombuffer(node.key, np.int32)[:budget]
+            budget -= int(tokens.size) if wanted else 0
+            views.append(self._node(node, bool(wanted) and wanted in self._text(tokens).lower()))
+        return TreeView(copied.namespace, copied.is_whole, views)
+
+    def _node(self, node: Merged, is_found: bool) -> NodeView:
+        ram_tokens, ram_bytes = node.held("RAM")
+        disk_tokens, disk_bytes = node.held("disk")
+        points = node.points
+        of = {tier: sum(point.bytes for point in points if point.tier == tier) for tier in ("RAM", "disk")}
+        return NodeView(
+            id=node.id,
+            parent=node.parent.id if node.parent is not None else None,
+            start=node.start,
+            end=node.end,
+            age_s=round(max(0.0, min(copy.age_s for copy in node.copies)), 1),
+            slots=[int(copy.source.split()[1]) for copy in node.copies if copy.source.startswith("slot")],
+            ram_tokens=ram_tokens,
+            ram_bytes=round(ram_bytes) + of["RAM"],
+            disk_tokens=disk_tokens,
+            disk_bytes=round(disk_bytes) + of["disk"],
+            points=sorted(points, key=lambda point: (point.position, point.tier)),
+            text=self._text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
+            is_found=is_found,
+        )
+
+    def _text(self, tokens: Tokens) -> str:
+        return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
