@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from leftoff.cli.demo.scenes import SCENES
 from leftoff.engine.install.packages import PACKAGES
 from leftoff.hub import Reference, parse_reference
+from leftoff.scenes import SCENES
 from tests.cli.running import Server, serving
 from tests.factory import model_path
 from tests.patience import PATIENCE_S

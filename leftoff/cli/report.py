@@ -15,22 +15,10 @@ from leftoff.engine.context import default_threads
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import model_parts
 from leftoff.engine.measure import Bandwidth, Measurements, measure
-from leftoff.engine.memory.base import MemoryKind
+from leftoff.engine.memory.base import MEANINGS, MemoryKind
 from leftoff.engine.model import Progress
 
 _SHORT_FINGERPRINT = 16
-
-MEANINGS = {
-    MemoryKind.ATTENTION: "It can be cut back to any position: pages alone bring back every shared beginning.",
-    MemoryKind.HYBRID: "Its attention can be cut back, its recurrent state cannot: "
-    "a prompt resumes where a snapshot was taken, and shares pages before it.",
-    MemoryKind.RECURRENT: "It is one state that cannot be cut back: a prompt resumes only where a snapshot was taken. "
-    "A snapshot has the same size after any number of tokens.",
-    MemoryKind.WINDOW: "Its sliding window forgets what left it: "
-    "a prompt resumes where a snapshot of the window was taken, and shares pages before it.",
-    MemoryKind.OPAQUE: "It is saved and loaded only as a whole: "
-    "a prompt resumes where a snapshot was taken, and snapshots grow with the prompt and share nothing.",
-}
 
 Rows = list[tuple[str, str]]
 

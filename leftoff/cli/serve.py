@@ -6,7 +6,6 @@ Once the server listens, it prints the model, the cache and the address, and lin
 import argparse
 import dataclasses
 import ipaddress
-import json
 import os
 import socket
 import sys
@@ -14,7 +13,6 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +22,6 @@ from leftoff import __version__
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
 from leftoff.cli.loading import hint_at_gpu, load_service, logging_to_stderr
-from leftoff.cli.report import MEANINGS
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.cli.units import printable, show_budget, show_bytes, show_count
@@ -32,8 +29,10 @@ from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
 from leftoff.engine.fingerprint import cache_folder
+from leftoff.engine.memory.base import MEANINGS
 from leftoff.hub import default_model
 from leftoff.server import server
+from leftoff.server.admin.engine import client_lines
 from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.server.budgets import conversation_bytes
 from leftoff.server.service import Service
@@ -166,32 +165,6 @@ def facts(service: Service) -> list[tuple[str, str]]:
 def _cost_of_no_flash(service: Service) -> str:
     is_its_cause = service.settings.flash_attn == "off" and not service.model.is_recurrent
     return " That is the price of --flash-attn off, as is one request at a time." if is_its_cause else ""
-
-
-def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:
-    """For each client its name and the line to paste."""
-    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-    auth = "" if key == "none" else f" -H 'Authorization: Bearer {key}'"
-    return [
-        ("curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
-        ("openai SDK", f'OpenAI(base_url="{url}/v1", api_key="{key}")'),
-        (
-            "Claude Code",
-            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)} claude",
-        ),
-        ("OpenCode", f"echo {quote(_opencode(url, model, key))} > opencode.json"),
-        ("Open WebUI", f"OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY={key} open-webui serve"),
-        ("terminal", f"leftoff chat {url}" + ("" if key == "none" else f" --api-key {key}")),
-    ]
-
-
-def _opencode(url: str, model: str, key: str) -> str:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{url}/v1", "apiKey": key},
-        "models": {model: {}},
-    }
-    return json.dumps({"provider": {"leftoff": provider}, "model": f"leftoff/{model}"})
 
 
 def _budgets(service: Service) -> str:

@@ -3,6 +3,8 @@
 import { CacheView } from "./cache/view.js";
 import { begin } from "./chat/store.js";
 import { ChatView } from "./chat/view.js";
+import { DemoView } from "./demo/view.js";
+import { EngineView } from "./engine/view.js";
 import { Cell, useCell } from "./shared/cell.js";
 import { html, render } from "./shared/html.js";
 import { KeyDialog } from "./shared/key.js";
@@ -11,6 +13,8 @@ import { KeyDialog } from "./shared/key.js";
 const VIEWS = {
   chat: { title: "Chat", View: ChatView },
   cache: { title: "Cache", View: CacheView },
+  engine: { title: "Engine", View: EngineView },
+  demo: { title: "Demo", View: DemoView },
 };
 
 const hash = () => (location.hash.slice(1) in VIEWS ? location.hash.slice(1) : "chat");

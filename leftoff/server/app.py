@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from leftoff.config import MIB
 from leftoff.server.admin.cache import CacheApi
+from leftoff.server.admin.engine import EngineApi
 from leftoff.server.admin.events import EventsApi
 from leftoff.server.admin.metrics import MetricsApi
 from leftoff.server.admin.page import PageApi
@@ -31,7 +32,7 @@ from leftoff.server.service import Service
 # To add an API, write its folder and add it here.
 _DIALECTS: tuple[Callable[[Service], Dialect], ...] = (
     *(OpenAI, Responses, Anthropic, Ollama, Native),
-    *(CacheApi, TreeApi, EventsApi, PrewarmApi, MetricsApi, PageApi),
+    *(CacheApi, TreeApi, EventsApi, PrewarmApi, MetricsApi, EngineApi, PageApi),
 )
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from leftoff.cli.demo.command import draw_bar
 from leftoff.cli.demo.play import Measured, Outcome, failures, praise
-from leftoff.cli.demo.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
 from leftoff.cli.main import main
 from leftoff.cli.talk import Turn, _local_turn
+from leftoff.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
 from leftoff.server.reply.stream import End
 
 Capture = pytest.CaptureFixture[str]

@@ -20,13 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from leftoff.cli.demo.play import Measured, Outcome, Side, failures, praise
-from leftoff.cli.demo.scenes import SCENES, Scene, Step
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import Turn
 from leftoff.cli.units import printable, show_ms
 from leftoff.config import DEVICE_SETTINGS, Settings
+from leftoff.scenes import SCENES, Scene, Step
 
 _WIDTH = 32  # characters of the first bar
 _MAX_WIDTH = 40

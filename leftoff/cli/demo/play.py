@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from leftoff.cli.chat import ChatHistory
-from leftoff.cli.demo.scenes import Scene, Step
 from leftoff.cli.talk import LocalModel, ReplyOptions, Turn
 from leftoff.cli.units import show_ms
+from leftoff.scenes import Scene, Step
 from leftoff.server.service import Service
 
 _OPTIONS = ReplyOptions(temperature=0, max_tokens=32)

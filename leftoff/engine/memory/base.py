@@ -32,6 +32,20 @@ class MemoryKind(Enum):
         self.has_snapshots = name != "attention"
 
 
+# What the kind of a model's memory means for its prompts, for people.
+MEANINGS = {
+    MemoryKind.ATTENTION: "It can be cut back to any position: pages alone bring back every shared beginning.",
+    MemoryKind.HYBRID: "Its attention can be cut back, its recurrent state cannot: "
+    "a prompt resumes where a snapshot was taken, and shares pages before it.",
+    MemoryKind.RECURRENT: "It is one state that cannot be cut back: a prompt resumes only where a snapshot was taken. "
+    "A snapshot has the same size after any number of tokens.",
+    MemoryKind.WINDOW: "Its sliding window forgets what left it: "
+    "a prompt resumes where a snapshot of the window was taken, and shares pages before it.",
+    MemoryKind.OPAQUE: "It is saved and loaded only as a whole: "
+    "a prompt resumes where a snapshot was taken, and snapshots grow with the prompt and share nothing.",
+}
+
+
 class Bytes(Protocol):
     """Saved bytes, in RAM or on disk. They are freed with their last reference."""
 

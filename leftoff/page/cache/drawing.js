@@ -75,12 +75,11 @@ export function tierOf(node) {
 /** @param {number} seconds */
 const freshness = (seconds) => Math.max(PALEST, 1 - 0.13 * Math.log10(1 + seconds));
 
-/** @param {string} text template marks are noise here */
-export const oneLine = (text) =>
-  text
-    .replace(/<\|[^|>]*\|>/g, " ")
-    .replace(/\s+/g, " ")
-    .trim();
+/** @param {string} text template marks are noise here, unless there is nothing else */
+export const oneLine = (text) => squeezed(text.replace(/<\|[^|>]*\|>/g, " ")) || squeezed(text);
+
+/** @param {string} text */
+const squeezed = (text) => text.replace(/\s+/g, " ").trim();
 
 /** @param {TreeNode} node */
 function told(node) {

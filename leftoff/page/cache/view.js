@@ -12,6 +12,7 @@ import { Requests } from "./requests.js";
 
 /** @import {Tree} from "./feed.js" */
 
+const TIERS = ["live", "ram", "disk"];
 const MOST_ZOOM = 64;
 const SEARCH_PAUSE_MS = 200;
 
@@ -50,7 +51,7 @@ function Forest({ trees: forest }) {
     <section class="panel forest" aria-labelledby="tree-title" onWheel=${onWheel}>
       <header class="row">
         <h2 id="tree-title">Prefixes</h2>
-        <${Legend} />
+        <${Legend} names=${TIERS} />
         <span class="grow"></span>
         <${Search} />
         <span class="quiet" role="status">${query && `found in ${counted(found, "place")}`}</span>

@@ -23,9 +23,10 @@ export function OriginBar({ origins, class: more = "" }) {
     </span>`;
 }
 
-export function Legend() {
+/** @param {{names?: string[]}} props those that are meant, or all */
+export function Legend({ names }) {
   return html`
     <ul class="legend" aria-label="Colours">
-      ${LEGEND.map(({ name, label }) => html`<li><span class="swatch ${name}"></span>${label}</li>`)}
+      ${LEGEND.filter(({ name }) => names?.includes(name) ?? true).map(({ name, label }) => html`<li><span class="swatch ${name}"></span>${label}</li>`)}
     </ul>`;
 }

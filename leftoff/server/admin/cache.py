@@ -1,8 +1,10 @@
 """/cache: the tree, the last reuse reports, and deletion. A tenant sees and deletes only what is its own."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -77,7 +79,7 @@ class CacheApi(Dialect):
     def endpoints(self) -> list[Endpoint]:
         return [
             Endpoint("GET", "/cache", "The tree of cached prefixes, with bytes, ages and hits", self.tree),
-            Endpoint("DELETE", "/cache", "Delete what the tenant has in the cache, if not in use", self.clear),
+            Endpoint("DELETE", "/cache", "Delete what the tenant has in the cache (?salt=one)", self.clear),
             Endpoint("GET", "/cache/requests", "The last reuse reports (?n=20)", self.requests),
             Endpoint("GET", "/cache/requests/{id}", "One of them, message by message", self.request),
         ]
@@ -91,8 +93,9 @@ class CacheApi(Dialect):
         return json_response(view)
 
     async def clear(self, request: Request) -> Response:
-        tenant = tenant_of(request)
-        return json_response(await self._service.between_steps(lambda: self._clear(tenant)))
+        tenant, salt = tenant_of(request), request.query_params.get("salt")
+        own = partial(eq, tenant.namespace(salt)) if salt else tenant.sees
+        return json_response(await self._service.between_steps(lambda: self._clear(own)))
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)
@@ -110,12 +113,12 @@ class CacheApi(Dialect):
 
     # --- on the engine's thread
 
-    def _clear(self, tenant: Tenant) -> dict[str, int]:
+    def _clear(self, is_meant: Callable[[str], bool]) -> dict[str, int]:
         budgets = [tier.budget for tier in self._service.cache.tiers]
         used_bytes = sum(budget.used_bytes for budget in budgets)
         num_points = sum(budget.num_points for budget in budgets)
-        self._service.cache.clear(tenant.sees)
-        self._service.forget_replies(tenant.sees)
+        self._service.cache.clear(is_meant)
+        self._service.forget_replies(is_meant)
         return {
             "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
             "entries": num_points - sum(budget.num_points for budget in budgets),

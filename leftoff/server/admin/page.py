@@ -13,12 +13,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import leftoff
+from leftoff.scenes import MAX_GUESTS, guest_list, make_scenes
 from leftoff.server.http.endpoint import Dialect, Endpoint
 from leftoff.server.http.middleware import PAGE_FILES
+from leftoff.server.reply.response import json_response
 from leftoff.server.service import Service
 
 FOLDER = Path(leftoff.__file__).parent / "page"
 _PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
+_PART_OF_CONTEXT = 0.7  # for the guest list of the demonstration
+_SAMPLE = 10  # guests, to tell how many tokens one takes
 _MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -67,11 +71,13 @@ class PageApi(Dialect):
 
     def __init__(self, service: Service) -> None:
         self._is_shown = service.settings.page
+        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         start = Endpoint("GET", "/", "The page; a line of text for clients that ask for no HTML", self.start)
         files = Endpoint("GET", f"{PAGE_FILES}{{path:path}}", "A file of the page", self.file)
-        return [start, *([files] if self._is_shown else [])]
+        scenes = Endpoint("GET", f"{PAGE_FILES}scenes", "The script of the demonstration", self.scenes)
+        return [start, *([scenes, files] if self._is_shown else [])]
 
     async def start(self, request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
@@ -79,6 +85,12 @@ class PageApi(Dialect):
 
     async def file(self, request: Request) -> Response:
         return _sent(request, request.path_params["path"])
+
+    async def scenes(self, _: Request) -> Response:
+        """As long as the context allows: a part of it is for questions and replies."""
+        guest_tokens = self._service.prompts.tokens(guest_list(_SAMPLE, "")).size / _SAMPLE
+        num_guests = min(MAX_GUESTS, int(_PART_OF_CONTEXT * self._service.context_tokens / guest_tokens))
+        return json_response({"scenes": make_scenes(num_guests, guest_tokens)})
 
 
 def _sent(request: Request, path: str) -> Response:

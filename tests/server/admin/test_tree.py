@@ -18,8 +18,7 @@ SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     """With a disk, so that all three sources are there."""
-    changes = {"disk": 64, "cache_dir": str(tmp_path), "read_ahead": False, "slots": 2}
-    with Service(settings(**changes)) as service:
+    with Service(settings(disk=64, cache_dir=str(tmp_path), read_ahead=False, slots=2)) as service:
         yield service
 
 

@@ -1,4 +1,4 @@
-"""The script of `leftoff demo`: scenes of questions about a hotel's guest list, in several conversations."""
+"""The script of the demonstration: questions about a hotel's guest list, in several conversations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ _BEGINNINGS = ["Ash", "Brook", "Cran", "Dun", "East", "Fair", "Green", "Hart", "
 _ENDINGS = ["bury", "field", "ford", "ham", "ley", "mere", "ridge", "stone", "ton", "wick", "wood", "worth"]
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
+_GUEST_TOKENS = 27.0  # of a line, about, by the vocabulary of the model that comes with leftoff
 MAX_GUESTS = len(_BEGINNINGS) * len(_ENDINGS)
 
 
@@ -41,14 +42,15 @@ class Scene:
     restarts: bool = False  # both servers are restarted before the first step
 
 
-def make_scenes(num_guests: int) -> tuple[Scene, ...]:
+def make_scenes(num_guests: int, guest_tokens: float = _GUEST_TOKENS) -> tuple[Scene, ...]:
     """The longer the guest list, the more prompt tokens there are to reuse."""
+    num_tokens = round(guest_tokens * num_guests, -2)
     desk = guest_list(num_guests, "You answer questions using this guest list:")
     agents = guest_list(num_guests // 4, "You are one of two agents at the desk. Use the guest list below to answer.")
     return (
         Scene(
             "One conversation, turn by turn",
-            "a guest list of 3,900 tokens in the system prompt, then short questions",
+            f"a guest list of {num_tokens:,.0f} tokens in the system prompt, then short questions",
             (
                 Step("turn 1", "desk", "Hello! My name is Clara.", is_first_sight=True),
                 Step("turn 2", "desk", "What is the room of Hugo Brookford?"),

@@ -1,0 +1,121 @@
+/** The demonstration: the same questions with the cache off and on, and the time to the first token as bars. */
+
+import { OriginBar } from "../shared/bar.js";
+import { count, duration } from "../shared/format.js";
+import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { Performance, readScenes } from "./play.js";
+
+/** @import {Scene, Side, Step, Turn} from "./play.js" */
+/** @typedef {Record<string, Turn>} Turns by `scene step side` */
+/** @typedef {{key: string, began: number} | null} Current the bar that grows now */
+
+const SIDES = /** @type {const} */ (["off", "on"]);
+
+export function DemoView() {
+  const [scenes, setScenes] = useState(/** @type {Scene[]} */ ([]));
+  const [turns, setTurns] = useState(/** @type {Turns} */ ({}));
+  const [current, setCurrent] = useState(/** @type {Current} */ (null));
+  const [problem, setProblem] = useState("");
+  const stopper = useRef(/** @type {AbortController | null} */ (null));
+  useEffect(() => {
+    readScenes().then(setScenes, (error) => setProblem(error.message));
+    return () => stopper.current?.abort();
+  }, []);
+  const play = async () => {
+    const own = new AbortController();
+    stopper.current = own;
+    setTurns({});
+    setProblem("");
+    const performance = new Performance();
+    try {
+      for (const { key, scene, step, side } of bars(scenes)) {
+        setCurrent({ key, began: Date.now() });
+        const turn = await performance.ask(scene, step, side, own.signal);
+        setTurns((before) => ({ ...before, [key]: turn }));
+      }
+    } catch (error) {
+      if (!own.signal.aborted) setProblem(/** @type {Error} */ (error).message);
+    }
+    setCurrent(null);
+    await performance.close();
+  };
+  const longest = Math.max(1, ...Object.values(turns).map((turn) => turn.ms));
+  return html`
+    <div class="view demo">
+      <header class="panel">
+        <h1>The same questions, with the cache off and on</h1>
+        <p class="quiet">A bar is the time to the first token of a reply, measured now on this server. “Off” asks with a cache that
+          knows nothing. What this leaves in the cache is removed at the end.</p>
+        ${
+          current
+            ? html`<button type="button" class="main" onClick=${() => stopper.current?.abort()}>Stop</button>`
+            : html`<button type="button" class="main" disabled=${!scenes.length} onClick=${play}>Play</button>`
+        }
+        ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+        <p role="status">${!current && verdict(turns)}</p>
+      </header>
+      ${scenes.map((scene, index) => html`<${SceneView} key=${index} scene=${scene} index=${index} turns=${turns} current=${current} longest=${longest} />`)}
+    </div>`;
+}
+
+/** @param {Scene[]} scenes every bar, in the order in which they are played */
+function bars(scenes) {
+  return scenes.flatMap((scene, index) =>
+    scene.steps.flatMap((step, number) =>
+      SIDES.map((side) => ({ key: `${index} ${number} ${side}`, scene, step, side })),
+    ),
+  );
+}
+
+/** @param {Turns} turns */
+function verdict(turns) {
+  const sum = (/** @type {Side} */ side) =>
+    Object.entries(turns).reduce((total, [key, turn]) => total + (key.endsWith(side) ? turn.ms : 0), 0);
+  const [off, on] = [sum("off"), sum("on")];
+  if (!off || !on) return "";
+  return `All first tokens together: ${duration(off)} with the cache off, ${duration(on)} with it on, ${(off / on).toFixed(1)} times sooner.`;
+}
+
+/** @param {{scene: Scene, index: number, turns: Turns, current: Current, longest: number}} props */
+function SceneView({ scene, index, turns, current, longest }) {
+  return html`
+    <section class="panel scene" aria-label=${scene.title}>
+      <h2>${index + 1} · ${scene.title}</h2>
+      <p class="quiet">${scene.story}</p>
+      ${scene.steps.map(
+        (step, number) => html`
+        <div class="step">
+          <p><span class="quiet">${step.label}</span> ${step.question}</p>
+          ${SIDES.map(
+            (side) => html`<${SideBar} key=${side} side=${side} turn=${turns[`${index} ${number} ${side}`]}
+            began=${current?.key === `${index} ${number} ${side}` ? current.began : 0} longest=${longest} />`,
+          )}
+        </div>`,
+      )}
+    </section>`;
+}
+
+/** @param {{side: Side, turn: Turn | undefined, began: number, longest: number}} props */
+function SideBar({ side, turn, began, longest }) {
+  const ms = useElapsed(began);
+  const shown = turn?.ms ?? (began ? ms : 0);
+  const report = turn?.report;
+  return html`
+    <div class="side">
+      <span class="quiet">${side}</span>
+      <span class="track"><span class=${side === "off" ? "now" : "live"} style=${{ width: `${(100 * shown) / Math.max(longest, shown)}%` }}></span></span>
+      <span class="ms">${shown > 0 && duration(shown)}</span>
+      <span class="quiet">${report && html`<${OriginBar} origins=${report.origins} /> ${count(report.reused)} reused, ${count(report.computed)} read`}</span>
+    </div>`;
+}
+
+/** @param {number} began in milliseconds; 0 while it does not run */
+function useElapsed(began) {
+  const [ms, setMs] = useState(0);
+  useEffect(() => {
+    if (!began) return;
+    const timer = setInterval(() => setMs(Date.now() - began), 50);
+    return () => clearInterval(timer);
+  }, [began]);
+  return ms;
+}

@@ -1,0 +1,121 @@
+/** The engine: model, memory, machine, settings, and the lines that connect clients. */
+
+import { CopyButton } from "../shared/copy.js";
+import { count, size } from "../shared/format.js";
+import { html, useEffect, useState } from "../shared/html.js";
+import { askJson } from "../shared/http.js";
+
+/**
+ * @typedef {{version: string, model: {name: string, architecture: string, parameters: number, bytes: number,
+ *   trained_context: number}, memory: {kind: string, meaning: string, context_tokens: number, slots: number,
+ *   token_bytes: number | null, snapshot_bytes: number | null, budgets: Record<string, number>}, library: {path?: string,
+ *   version: string, devices: string[]}, machine: {system: string, python: string, memory_bytes: number, threads: number},
+ *   rates: Record<string, number>, settings: Record<string, unknown>, clients: {name: string, line: string}[]}} Engine
+ */
+
+export function EngineView() {
+  const [engine, setEngine] = useState(/** @type {Engine | null} */ (null));
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    askJson("/engine").then(setEngine, (error) => setProblem(error.message));
+  }, []);
+  return html`
+    <div class="view engine">
+      <h1 class="unseen">The engine</h1>
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${
+        engine &&
+        html`
+        <section class="panel" aria-labelledby="connect-title">
+          <h2 id="connect-title">Connect</h2>
+          <ul class="clients">${engine.clients.map((client) => html`<${Client} key=${client.name} ...${client} />`)}</ul>
+        </section>
+        <div class="columns">
+          <${Facts} title="Model" rows=${modelRows(engine)} />
+          <${Facts} title="Memory" rows=${memoryRows(engine)} />
+          <${Facts} title="Measured here" rows=${rateRows(engine)} />
+          <${Facts} title="Machine" rows=${machineRows(engine)} />
+          <${Facts} title="Settings that were given" rows=${settingRows(engine)} />
+        </div>`
+      }
+    </div>`;
+}
+
+/** @param {{name: string, line: string}} props */
+function Client({ name, line }) {
+  return html`<li><span>${name}</span><code tabindex="0">${line}</code><${CopyButton} text=${line} name=${`Copy the line for ${name}`} /></li>`;
+}
+
+/** @param {{title: string, rows: [string, string][]}} props */
+function Facts({ title, rows }) {
+  return html`
+    <section class="panel">
+      <h2>${title}</h2>
+      ${rows.length ? html`<dl class="facts">${rows.map(([label, value]) => html`<dt>${label}</dt><dd>${value}</dd>`)}</dl>` : html`<p class="quiet">none</p>`}
+    </section>`;
+}
+
+/**
+ * @param {Engine} engine
+ * @returns {[string, string][]}
+ */
+const modelRows = ({ model, version }) => [
+  ["name", model.name],
+  ["architecture", model.architecture],
+  ["parameters", `${count(model.parameters / 1e6)} million`],
+  ["size", size(model.bytes)],
+  ["trained for", `${count(model.trained_context)} tokens`],
+  ["leftoff", version],
+];
+
+/**
+ * @param {Engine} engine
+ * @returns {[string, string][]}
+ */
+const memoryRows = ({ memory }) => [
+  ["kind", `${memory.kind}. ${memory.meaning}`],
+  ["context", `${count(memory.context_tokens)} tokens, shared by ${memory.slots} slots`],
+  ["a token takes", memory.token_bytes === null ? "no pages in this memory" : size(memory.token_bytes)],
+  [
+    "a snapshot takes",
+    memory.snapshot_bytes === null ? "none needed" : `${size(memory.snapshot_bytes)} after 1,024 tokens`,
+  ],
+  ...Object.entries(memory.budgets).map(
+    ([name, bytes]) => /** @type {[string, string]} */ ([`${name} for the cache`, size(bytes)]),
+  ),
+];
+
+/**
+ * @param {Engine} engine
+ * @returns {[string, string][]}
+ */
+const rateRows = ({ rates }) => [
+  ["prefill", `${count(rates.prefill_tokens_per_s)} tokens/s`],
+  ["a decode step", `${rates.step_ms.toFixed(1)} ms`],
+  ["load a state", `${size(rates.load_bytes_per_s)}/s`],
+  ["save a state", `${size(rates.save_bytes_per_s)}/s`],
+  ["read the disk", `${size(rates.disk_bytes_per_s)}/s`],
+];
+
+/**
+ * @param {Engine} engine
+ * @returns {[string, string][]}
+ */
+const machineRows = ({ machine, library }) => [
+  ["machine", `${machine.system}, ${size(machine.memory_bytes)} of memory`],
+  ["threads", String(machine.threads)],
+  ["devices", library.devices.join(", ") || "the CPU"],
+  ["llama.cpp", library.version],
+  .../** @type {[string, string][]} */ (library.path ? [["library", library.path]] : []),
+  ["Python", machine.python],
+];
+
+/**
+ * @param {Engine} engine
+ * @returns {[string, string][]}
+ */
+const settingRows = ({ settings }) =>
+  Object.entries(settings).map(([name, value]) => [
+    `--${name}`,
+    Array.isArray(value) ? value.join(", ") : String(value),
+  ]);

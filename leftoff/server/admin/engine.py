@@ -1,0 +1,127 @@
+"""GET /engine: the model and how it runs, for people; and the lines to paste that connect clients to this server."""
+
+import dataclasses
+import json
+import os
+import platform
+from shlex import quote
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leftoff import __version__
+from leftoff.engine.memory.base import MEANINGS
+from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.reply.response import json_response
+from leftoff.server.service import Service
+from leftoff.server.tenant import tenant_of
+
+_SECRET = ("api_key",)
+
+
+class EngineApi(Dialect):
+    """Describe the engine. Where there are several tenants, nothing of the machine's files and settings is told."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("GET", "/engine", "The model, its memory, the machine, and lines to connect", self.engine)]
+
+    async def engine(self, request: Request) -> Response:
+        service, is_alone = self._service, tenant_of(request).is_alone
+        key = "YOUR_KEY" if service.settings.api_key else "none"
+        url = str(request.base_url).rstrip("/")
+        return json_response(
+            {
+                "version": __version__,
+                "model": self._model(),
+                "memory": self._memory(),
+                "library": self._library(shows_path=is_alone),
+                "machine": {
+                    "system": f"{platform.system()} {platform.machine()}",
+                    "python": platform.python_version(),
+                    "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+                    "threads": service.engine.settings.threads,
+                },
+                "rates": await service.between_steps(self._rates),
+                "settings": self._settings() if is_alone else {},
+                "clients": [{"name": name, "line": line} for name, line in client_lines(url, service.model_name, key)],
+            }
+        )
+
+    def _model(self) -> dict[str, Any]:
+        model = self._service.model
+        return {
+            "name": self._service.model_name,
+            "architecture": model.architecture,
+            "parameters": model.num_parameters,
+            "bytes": model.size_bytes,
+            "trained_context": model.trained_context,
+        }
+
+    def _memory(self) -> dict[str, Any]:
+        memory, budgets = self._service.engine.memory, [tier.budget for tier in self._service.cache.tiers]
+        kind = memory.kind
+        return {
+            "kind": kind.value,
+            "meaning": MEANINGS[kind],
+            "context_tokens": memory.num_cells,
+            "slots": self._service.settings.slots,
+            "token_bytes": memory.page_bytes(2) - memory.page_bytes(1) if kind.has_pages else None,
+            "snapshot_bytes": memory.snapshot_bytes(1 << 10) if kind.has_snapshots else None,
+            "budgets": {budget.name: budget.budget_bytes for budget in budgets},
+        }
+
+    def _library(self, *, shows_path: bool) -> dict[str, Any]:
+        library = self._service.model.library
+        path = {"path": str(library.path)} if shows_path else {}
+        return path | {"version": library.build.version, "devices": list(library.devices)}
+
+    def _rates(self) -> dict[str, float]:
+        """As measured by now. Called on the engine's thread."""
+        costs = self._service.cache.costs
+        return {
+            "prefill_tokens_per_s": 1000 * costs.prefill_tokens_per_ms,
+            "step_ms": costs.step_ms,
+            "load_bytes_per_s": 1000 * costs.load_bytes_per_ms,
+            "save_bytes_per_s": 1000 * costs.save_bytes_per_ms,
+            "disk_bytes_per_s": 1000 * costs.disk_bytes_per_ms,
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        """Those that are not at their default; a key is never among them."""
+        settings = self._service.settings
+        fields = [field for field in dataclasses.fields(settings) if field.name not in _SECRET]
+        return {
+            field.name.replace("_", "-"): getattr(settings, field.name)
+            for field in fields
+            if getattr(settings, field.name) != field.default
+        }
+
+
+def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:
+    """For each client its name and the line to paste."""
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
+    auth = "" if key == "none" else f" -H 'Authorization: Bearer {key}'"
+    return [
+        ("curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
+        ("openai SDK", f'OpenAI(base_url="{url}/v1", api_key="{key}")'),
+        (
+            "Claude Code",
+            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)} claude",
+        ),
+        ("OpenCode", f"echo {quote(_opencode(url, model, key))} > opencode.json"),
+        ("Open WebUI", f"OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY={key} open-webui serve"),
+        ("terminal", f"leftoff chat {url}" + ("" if key == "none" else f" --api-key {key}")),
+    ]
+
+
+def _opencode(url: str, model: str, key: str) -> str:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{url}/v1", "apiKey": key},
+        "models": {model: {}},
+    }
+    return json.dumps({"provider": {"leftoff": provider}, "model": f"leftoff/{model}"})

@@ -1,0 +1,95 @@
+"""The cache's view: it shows what the server holds, as it changes, and changes it."""
+
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from leftoff.server.service import Service
+from tests.page.chat import Chat
+
+SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " * 10}
+
+
+def ask(http: httpx.Client, content: str) -> dict[str, Any]:
+    body = {"messages": [SYSTEM, {"role": "user", "content": content}], "max_tokens": 4, "temperature": 0}
+    reply: dict[str, Any] = http.post("/v1/chat/completions", json=body).json()
+    return reply
+
+
+def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Client, service: Service) -> None:
+    chat.open("cache")
+    expect(page.get_by_text("The cache is empty")).to_be_visible()
+    before = service.counts[""].reused_tokens
+    ask(http, "where does the road end")
+    ask(http, "only a map")
+    requests = page.locator(".requests li")
+    expect(requests).to_have_count(2)
+    newest = http.get("/cache/requests?n=1").json()["requests"][0]
+    expect(requests.first).to_contain_text(f"{newest['reused']} of {newest['prompt_tokens']} tokens reused")
+    requests.first.locator("summary").click()
+    detail = http.get(f"/cache/requests/{newest['id']}").json()
+    rows = requests.first.locator(".messages tbody tr")
+    expect(rows).to_have_count(len(detail["messages"]))
+    for row, message in zip(rows.all(), detail["messages"], strict=True):
+        assert row.locator("td").all_inner_texts()[:2] == [message["role"], f"{message['tokens']:,}"]
+    (tree,) = http.get("/cache/tree").json()["trees"]
+    expect(page.get_by_role("treeitem")).to_have_count(len(tree["nodes"]))
+    spared = service.counts[""].reused_tokens
+    assert spared > before
+    expect(page.locator(".gauges")).to_contain_text(f"{spared:,} tokens")
+    page.get_by_role("link", name="Chat").click()
+    expect(chat.composer).to_be_visible()
+
+
+def test_the_drawing_is_in_proportion(chat: Chat, page: Page, http: httpx.Client) -> None:
+    for question in ("where does the road end", "only a map", "only a lamp"):
+        ask(http, question)
+    chat.open("cache")
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+    (tree,) = http.get("/cache/tree").json()["trees"]
+    longest = max(node["end"] for node in tree["nodes"])
+    total = page.get_by_role("tree").bounding_box()
+    assert total is not None
+    for node in tree["nodes"]:
+        box = page.locator(f'[data-node="{node["id"]}"]').bounding_box()
+        assert box is not None
+        assert abs(box["x"] - total["x"] - total["width"] * node["start"] / longest) < 2
+        assert abs(box["width"] + 1 - max(2, total["width"] * (node["end"] - node["start"]) / longest)) < 2
+    page.get_by_role("button", name="Zoom in").click()
+    wider = page.get_by_role("tree").bounding_box()
+    assert wider is not None
+    assert wider["width"] > 1.9 * total["width"]
+
+
+def test_a_path_is_found_pinned_and_dropped(chat: Chat, page: Page, http: httpx.Client) -> None:
+    ask(http, "where does the road end")
+    ask(http, "only a map")
+    chat.open("cache")
+    page.get_by_label("Search the cache by text").fill("the road")
+    found = page.locator(".node.found")
+    expect(found).to_have_count(1)
+    expect(page.get_by_text("found in 1 place")).to_be_visible()
+    found.click()
+    details = page.get_by_role("region", name="The chosen stretch")
+    details.get_by_role("button", name="Pin", exact=True).click()
+    expect(details.get_by_role("button", name="Unpin")).to_be_visible()
+    expect(page.locator(".node.found .tick.pinned").first).to_be_attached()
+    details.get_by_role("button", name="Unpin").click()
+    expect(details.get_by_role("button", name="Pin", exact=True)).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    details.get_by_role("button", name="Drop").click()
+    expect(found).to_have_count(0)
+
+
+def test_the_tree_is_walked_with_arrows(chat: Chat, page: Page, http: httpx.Client) -> None:
+    ask(http, "where does the road end")
+    ask(http, "only a map")
+    chat.open("cache")
+    page.get_by_role("treeitem").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator('[aria-selected="true"]')).to_have_attribute("aria-level", "2")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator('[aria-selected="true"]')).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator('[aria-selected="true"]')).to_have_attribute("aria-level", "1")

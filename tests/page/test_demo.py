@@ -1,0 +1,43 @@
+"""The demonstration, played to its end on a small context."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from leftoff.server.service import Service
+from tests.page.chat import Chat
+from tests.server.fixtures import settings
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service(settings(ctx=1024)) as service:
+        yield service
+
+
+def test_it_plays_off_against_on_and_cleans_up(chat: Chat, page: Page, http: httpx.Client) -> None:
+    chat.open("demo")
+    page.get_by_role("button", name="Play").click()
+    expect(page.get_by_role("status").first).to_contain_text("All first tokens together")
+    steps = page.locator(".step")
+    expect(steps).to_have_count(9)
+    for step in steps.all():
+        off, on = step.locator(".side").all()
+        assert "0 reused" in off.inner_text()
+        assert on.locator(".ms").inner_text()
+    reused = [
+        int(on.inner_text().split(" reused")[0].split()[-1].replace(",", ""))
+        for on in page.locator(".side:last-child").all()
+    ]
+    assert sum(number > 0 for number in reused) >= 7
+    assert http.get("/cache/tree").json()["trees"] == []
+
+
+def test_it_can_be_stopped(chat: Chat, page: Page) -> None:
+    chat.open("demo")
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Play")).to_be_enabled()
+    expect(page.get_by_role("alert")).to_have_count(0)

@@ -1,0 +1,32 @@
+"""The engine's view: what runs here, and lines that can be pasted."""
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from leftoff.server.admin.engine import client_lines
+from tests.page.chat import Chat
+
+
+def test_it_tells_what_runs_and_how_to_connect(chat: Chat, page: Page, http: httpx.Client, url: str) -> None:
+    engine = http.get("/engine").json()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    chat.open("engine")
+    for fact in (
+        "tiny",
+        engine["model"]["architecture"],
+        engine["memory"]["meaning"],
+        "4,096 tokens, shared by 4 slots",
+    ):
+        expect(page.get_by_role("definition").filter(has_text=fact).first).to_be_visible()
+    lines = dict(client_lines(url, "tiny", "none"))
+    assert {client["name"]: client["line"] for client in engine["clients"]} == lines
+    for name, line in lines.items():
+        expect(page.get_by_text(line, exact=True)).to_be_visible()
+        page.get_by_role("button", name=f"Copy the line for {name}").click()
+        assert page.evaluate("() => navigator.clipboard.readText()") == line
+
+
+def test_no_key_is_told(http: httpx.Client) -> None:
+    settings = http.get("/engine").json()["settings"]
+    assert settings["max-tokens"] == 12
+    assert "api-key" not in settings
