@@ -27,7 +27,7 @@ SERVER_ROWS = (
     ("reply",),
     ("request",),
     ("service",),
-    ("build", "reuse_log"),
+    ("build", "reuse_log", "slot_files"),
     ("budgets",),
     ("http",),
     ("tenant",),

@@ -7,6 +7,9 @@ what was computed. It decodes nothing: the scheduler does, between `begin` and `
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
@@ -24,6 +27,14 @@ from leftoff.cache.turn import Turn
 from leftoff.engine.errors import BlobError, NoRoomError
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Logits, Prompt, Tokens, owner_of
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The sequence that something was loaded into, and how many tokens."""
+
+    seq: int
+    num_tokens: int
 
 
 class Cache:
@@ -187,6 +198,31 @@ class Cache:
         for tier in self.tiers:
             tier.drop(namespace, tokens, start)
         return used_bytes - sum(tier.budget.used_bytes for tier in self.tiers)
+
+    def fetch_sequence(self, tokens: Tokens, namespace: str) -> Fetch | None:
+        """Starts to fetch what `load_sequence` needs from disk. None if that is nothing."""
+        return self.fetch(self._following(tokens), namespace)
+
+    def load_sequence(self, tokens: Tokens, namespace: str, fetch: Fetch | None = None) -> Loaded | None:
+        """Brings what is kept of a sequence back into the engine, and leaves it there. None while all slots are busy.
+
+        With a grid, one request has the engine for itself.
+        """
+        is_disturbing = self._placement.grid is not None and self.sequences.num_busy > 0
+        turn = self.begin(self._following(tokens), namespace, fetch) if not is_disturbing else None
+        if turn is None:
+            return None
+        loaded = Loaded(turn.seq, turn.position)
+        self.finish(turn)
+        return loaded
+
+    def drop_sequence(self, sequence: EngineSequence) -> None:
+        """Drops an idle sequence from the engine; the tiers keep what they have of it."""
+        self._restorer.forget(sequence)
+
+    def _following(self, tokens: Tokens) -> Prompt:
+        """A prompt that goes on from all of these tokens; the one behind them is not read."""
+        return Prompt(np.append(tokens[: self.memory.num_cells - 1], np.int32(0)))
 
     def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
         """Forgets all namespaces that are meant, but for the sequences of running requests."""

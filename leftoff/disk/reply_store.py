@@ -1,4 +1,4 @@
-"""Replies of the model on disk, beside the index of its folder: implements `leftoff.chat.replies.ReplyStore`.
+"""Replies of the model, and names of saved slots, beside the index of its folder: a `leftoff.chat.replies.ReplyStore`.
 
     put ──> pending ──> writer's thread ──> replies.sqlite <── get
 

@@ -23,6 +23,7 @@ from leftoff.server.http.errors import on_error
 from leftoff.server.http.middleware import BodyLimit, Keys
 from leftoff.server.http.origins import HostCheck, KnownHosts, OriginCheck
 from leftoff.server.llamacpp.routes import Native
+from leftoff.server.llamacpp.slots import Slots
 from leftoff.server.ollama.routes import Ollama
 from leftoff.server.openai.routes import OpenAI
 from leftoff.server.reply.response import json_response
@@ -31,7 +32,7 @@ from leftoff.server.service import Service
 
 # To add an API, write its folder and add it here.
 _DIALECTS: tuple[Callable[[Service], Dialect], ...] = (
-    *(OpenAI, Responses, Anthropic, Ollama, Native),
+    *(OpenAI, Responses, Anthropic, Ollama, Native, Slots),
     *(CacheApi, TreeApi, EventsApi, PrewarmApi, MetricsApi, EngineApi, PageApi),
 )
 

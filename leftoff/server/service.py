@@ -42,6 +42,7 @@ from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
 from leftoff.server.http.line_rate import LineRate
 from leftoff.server.reuse_log import Counts, Journal, Record
+from leftoff.server.slot_files import SlotFiles
 from leftoff.server.tenant import Tenant
 from leftoff.types import owner_of
 
@@ -75,6 +76,7 @@ class Service:
         self._reply_store = reply_store(settings, self.cache)
         self.headers = header_files(settings, self.cache)
         self.remembered = RememberedReplies(self._reply_store) if settings.remember_replies else None
+        self.slot_files = SlotFiles(self._reply_store)
         self.chats = Chat(
             self.prompts,
             self.context_tokens,
@@ -135,9 +137,12 @@ class Service:
             raise _too_long_messages(error) from error
 
     def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
-        """Drops the remembered replies of the namespaces that are meant."""
+        """Drops the remembered replies of the namespaces that are meant, and the names of slots that were saved."""
+        self.slot_files.remove(is_meant)
         if self.remembered is not None:
             self.remembered.remove(is_meant)
+        elif self._reply_store is not None:
+            self._reply_store.remove(is_meant)
 
     async def aside(self, function: Callable[[], Result], request: Request | None = None) -> Result:
         """Runs work on texts and templates on a thread for that, so that the streams of others go on.

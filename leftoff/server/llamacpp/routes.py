@@ -1,4 +1,4 @@
-"""llama-server's own routes: completion, tokenization, the chat template, properties, slots and health.
+"""llama-server's own routes: completion, tokenization, the chat template, properties and health.
 
 Tokenization answers vLLM's clients too, such as lm_eval.
 """
@@ -10,21 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
-from leftoff.cache.sequences import EngineSequence
 from leftoff.chat.meter import TokenMeter, TooManyTokensError
-from leftoff.scheduler.run import Run
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Dialect, Endpoint
-from leftoff.server.http.errors import ApiError, bad_field, missing_field, stopping
+from leftoff.server.http.errors import bad_field, missing_field, stopping
 from leftoff.server.llamacpp import types as wire
-from leftoff.server.llamacpp.writer import NativeWriter, default_settings, settings_of
+from leftoff.server.llamacpp.writer import NativeWriter, default_settings
 from leftoff.server.reply.response import answer, json_response
-from leftoff.server.reply.stream import ReplyStream
 from leftoff.server.request.build import conversation_of, raw_jobs
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.service import Service
-from leftoff.server.tenant import Tenant, tenant_of
 
 _LEAST_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
 
@@ -49,7 +45,6 @@ class Native(Dialect):
             Endpoint("GET", "/tokenizer_info", "The tokenizer, for vLLM's clients", self.tokenizer_info),
             Endpoint("POST", "/apply-template", "A chat as the template renders it", self.apply_template, ChatFields),
             Endpoint("GET", "/props", "The model and default settings", self.props),
-            Endpoint("GET", "/slots", "State of the slots", self.slots),
             health,
             health.at("/v1/health"),
         ]
@@ -148,42 +143,10 @@ class Native(Dialect):
             }
         )
 
-    async def slots(self, request: Request) -> Response:
-        tenant = tenant_of(request)
-        states = await self._service.between_steps(lambda: self._slot_states(tenant))
-        if request.query_params.get("fail_on_no_slot") and all(state.is_processing for state in states):
-            raise ApiError(503, "every slot is at work", code="no_slot", kind="unavailable_error")
-        return json_response(states)
-
     async def health(self, _: Request) -> Response:
         if not self._service.worker.is_alive:
             raise stopping()
         return json_response({"status": "ok"})
-
-    def _slot_states(self, tenant: Tenant) -> list[wire.SlotState]:
-        runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.job.namespace)}
-        return [
-            self._slot_state(sequence, runs.get(sequence.seq), tenant)
-            for sequence in self._service.cache.sequences.slots
-        ]
-
-    def _slot_state(self, sequence: EngineSequence, run: Run | None, tenant: Tenant) -> wire.SlotState:
-        state = wire.SlotState(sequence.seq, self._service.context_tokens, sequence.is_busy)
-        if tenant.is_alone or tenant.sees(sequence.namespace):
-            state.n_tokens = sequence.length
-        if run is None:
-            return state
-        job, report, stream = run.job, run.turn.report, run.sink
-        num_generated = run.timings.num_generated
-        state.n_prompt_tokens = report.prompt_tokens
-        state.n_prompt_tokens_cache = report.reused
-        state.n_prompt_tokens_processed = min(run.turn.position, report.prompt_tokens) - report.reused
-        num_left = -1 if job.max_tokens is None else job.max_tokens - num_generated
-        state.next_token = [{"has_next_token": run.finish is None, "n_remain": num_left, "n_decoded": num_generated}]
-        if isinstance(stream, ReplyStream):
-            state.id_task = stream.id
-            state.params = settings_of(stream.job, is_stream=True)
-        return state
 
     def _with_piece(self, token: int) -> dict[str, Any]:
         """A piece that is no valid UTF-8 by itself is shown as a list of bytes."""

@@ -31,6 +31,12 @@ class TokenizeRequest(Struct):
     with_pieces: bool = False
 
 
+class SlotRequest(Struct):
+    """The body of /slots/{id}, where its action wants one."""
+
+    filename: str
+
+
 class DetokenizeRequest(Struct):
     """The body of /detokenize."""
 
