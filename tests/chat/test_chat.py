@@ -65,6 +65,14 @@ def test_moved_text_stands_behind_the_header(prompts: PromptMaker, model: Model)
     assert "<context>\nIt is 2.\n</context>\n\nHi" in text_of(model, made[2].prompt)
 
 
+def test_moved_text_stays_when_the_oldest_messages_are_cut(prompts: PromptMaker, model: Model) -> None:
+    chat = Chat(prompts, WINDOW, rules=Rules(move=[r"It is \d+\. "]), overflow="cut")
+    turns = [user("the river runs " * 30), assistant("It does.")] * 8
+    made = chat.prompt(Conversation([system("It is 2. Be kind."), *turns, user("Hi")]))
+    assert [note.kind for note in made.notes] == ["moved", "cut"]
+    assert text_of(model, made.prompt).count("<context>\nIt is 2.\n</context>\n\nthe river") == 1
+
+
 def test_a_prompt_that_does_not_fit_is_refused(prompts: PromptMaker) -> None:
     chat = Chat(prompts, WINDOW)
     with pytest.raises(ContextOverflowError, match="the context holds 600"):
