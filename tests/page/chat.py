@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -60,7 +61,11 @@ class Chat:
         """Types into the settings of the conversation."""
         self.page.get_by_role("button", name="Settings").click()
         for name, value in settings.items():
-            self.page.locator(f'dialog.settings [name="{name}"]').fill(value)
+            field = self.page.locator(f'dialog.settings [name="{name}"]')
+            if name == "thinking":
+                field.select_option(value)
+            else:
+                field.fill(value)
         self.page.get_by_role("button", name="Close").click()
 
     def origins(self, reply: Locator) -> list[dict[str, int]]:
@@ -76,6 +81,10 @@ class Chat:
             (each.get_attribute("class") or "").split()[1]: int(each.get_attribute("data-tokens") or 0)
             for each in parts
         }
+
+    def take_in(self, file: Path) -> None:
+        """Imports conversations."""
+        self.page.get_by_label("Conversations to import").set_input_files([file])
 
     def kept(self) -> list[dict[str, Any]]:
         """The messages in the browser's database, from the oldest to the newest."""

@@ -17,7 +17,8 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 # Of a server that is stopped, or answers with an error: the tests look at what the page makes of it.
 _EXPECTED = ("Failed to load resource",)
 
-expect.set_options(timeout=PATIENCE_S * 1000)
+PATIENCE_MS = PATIENCE_S * 1000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def chromium() -> str | None:
@@ -69,7 +70,7 @@ def page(browser: Browser) -> Iterator[Page]:
             complaints.append(message.text)
 
     with browser.new_context(viewport={"width": 1200, "height": 800}) as context:
-        context.set_default_timeout(PATIENCE_S * 1000)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.on("console", listen)
         page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -1,13 +1,13 @@
 """A reply may say anything: nothing of it runs, nothing is loaded, and the page stays usable."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.page.archives import archive
 from tests.page.chat import Chat
 from tests.server.embedded import embedded_server
 
@@ -32,14 +32,6 @@ def url() -> Iterator[str]:
         yield url
 
 
-def archive(text: str) -> str:
-    """A conversation with one message, as the page exports it."""
-    message = {"conversation": "c", "role": "assistant", "state": "done", "finish": "stop"}
-    messages = [message | {"id": "m", "parent": None, "created": 1, "content": text}]
-    meta = {"id": "c", "title": "hostile", "created": 1, "updated": time.time() * 1000, "leaf": "m", "settings": {}}
-    return json.dumps({"leftoff": 1, "conversations": [{"meta": meta, "messages": messages}]})
-
-
 def assert_harmless(page: Page) -> None:
     page.locator(".message").first.hover(position={"x": 60, "y": 40})
     harmful = "script, img, svg, iframe, style, base, [onmouseover], [onerror], [style]"
@@ -59,8 +51,8 @@ def test_what_a_model_writes_is_only_text(chat: Chat, page: Page) -> None:
 def test_hostile_texts_harm_nothing(chat: Chat, page: Page, tmp_path: Path) -> None:
     file = tmp_path / "hostile.json"
     for number, text in enumerate(TEXTS, 1):
-        file.write_text(archive(f"{text}\n\nend {number}"))
-        page.get_by_label("Conversations to import").set_input_files([file])
+        file.write_text(archive([f"{text}\n\nend {number}"]))
+        chat.take_in(file)
         expect(page.locator(".sidebar .title")).to_have_count(number)
         expect(chat.messages.locator(".markdown, .plain")).to_contain_text(f"end {number}")
         assert_harmless(page)

@@ -53,7 +53,7 @@ function NodeView({ placed: { node, row, parentRow, level }, scale, isChosen, is
       style=${{ left: `${left}px`, top: `${parentRow * ROW_PX + 4}px`, height: `${(row - parentRow) * ROW_PX + 4}px` }}></span>`
     }
     <div role="treeitem" class=${classes} data-node=${node.id} tabindex=${isReached ? 0 : -1} aria-level=${level}
-      aria-selected=${isChosen} aria-label=${told(node)} onClick=${() => choose(node.id)} onFocus=${() => choose(node.id)}
+      aria-selected=${isChosen} onClick=${() => choose(node.id)} onFocus=${() => choose(node.id)}
       style=${{ left: `${left}px`, top: `${row * ROW_PX}px`, width: `${Math.max(1, (node.end - node.start) * scale - 1)}px` }}>
       <span class="strip ${tierOf(node)}" style=${{ opacity: freshness(node.age_s) }}></span>
       ${node.disk_bytes > 0 && tierOf(node) !== "disk" && html`<span class="under disk" style=${{ opacity: freshness(node.age_s) }}></span>`}
@@ -62,6 +62,7 @@ function NodeView({ placed: { node, row, parentRow, level }, scale, isChosen, is
         style=${{ left: `${(point.position - node.start) * scale - 1}px` }}></span>`,
       )}
       <span class="words">${oneLine(node.text)}</span>
+      <span class="unseen">${places(node)}</span>
     </div>`;
 }
 
@@ -81,14 +82,12 @@ export const oneLine = (text) => squeezed(text.replace(/<\|[^|>]*\|>/g, " ")) ||
 /** @param {string} text */
 const squeezed = (text) => text.replace(/\s+/g, " ").trim();
 
-/** @param {TreeNode} node */
-function told(node) {
-  const places = [
-    node.slots.length ? `slot ${node.slots.join(", ")}` : "",
-    node.ram_bytes ? `${size(node.ram_bytes)} in RAM` : "",
-    node.disk_bytes ? `${size(node.disk_bytes)} on disk` : "",
-  ].filter(Boolean);
-  return `Tokens ${count(node.start)} to ${count(node.end)}: ${oneLine(node.text).slice(0, 60)}. ${places.join(", ")}`;
+/** @param {TreeNode} node for a screen reader */
+function places(node) {
+  const ram = node.ram_bytes ? `, ${size(node.ram_bytes)} in RAM` : "";
+  const disk = node.disk_bytes ? `, ${size(node.disk_bytes)} on disk` : "";
+  const slots = node.slots.length ? `, in slot ${node.slots.join(", ")}` : "";
+  return `: tokens ${count(node.start)} to ${count(node.end)}${slots}${ram}${disk}`;
 }
 
 /** @param {{current: HTMLElement | null}} box */

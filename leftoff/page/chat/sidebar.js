@@ -19,6 +19,7 @@ export function Sidebar({ close }) {
   const chosen = (/** @type {Promise<void> | void} */ _) => close();
   return html`
     <nav class="sidebar" aria-label="Conversations">
+      <button type="button" class="small only-narrow" onClick=${close}>Back</button>
       <button type="button" class="main wide" onClick=${() => chosen(beginNew())}>New conversation</button>
       <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value=${wanted}
         onInput=${(/** @type {{target: HTMLInputElement}} */ { target }) => setWanted(target.value)} />
