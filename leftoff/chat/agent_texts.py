@@ -1,7 +1,7 @@
 """Texts that coding agents make anew for each session and put before or into a conversation's beginning.
 
 The word `agents` in `--move` stands for all of them. Each pattern is as narrow as the words of the program allow: it
-matches these and nothing that people write. docs/headers.md shows what a prompt looks like afterwards.
+matches these and nothing that people write. It is quick on any text. docs/headers.md shows what becomes of a prompt.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ AGENT_TEXTS = (
     AgentText(
         "Claude Code",
         "the state of the git repository",
-        r"(?:gitStatus: |# gitStatus\n)This is the git status at the start of the conversation\.[\s\S]*?"
+        r"(?:gitStatus: |# gitStatus\n)This is the git status at the start of the conversation\.[\s\S]{0,6000}?"
         r"\n\nRecent commits:\n(?:[0-9a-f]{4,40} [^\n]*\n?)*",
     ),
     AgentText(
@@ -39,8 +39,8 @@ AGENT_TEXTS = (
     AgentText(
         "OpenCode, Crush",
         "the date and the state of the git repository",
-        r"Today's date: [\w /-]{8,20}(?:\n+Git status \(snapshot at conversation start[^\n]*\):\n[\s\S]*?)?"
-        r"(?=\s*</env>)",
+        r"Today's date: [\w /-]{8,20}(?:\n{1,4}Git status \(snapshot at conversation start[^\n]*\):\n[\s\S]{0,6000}?)?"
+        r"\n{0,4}(?=</env>)",
     ),
     AgentText("Cline", "the date", r"2\. Date: [^\n]{6,30}(?=\n3\. IDE: )"),
     AgentText("pi", "the date", r"Current date(?: and time)?: [^\n]{8,80}(?=\nCurrent working directory: )"),

@@ -135,7 +135,7 @@ def _block(shared: str) -> str | None:
     heading, newline, _ = paragraph.partition("\n")
     is_heading = bool(above and newline) and (heading.endswith(":") or heading.startswith("#"))
     if is_heading and len(heading) <= _LABEL_CHARACTERS and _STATE.search(heading):
-        return rf"{_escaped(heading)}\n(?:[^\n]+\n?)*"
+        return rf"{_escaped(heading)}\n(?:[^\n]+(?:\n|\Z))*"
     return None
 
 

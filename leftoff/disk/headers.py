@@ -79,13 +79,11 @@ class HeaderFiles:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
+    """Whole or not at all; after a loss of power perhaps empty, which nobody can read as a header."""
     unfinished = path.with_name(f"{secrets.token_hex(8)}{_UNFINISHED}")
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

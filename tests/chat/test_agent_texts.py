@@ -1,5 +1,7 @@
 """What today's agents change from session to session leaves the header, whole; what people write stays where it is."""
 
+import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -179,14 +181,30 @@ def test_without_a_match_nothing_changes_and_with_one_nothing_is_lost(messages: 
         assert applied == Applied(messages)
         assert with_moved(applied.messages, applied.moved) == messages
     else:
-        assert _num_characters(applied.messages) + sum(map(len, applied.moved)) >= _num_characters(messages) - 64
+        contents = [str(message["content"]) for message in applied.messages]
+        assert _letters([*contents, *applied.moved]) == _letters([str(message["content"]) for message in messages])
         shown = "".join(str(message["content"]) for message in with_moved(applied.messages, applied.moved))
         assert all(text.strip() in shown for text in applied.moved)
     assert RULES.apply(messages, "") == applied
 
 
-def _num_characters(messages: Sequence[MessageDict]) -> int:
-    return sum(len(str(message["content"]).strip()) for message in messages)
+def _letters(texts: Sequence[str]) -> Counter[str]:
+    return Counter("".join("".join(texts).split()))
+
+
+HOSTILE = [
+    *("gitStatus: This is the git status at the start of the conversation.", "# currentDate\nToday's date is "),
+    *("Today's date: 2026-11-16\nGit status (snapshot at conversation start):\n", "Today's date: 2026-11-16"),
+    *("Current date: 2026-11-16", "2. Date: 2026-11-16", "\n\nRecent commits:\nabc1234 x", "abc1234 ", "\n", " "),
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_no_text_is_slow_to_search(piece: str) -> None:
+    began = time.thread_time()
+    for filler in (piece, "\n", " "):
+        apply(system(piece + filler * 60_000), user("Hello"))
+    assert time.thread_time() - began < 2.0
 
 
 def test_every_pattern_is_in_the_documentation() -> None:

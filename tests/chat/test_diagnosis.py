@@ -55,7 +55,7 @@ def test_a_header_that_changes_by_itself_is_seen_and_the_flag_helps(shared: str,
     [
         ("Today's date: ", "Mon Mar 3 2025", "Tue Mar 4 2025", r"--move 'Today.s date: \w+ \w+ \d+ \d+'"),
         ("It is 2024-05-1", "5 15:00 now", "6 09:30 now", r"--move 'It is \d+-\d+-\d+ \d+:\d+'"),
-        ("\n\nOpen files:\n", "a.py", "b.py", r"--move 'Open files:\n(?:[^\n]+\n?)*'"),
+        ("\n\nOpen files:\n", "a.py", "b.py", r"--move 'Open files:\n(?:[^\n]+(?:\n|\Z))*'"),
         ("<git_status>\n", "a.py", "b.py", r"--move '<git_status>[\s\S]*?</git_status>'"),
         ("Request number ", "41", "42", r"--pin 'Request number [^\n]*'"),
     ],
