@@ -37,7 +37,7 @@ class Restorer:
         """A running sequence that ends where the prompt's prefill goes on. There must be an idle sequence."""
         if not self._sequences.num_busy:
             self._clear_engine(plan)
-        target = self._target(plan)
+        target = self._target(prompt, plan)
         prefix = prompt.tokens[: plan.resume]
         if target is not plan.sequence or not plan.goes_on:
             if not target.is_empty:
@@ -86,14 +86,29 @@ class Restorer:
         self._tiers.save(sequence)
         self.forget(sequence)
 
-    def _target(self, plan: Plan) -> EngineSequence:
+    def _target(self, prompt: Prompt, plan: Plan) -> EngineSequence:
         source = plan.sequence
         if source is not None and not source.is_busy and self._is_resumed_in_place(source, plan):
             return source
+        if (left_behind := self._left_behind(prompt, plan)) is not None:
+            return left_behind
         if self._tiers.ram.budget.is_nearly_full:
             # the engine holds a long sequence as easily as a short one, RAM does not: the short one is saved to RAM
             return self._sequences.to_overwrite(self._tiers.lacking_bytes)
         return self._sequences.to_overwrite()
+
+    def _left_behind(self, prompt: Prompt, plan: Plan) -> EngineSequence | None:
+        """The idle sequence of the same conversation, which this prompt leaves for another branch.
+
+        The conversation goes on here, so that its old end is less likely to be asked for than those of others. Unless a
+        sequence is empty, that is the one to overwrite. Conversations that share only their header are others.
+        """
+        if any(sequence.is_empty for sequence in self._sequences.idle):
+            return None
+        begins_alike = prompt.header_end or prompt.length // 2
+        shared = plan.lookup.shared
+        related = [each for each in shared if not each.is_busy and shared[each] > begins_alike]
+        return max(related, key=lambda each: (shared[each], each.last_used), default=None)
 
     def _is_resumed_in_place(self, source: EngineSequence, plan: Plan) -> bool:
         """It goes on, or is cut back: alone in the engine, so that it stays at the first cell, or losing little."""

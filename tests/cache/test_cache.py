@@ -56,6 +56,19 @@ def test_an_idle_sequence_beyond_the_slots_is_not_overwritten(kind: MemoryKind) 
     assert table.ask(run((2, 60), (3, 10))).startswith("reused 60 of 70")
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not MemoryKind.OPAQUE])
+def test_a_conversation_that_branches_takes_the_place_of_its_old_end(kind: MemoryKind) -> None:
+    def chat(*parts: tuple[int, int]) -> Prompt:
+        tokens = run((1, 20), *parts)
+        return Prompt(tokens, (MessageSpan("system", 0, 20), MessageSpan("user", 20, int(tokens.size))))
+
+    table = Table(kind, num_spares=1)
+    other, first = (table.request(chat((number, 60))) for number in (2, 3))
+    branch = table.request(chat((3, 50), (4, 20)))
+    assert branch.seq == first.seq, "though the other was used longer ago"
+    assert table.request(chat((5, 60))).seq == other.seq, "one that shares only the header is another conversation"
+
+
 def slowed_by(ms_per_cell: float) -> Costs:
     """Costs of an engine where each idle cell slows a step down by so much, and loading 100 tokens takes some ms."""
     costs = Costs(load_bytes_per_ms=100 * BYTES_PER_TOKEN, reply_tokens=10.0)
