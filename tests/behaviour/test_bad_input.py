@@ -115,7 +115,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     (TEXT, {"prompt": [1, 2.5]}, "prompt[1]"),
     (TEXT, {"prompt": ["a"] * 2000}, "prompt"),
     (TEXT, {"logprobs": -1}, "logprobs"),
-    (TEXT, {"echo": True, "logprobs": 1}, "echo"),
+    (TEXT, {"echo": True, "logprobs": 100, "prompt": [[1] * 3000] * 2}, "logprobs"),
     (TEXT, {"suffix": "end"}, "suffix"),
     (TEXT, {"best_of": 5}, "best_of"),
     ("/completion", {"n_predict": -5}, "n_predict"),

@@ -88,7 +88,7 @@ def bad_field(param: str, message: str) -> ApiError:
 
 def missing_field(param: str) -> ApiError:
     """400: a required field is not there."""
-    return bad_field(param, "this field is required")
+    return ApiError(400, f"{param}: this field is required", param=param, code="missing_field")
 
 
 def not_yet(param: str, value: object, instead: str) -> ApiError:
