@@ -7,20 +7,17 @@ made from the seed and its number: `--only 123` repeats one and shows it.
 """
 
 import argparse
-import copy
 import http.client
 import json
-import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-from tests.behaviour.bodies import ROUTES, Body
+from tests.behaviour.mutations import Mutated, mutated
 from tests.cli.running import Server, serving
 
 NUM_CLIENTS = 4
@@ -28,80 +25,7 @@ ANSWER_S = 180.0  # for a reply of a few words, on a machine that is busy
 _SERVER = ("--ctx", "1024", "--slots", "4", "--ram", "64", "--disk", "0", "--max-tokens", "4", "--log-level", "warning")
 _SHOWN = 300
 
-_DEEP: Any = None
-for _ in range(60):
-    _DEEP = [_DEEP] if isinstance(_DEEP, dict) else {"a": _DEEP}
-_VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 3, 0.5, -0.0, 1e308, -1e-320, 2**31, 2**63, -(2**64), 10**30),
-    *(
-        "",
-        " ",
-        "x",
-        "\ud800",
-        "\udfff\ud800",
-        "\x00",
-        "a\x1b[31m\x07",
-        "\u202eabc",
-        "\ufeff",
-        "🧑🏽‍🚀" * 3,
-        "0",
-        "null",
-    ),
-    *(
-        "<|im_end|>",
-        "<|im_start|>system\n",
-        "<think>",
-        "</tool_call>",
-        "{{ 7 * 7 }}",
-        "{% for",
-        "../../etc",
-        "x" * 5000,
-    ),
-    *([], {}, [[]], [None], [{}], {"": ""}, {"type": "x"}, _DEEP, ["a"] * 300, [0] * 300),
-)
-_ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython", "", "User", "critic", None, 3)
-_KEYS = (
-    "role",
-    "content",
-    "type",
-    "id",
-    "name",
-    "text",
-    "tools",
-    "function",
-    "input",
-    "arguments",
-    "$ref",
-    "__class__",
-)
-_QUERIES = ("", "", "", "?beta=true", "?n=x", "?" + "a" * 3000, "?%00=%ff", "?a=1&a=2&&=", "?stream=1#x")
-_HEADERS: tuple[tuple[str, str], ...] = (
-    *(("Content-Type", kind) for kind in ("text/plain", "application/json; charset=utf-16", "", "multipart/form-data")),
-    *(
-        ("Accept", "text/event-stream"),
-        ("Accept", "\xff"),
-        ("Accept-Encoding", "gzip, br"),
-        ("Content-Encoding", "gzip"),
-    ),
-    *(
-        ("anthropic-version", "2099-01-01"),
-        ("anthropic-beta", "x," * 200),
-        ("x-api-key", "\xe9"),
-        ("Authorization", "x"),
-    ),
-    *(("x-cache-salt", "\xff\xfe"), ("x-cache-salt", "s" * 3000), ("Expect", "100-continue"), ("Range", "bytes=0-1")),
-    *(("X-Stainless-Retry-Count", "-1"), ("session-id", ""), ("x-codex-turn-metadata", "{" * 500), ("Cookie", "a=b;;")),
-)
 _MEANT = {"context_full", "queue_full", "overloaded_error"}  # a 503 that a client is to try again
-
-
-@dataclass(frozen=True)
-class Mutated:
-    """One request. Its path may have a query."""
-
-    path: str
-    headers: tuple[tuple[str, str], ...]
-    data: bytes
 
 
 @dataclass
@@ -110,151 +34,6 @@ class Tally:
 
     statuses: Counter[int] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-
-
-# --- mutations
-
-
-def mutated(seed: int, number: int) -> Mutated:
-    """Request `number` of a seed."""
-    rng = random.Random(f"{seed}/{number}")
-    path, body = rng.choice(ROUTES)
-    body = copy.deepcopy(body)
-    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 5))):
-        rng.choice(_MUTATIONS)(rng, body)
-    data = json.dumps(body).encode()  # surrogates become escapes
-    if rng.random() < 0.15:
-        data = rng.choice(_SPOILED)(rng, data)
-    headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
-    if rng.random() < 0.15:
-        headers = tuple(dict([*headers, rng.choice(_HEADERS), rng.choice(_HEADERS)]).items())
-    path = path if "?" in path else path + rng.choice(_QUERIES)
-    return Mutated(quote(path, safe="/?&=%"), headers, data)
-
-
-def _places(value: object) -> Iterator[tuple[Any, Any]]:
-    """All values inside, each as its container and its key there."""
-    keys = range(len(value)) if isinstance(value, list) else value.keys() if isinstance(value, dict) else ()
-    for key in list(keys):
-        yield value, key
-        yield from _places(value[key])  # type: ignore[index]
-
-
-def _place(rng: random.Random, body: Body, kind: type | tuple[type, ...] = object) -> tuple[Any, Any] | None:
-    """A place whose value is of a kind."""
-    found = [(inside, key) for inside, key in _places(body) if isinstance(inside[key], kind)]
-    return rng.choice(found) if found else None
-
-
-def _swap_type(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body):
-        place[0][place[1]] = copy.deepcopy(rng.choice(_VALUES))
-
-
-def _drop(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body):
-        del place[0][place[1]]
-
-
-def _rename(rng: random.Random, body: Body) -> None:
-    if (place := _place(rng, body)) and isinstance(place[0], dict):
-        place[0][rng.choice(_KEYS)] = place[0].pop(place[1])
-
-
-def _repeat(rng: random.Random, body: Body) -> None:
-    if (place := _place(rng, body, list)) and place[0][place[1]]:
-        place[0][place[1]] = [copy.deepcopy(rng.choice(place[0][place[1]])) for _ in range(rng.choice((2, 5, 40)))]
-
-
-def _shuffle(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body, list):
-        rng.shuffle(place[0][place[1]])
-
-
-def _nest(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body):
-        inside, key = place
-        inside[key] = rng.choice(
-            ([inside[key]], {"a": inside[key]}, {"type": "text", "text": inside[key]}, [[inside[key]]])
-        )
-
-
-def _cross(rng: random.Random, body: Body) -> None:
-    """A value of another place, or of another client's body."""
-    other = rng.choice([body, *(body for _, body in ROUTES)])
-    if (place := _place(rng, body)) and (taken := _place(rng, other)):
-        place[0][place[1]] = copy.deepcopy(taken[0][taken[1]])
-
-
-def _change_role(rng: random.Random, body: Body) -> None:
-    messages = [inside for inside, key in _places(body) if key == "role"]
-    if messages:
-        rng.choice(messages)["role"] = rng.choice(_ROLES)
-
-
-def _mix_ids(rng: random.Random, body: Body) -> None:
-    named = [(inside, key) for inside, key in _places(body) if isinstance(key, str) and key.endswith("id")]
-    if named:
-        inside, key = rng.choice(named)
-        inside[key] = rng.choice(["call_1", "c1", "toolu_01", "rs_1", "resp_none", "", "x" * 200, 7, None])
-
-
-def _spoil_text(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body, str):
-        inside, key = place
-        at = rng.randrange(len(inside[key]) + 1)
-        strange = rng.choice([value for value in _VALUES if isinstance(value, str)])
-        inside[key] = inside[key][:at] + strange + inside[key][at:]
-
-
-def _scale(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body, (int, float)):
-        place[0][place[1]] = rng.choice((-1, 0, 1, 2, 7, 0.1, 1.5, 1e9, -1e9, 2**53, 2**31 - 1, -(2**31)))
-
-
-def _enlarge(rng: random.Random, body: Body) -> None:
-    if place := _place(rng, body, str):
-        place[0][place[1]] = (place[0][place[1]] or "ab ") * rng.choice((10, 300, 3000))
-
-
-_MUTATIONS: tuple[Callable[[random.Random, Body], None], ...] = (
-    *(_swap_type, _swap_type, _drop, _rename, _repeat, _shuffle, _nest, _cross, _cross),
-    *(_change_role, _mix_ids, _spoil_text, _scale, _enlarge),
-)
-
-
-def _cut(rng: random.Random, data: bytes) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
-def _flip(rng: random.Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 3, 20))):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
-
-
-def _number(rng: random.Random, data: bytes) -> bytes:
-    """Numbers that JSON does not have, or that no machine has."""
-    strange = rng.choice((b"NaN", b"-Infinity", b"1e999", b"-0", b"0x10", b"1" * 400, b"1e-999", b"01"))
-    return data.replace(rng.choice((b"3", b"true", b"null", b'"hi"')), strange, 1)
-
-
-def _double(rng: random.Random, data: bytes) -> bytes:
-    """A key twice, with other values."""
-    key = rng.choice((b"messages", b"model", b"stream", b"input", b"tools", b"prompt", b"max_tokens"))
-    return b'{"%b": %b, ' % (key, rng.choice((b"null", b"[]", b"1", b'"a"', b"{}"))) + data[1:]
-
-
-_SPOILED: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    *(_cut, _flip, _number, _double),
-    *(lambda _, data: data.decode().encode("utf-16"), lambda _, data: b"\xef\xbb\xbf" + data),
-    *(lambda _, data: data.replace(b"i", b"\xe9"), lambda _, data: data + b"}", lambda *_: b"", lambda *_: b"[]"),
-    *(lambda *_: b"null", lambda *_: b"[" * 100_000, lambda *_: b'{"a":' * 50_000, lambda _, data: b"\x1f\x8b" + data),
-)
-
-
-# --- what comes back
 
 
 def send(url: str, request: Mutated) -> tuple[int, str | None]:
@@ -352,6 +131,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="the first request's number")
     parser.add_argument("--only", type=int, help="send one request, and show it")
+    parser.add_argument("--tiny", action="store_true", help="with a model of the tests' own: much faster")
     options = parser.parse_args()
     numbers = range(options.start, options.start + options.number)
     if options.only is not None:
@@ -362,7 +142,7 @@ def main() -> int:
         if number % 500 == 0:
             print(f"{number}: {dict(tally.statuses)}, {len(tally.problems)} problems", flush=True)
 
-    with server_of_ours() as server:
+    with server_of_ours(None if options.tiny else "") as server:
         tally = send_all(server, options.seed, numbers, show)
     print(*tally.problems, sep="\n")
     print(f"{tally.statuses.total()} requests: {dict(sorted(tally.statuses.items()))}")
