@@ -36,7 +36,7 @@ _RESULT = {
     "type": "tool_result",
     "tool_use_id": "toolu_01",
     "is_error": False,
-    "content": [_text("a.txt\nb.txt"), _IMAGE, {"type": "tool_reference", "tool_name": "Bash"}],
+    "content": [_text("a.txt\nb.txt"), _IMAGE],
 }
 
 CLAUDE_CODE: Body = {
@@ -181,7 +181,7 @@ RESPONSE: Body = {
 }
 
 OLLAMA_CHAT: Body = {
-    "model": "m",
+    "model": "local",
     "messages": [
         {"role": "user", "content": "hi", "images": [_PIXEL]},
         {
@@ -199,7 +199,7 @@ OLLAMA_CHAT: Body = {
     "stream": True,
 }
 OLLAMA_GENERATE: Body = {
-    "model": "m",
+    "model": "local",
     "prompt": "The river",
     "suffix": "",
     "system": "Be brief.",
@@ -239,7 +239,7 @@ ROUTES: tuple[tuple[str, Body], ...] = (
     ("/v1/conversations", _ITEMS | {"metadata": {"a": "b"}}),
     ("/v1/conversations/conv_1/items", _ITEMS),
     *(("/api/chat", body) for body in (OLLAMA_CHAT, OLLAMA_CHAT | {"stream": False, "format": None})),
-    *(("/api/generate", OLLAMA_GENERATE), ("/api/show", {"model": "m", "verbose": True})),
+    *(("/api/generate", OLLAMA_GENERATE), ("/api/show", {"model": "local", "verbose": True})),
     *(("/completion", NATIVE), ("/completion", {"prompt": [5, 6, 7], "n_predict": 2})),
     ("/tokenize", {"content": "The river", "add_special": True, "parse_special": True, "with_pieces": True}),
     ("/detokenize", {"tokens": [5, 6, 7]}),

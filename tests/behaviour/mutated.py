@@ -22,7 +22,22 @@ from tests.cli.running import Server, serving
 
 NUM_CLIENTS = 4
 ANSWER_S = 180.0  # for a reply of a few words, on a machine that is busy
-_SERVER = ("--ctx", "1024", "--slots", "4", "--ram", "64", "--disk", "0", "--max-tokens", "4", "--log-level", "warning")
+_SERVER = (
+    "--ctx",
+    "2048",
+    "--alias",
+    "local",
+    "--slots",
+    "4",
+    "--ram",
+    "64",
+    "--disk",
+    "0",
+    "--max-tokens",
+    "4",
+    "--log-level",
+    "warning",
+)
 _SHOWN = 300
 
 _MEANT = {"context_full", "queue_full", "overloaded_error"}  # a 503 that a client is to try again

@@ -156,6 +156,15 @@ def _cross(rng: random.Random, body: Body) -> None:
         place[0][place[1]] = copy.deepcopy(taken[0][taken[1]])
 
 
+def _cross_alike(rng: random.Random, body: Body) -> None:
+    """A value that stands under the same key elsewhere: it passes for the right one more often."""
+    other = rng.choice(ROUTES)[1]
+    alike = [(here, there, key) for here, key in _places(body) for there, name in _places(other) if key == name]
+    if alike:
+        here, there, key = rng.choice(alike)
+        here[key] = copy.deepcopy(there[key])
+
+
 def _change_role(rng: random.Random, body: Body) -> None:
     messages = [inside for inside, key in _places(body) if key == "role"]
     if messages:
@@ -184,12 +193,13 @@ def _scale(rng: random.Random, body: Body) -> None:
 
 def _enlarge(rng: random.Random, body: Body) -> None:
     if place := _place(rng, body, str):
-        place[0][place[1]] = (place[0][place[1]] or "ab ") * rng.choice((10, 300, 3000))
+        place[0][place[1]] = (place[0][place[1]] or "ab ")[:100] * rng.choice((10, 300, 3000))
 
 
 _MUTATIONS: tuple[Callable[[random.Random, Body], None], ...] = (
     *(_swap_type, _swap_type, _drop, _rename, _repeat, _shuffle, _nest, _cross, _cross),
-    *(_change_role, _mix_ids, _spoil_text, _scale, _enlarge),
+    *(_cross_alike, _cross_alike, _cross_alike, _spoil_text, _spoil_text, _shuffle, _repeat),
+    *(_change_role, _change_role, _mix_ids, _scale, _enlarge),
 )
 
 

@@ -3,14 +3,32 @@
 `python -m tests.behaviour.mutated 10000` is the long version.
 """
 
+import json
+from collections.abc import Iterator
+
 import pytest
 
-from tests.behaviour.mutated import has_end, problem_with, send_all, server_of_ours
+from tests.behaviour.bodies import ROUTES, Body
+from tests.behaviour.mutated import has_end, problem_with, send, send_all, server_of_ours
+from tests.behaviour.mutations import Mutated
+from tests.cli.running import Server
 
 
-def test_two_hundred_requests() -> None:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
     with server_of_ours(model=None) as server:
-        tally = send_all(server, seed=1, numbers=range(200))
+        yield server
+
+
+@pytest.mark.parametrize(("path", "body"), ROUTES, ids=[path for path, _ in ROUTES])
+def test_the_bodies_themselves_are_accepted(server: Server, path: str, body: Body) -> None:
+    request = Mutated(path, (("Content-Type", "application/json"),), json.dumps(body).encode())
+    wanted = 404 if "conv_1" in path else 200  # of a conversation that is not there
+    assert send(server.url, request) == (wanted, None)
+
+
+def test_two_hundred_requests(server: Server) -> None:
+    tally = send_all(server, seed=1, numbers=range(200))
     assert tally.problems == []
     assert tally.statuses[200] >= 30, "many are changed where it does not matter"
     assert tally.statuses[400] >= 60

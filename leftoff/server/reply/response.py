@@ -204,7 +204,7 @@ class EventStream(Response):
         super().__init__()
         self._replies = replies
         self._writer = writer
-        self._is_silent = True  # nothing was sent since the last tick
+        self._is_silent = True  # nothing but signs of life was sent since the last tick
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_unread: Callable[[], int] = scope.get("state", {}).get(NUM_UNREAD, lambda: 0)
@@ -233,8 +233,8 @@ class EventStream(Response):
                 await send(self._failure(too_slow(num_unread())))
                 return
             data = self._framed(batch) if batch else self._sign_of_life()
+            self._is_silent &= not (batch and data)
             if data:
-                self._is_silent = False
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
 
