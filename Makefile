@@ -41,20 +41,18 @@ TESTS ?= tests
 coverage: $(DEV) ## run the tests and print how much of leftoff/ they run; fails below the floor in pyproject.toml
 	@$(BIN)/python -m pytest --cov --cov-report=term $(if $(FLOOR),--cov-fail-under=$(FLOOR)) $(TESTS)
 
-lint: $(DEV) ## check style and types
+lint: $(DEV) lint-page ## check style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-page; else echo "leftoff/page is not checked: there is no npm"; fi
 
 NODE := lab/page/node_modules
 $(NODE)/ready: lab/page/package.json
-	@npm install --prefix lab/page --no-package-lock --no-audit --no-fund --silent
-	@touch $@
+	@npm install --prefix lab/page --no-package-lock --no-audit --no-fund --silent && touch $@ || echo "npm could not install them"
 
-lint-page: $(NODE)/ready ## check style and types of the page; needs node
-	@$(NODE)/.bin/biome check --config-path=lab/page leftoff/page
-	@$(NODE)/.bin/tsc -p lab/page
+lint-page: $(if $(shell command -v npm),$(NODE)/ready) ## check style and types of the page, where npm is there
+	@if [ ! -e $(NODE)/ready ]; then echo "leftoff/page is not checked: it takes npm, and what lab/page/package.json names"; else \
+		$(NODE)/.bin/biome check --config-path=lab/page leftoff/page && $(NODE)/.bin/tsc -p lab/page; fi
 
 vendor: $(READY) ## fetch the libraries of the page again, at the versions in lab/page/vendor.py; needs npm
 	@$(BIN)/python -m lab.page.vendor

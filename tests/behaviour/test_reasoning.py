@@ -81,5 +81,6 @@ def test_eight_turns_without_their_thoughts(is_idle: bool) -> None:
         assert thoughts >= 6, "a test of thinking needs thoughts"
         assert computed <= 1.05 * (own if is_idle else unavoidable)
         assert (service.counts[""].read_ahead_tokens > 0) is is_idle
+        assert any("read ahead" in record.origins for record in service.journal.records) is is_idle
         notes = [note for record in service.journal.records for note in record.notes]
         assert any(note.startswith("reasoning dropped") for note in notes)

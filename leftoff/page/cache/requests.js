@@ -28,7 +28,7 @@ function Request({ report }) {
     const found = await askJson(`/cache/requests/${report.id}`).catch(() => ({ messages: [] }));
     setMessages(found.messages);
   };
-  const time = new Date(1000 * report.at).toLocaleTimeString();
+  const time = new Date(1000 * report.at).toLocaleTimeString("en-GB");
   return html`
     <li>
       <details onToggle=${open}>

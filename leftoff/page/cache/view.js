@@ -55,8 +55,10 @@ function Forest({ trees: forest }) {
         <span class="grow"></span>
         <${Search} />
         <span class="quiet" role="status">${query && `found in ${counted(found, "place")}`}</span>
-        <button type="button" aria-label="Zoom out" disabled=${zoom === 1} onClick=${() => zoomBy(0.5)}>−</button>
-        <button type="button" aria-label="Zoom in" disabled=${zoom === MOST_ZOOM} onClick=${() => zoomBy(2)}>+</button>
+        <span class="row">
+          <button type="button" aria-label="Zoom out" disabled=${zoom === 1} onClick=${() => zoomBy(0.5)}>−</button>
+          <button type="button" aria-label="Zoom in" disabled=${zoom === MOST_ZOOM} onClick=${() => zoomBy(2)}>+</button>
+        </span>
       </header>
       ${nodes.length === 0 && html`<p class="quiet">The cache is empty: it fills with the first request.</p>`}
       ${forest.map(

@@ -46,7 +46,7 @@ export function SettingsDialog({ isOpen, close }) {
             <label>${label} <input type="number" name=${name} step=${step} value=${settings[name]} placeholder=${defaults[name] ?? ""} /></label>`,
           )}
           <label>Thinking <select name="thinking" value=${settings.thinking}>
-            <option value="">as the model does</option><option value="on">on</option><option value="off">off</option>
+            <option value="">default</option><option value="on">on</option><option value="off">off</option>
           </select></label>
         </fieldset>
         <label>JSON schema of replies <${JsonArea} name="schema" value=${settings.schema} example=${SCHEMA} /></label>
@@ -81,7 +81,8 @@ function useDefaults(isWanted) {
       ({ default_generation_settings: { params } }) => {
         const rounded = (/** @type {unknown} */ value) =>
           typeof value === "number" ? String(Number(value.toFixed(3))) : "";
-        setDefaults(Object.fromEntries(Object.entries(params).map(([name, value]) => [name, rounded(value)])));
+        const shown = Object.fromEntries(Object.entries(params).map(([name, value]) => [name, rounded(value)]));
+        setDefaults({ ...shown, seed: "random" });
       },
       () => {},
     );
