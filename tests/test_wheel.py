@@ -57,12 +57,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_the_model_its_card_and_the_types(wheel: Path) -> None:
+def test_the_wheel_holds_the_model_its_card_the_types_and_the_page(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
     assert 20_000_000 < sizes["leftoff/models/leftoff-tiny-q8_0.gguf"] < 30_000_000
     assert "leftoff/models/README.md" in sizes
     assert "leftoff/py.typed" in sizes
+    page = {"index.html", "main.js", "chat/view.js", "vendor/preact.js", "vendor/preact.LICENSE"}
+    assert {f"leftoff/page/{name}" for name in page} <= sizes.keys()
     assert not [name for name in sizes if not name.startswith(("leftoff/", "leftoff-"))]
 
 
