@@ -194,7 +194,8 @@ class Service:
     def log_refusal(self, scope: Scope, refusal: ApiError, error: Exception) -> None:
         """Logs one line for a request that ended before it became a job. On the event loop; of a flood only some.
 
-        The journal has it too if its tenant is known. Jobs leave lines of their own.
+        The journal has it too if its tenant is known, unless it was for a route that is not there: some agents try
+        such. Jobs leave lines of their own.
         """
         state = scope.get("state", {})
         is_unforeseen = refusal.code == "internal_error"
@@ -209,7 +210,7 @@ class Service:
         reason = refusal.message[:_LOGGED_CHARACTERS]
         verb = "cancelled" if refusal.status == CLIENT_GONE else f"refused with {refusal.status}"
         line = f"{scope['method']} {scope['path'][:_LOGGED_CHARACTERS]} {verb}: {reason}"
-        if tenant is not None:
+        if tenant is not None and refusal.code != "not_found":
             self.journal.add_refusal(line, refusal.status, reason, tenant.namespace(None))
         more = f" (and {num_left_out:,} more refused since the last such line)" if num_left_out else ""
         level = logging.ERROR if refusal.status >= 500 else logging.INFO

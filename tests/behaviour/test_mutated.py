@@ -27,11 +27,11 @@ def test_the_bodies_themselves_are_accepted(server: Server, path: str, body: Bod
     assert send(server.url, request) == (wanted, None)
 
 
-def test_two_hundred_requests(server: Server) -> None:
-    tally = send_all(server, seed=1, numbers=range(200))
+def test_a_hundred_requests(server: Server) -> None:
+    tally = send_all(server, seed=1, numbers=range(100))
     assert tally.problems == []
-    assert tally.statuses[200] >= 30, "many are changed where it does not matter"
-    assert tally.statuses[400] >= 60
+    assert tally.statuses[200] >= 20, "many are changed where it does not matter"
+    assert tally.statuses[400] >= 20
 
 
 @pytest.mark.parametrize(
