@@ -8,6 +8,8 @@ from leftoff.chat.template.render import MessageDict, ToolDict
 
 NoteKind = Literal["dropped", "moved", "pinned", "cut", "template", "reasoning dropped", "re-rendered"]
 
+DEFERRED = "defer_loading"  # in a tool: it can be called, but the template does not show it; a message may
+
 # Where a template would let the model think first, it has begun to speak already.
 _SPEAKS = {"enable_thinking": False}
 _WHOLE = ("tool_calls", "reasoning_content", "reasoning")

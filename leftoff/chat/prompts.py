@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from leftoff.chat.conversation import Conversation
+from leftoff.chat.conversation import DEFERRED, Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.meter import TokenMeter
 from leftoff.chat.template.quirks import find_quirks
@@ -66,7 +66,8 @@ class PromptMaker:
         return whole
 
     def _render(self, asked: Conversation, check: Callable[[str], None] | None) -> Rendered:
-        tools = self.quirks.tools(asked.tools)
+        shown = [tool for tool in asked.tools or () if not tool.get(DEFERRED)]
+        tools = self.quirks.tools(shown or None)
 
         def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
             wanted = generation_prompt and asked.add_generation_prompt

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from msgspec.json import encode
+
+from leftoff.chat.conversation import DEFERRED
 from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Source, Tool, ToolChoice
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field, missing_field
@@ -33,6 +36,7 @@ class MarkedMessages:
     def __init__(self, body: MessagesRequest) -> None:
         self.messages: list[Message] = []
         self.indices: set[int] = set()
+        self._tools = {tool.name: tool for tool in body.tools or ()}
         if body.system:
             self._add_words("system", _blocks(body.system, "system"))
         for index, message in enumerate(body.messages):
@@ -58,10 +62,21 @@ class MarkedMessages:
             if words:
                 self._add_words("user", words)
                 words = []
-            text = "\n".join(_texts(_inner_blocks(block.content, f"{place}.content")))
+            text = "\n".join(self._result(_inner_blocks(block.content, f"{place}.content")))
             self._push(Message("tool", text, tool_call_id=block.tool_use_id), [(place, block)])
         if words or not blocks:
             self._add_words("user", words)
+
+    def _result(self, blocks: list[Placed]) -> Iterator[str]:
+        """The texts of a tool result. A search for tools finds references: the model is told what they refer to."""
+        for placed in blocks:
+            tool = self._tools.get(placed[1].tool_name or "")
+            if placed[1].type != "tool_reference":
+                yield from _texts([placed])
+            elif tool is not None and tool.input_schema is not None:
+                yield encode(function_tool(tool.name, tool.description, tool.input_schema)).decode()
+            else:
+                yield f"tool {placed[1].tool_name}"
 
     def _add_reply(self, blocks: list[Placed]) -> None:
         words = [(place, block) for place, block in blocks if block.type not in ("thinking", "tool_use")]
@@ -160,7 +175,8 @@ def _call(block: InputBlock, place: str) -> ToolCall:
 def _function(tool: Tool, index: int) -> dict[str, Any]:
     if not tool.name:
         raise missing_field(f"tools[{index}].name")
-    return function_tool(tool.name, tool.description, tool.input_schema)
+    function = function_tool(tool.name, tool.description, tool.input_schema)
+    return function | {DEFERRED: True} if tool.defer_loading else function
 
 
 def _choice(choice: ToolChoice) -> str | dict[str, Any]:

@@ -25,6 +25,7 @@ class InputBlock(Struct):
     name: str | None = None
     input: Any = None
     tool_use_id: str | None = None
+    tool_name: str | None = None
     content: Any = None
     source: Any = None
     title: str | None = None
@@ -48,12 +49,16 @@ class InputMessage(Struct):
 
 
 class Tool(Struct):
-    """A tool without a schema is one that Anthropic's servers run, or describe to their own models."""
+    """A tool without a schema is one that Anthropic's servers run, or describe to their own models.
+
+    One whose loading is deferred is described where a `tool_reference` names it: so the header stays as it is.
+    """
 
     name: str = ""
     type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    defer_loading: bool | None = None
 
 
 class ToolChoice(Struct):

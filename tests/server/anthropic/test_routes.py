@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from anthropic.types import Message, MessageParam, TextBlockParam
 
-from leftoff.server.anthropic.convert import MarkedMessages
+from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.server import serving
 from leftoff.server.service import Service
@@ -309,3 +309,29 @@ def test_a_key_is_asked_for_and_taken() -> None:
             ask(stranger)
         assert refused.value.response.json()["error"]["type"] == "authentication_error"
         assert ask(friend).usage.output_tokens == 12
+
+
+def test_a_deferred_tool_is_described_where_a_search_finds_it() -> None:
+    """It would change the header when a client loads it, and all behind that would be read again."""
+    schema = {"type": "object", "properties": {"harbour": {"type": "string"}}}
+    tide = {"name": "tide", "description": "Tells the tide.", "input_schema": schema, "defer_loading": True}
+    call = {"type": "tool_use", "id": "t1", "name": "search", "input": {}}
+    found = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "tool_reference", "tool_name": "tide"}]}
+    turns = [
+        {"role": "user", "content": "When is high water?"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [found]},
+    ]
+    search = {"name": "search", "input_schema": {"type": "object"}}
+    with Service(settings()) as service:
+
+        def prompt(*tools: dict[str, Any]) -> str:
+            body = msgspec.convert({"messages": turns, "tools": tools, "max_tokens": 1}, MessagesRequest)
+            chat = as_chat(body, MarkedMessages(body).messages)
+            return service.render(chat.conversation("", shows_all_tools=True))
+
+        with_tide, without = prompt(search, tide), prompt(search)
+    header = without.index("When is high water?")
+    assert with_tide[:header] == without[:header]
+    assert "Tells the tide." in with_tide[header:]
+    assert "tool tide" in without, "one that is not there is named"
