@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -10,9 +10,11 @@ import httpx
 from lab.bench.process import Process
 from lab.clients.client import Client, Place
 from lab.clients.notes_mcp import NOTES
-from lab.clients.tap import Exchange, Tap
+from lab.clients.tap import Exchange, Tap, reply_id
 
 _LONGEST_S = 1800
+_REPORTS = 256
+_SLACK = 4  # tokens between a reply and what follows it
 _ASK_TOOL = "Please call read_note for todo.txt."
 _ASK_PICTURE = "Please call take_screenshot."
 _MORE = ("Hello! My name is Anna.", "What is my name?", "What is the capital of France?", "What is 2+3?")
@@ -111,11 +113,22 @@ class Player:
         num_before = len(self._tap.exchanges)
         failure = self._run(step)
         exchanges = self._tap.exchanges[num_before:]
-        asked = tuple(self._reported(exchanges))
+        turns = self._turns(step, exchanges)
+        with httpx.Client(base_url=self._server.url) as http:
+            asked = tuple(reuse_of(http, reply_id(turn.reply)) for turn in turns)
         problems = [*failure, *refused(exchanges), *unanswered(step, exchanges)]
         if self._client.is_chat:
-            problems += reread(self._client, step, asked, last)
+            share = self._client.shares.get(step.title, USUAL_SHARE)
+            problems += too_much([turn.kind for turn in turns], asked, last, share)
         return Done(step, asked, tuple(problems))
+
+    def _turns(self, step: Step, exchanges: list[Exchange]) -> list[Exchange]:
+        """The requests of the conversation; those without tools, for titles and the like, are left out."""
+        answered = [one for one in exchanges if one.body and one.is_answered]
+        turns = [one for one in answered if not self._client.is_chat or (one.body or {}).get("tools")]
+        for number, turn in enumerate(turns):
+            turn.kind = "goes on" if number or step.extends else "begins"
+        return turns
 
     def _run(self, step: Step) -> list[str]:
         command = self._client.go_on if step.extends else self._client.begin
@@ -155,15 +168,12 @@ class Player:
         who = ("-c", "user.name=Anna", "-c", "user.email=anna@example.org")
         subprocess.run(["git", *who, *arguments], cwd=self._work, check=True, capture_output=True)
 
-    def _reported(self, exchanges: list[Exchange]) -> Iterator[Asked]:
-        """The requests of the conversation; those without tools, for titles and the like, are left out."""
-        records = httpx.get(f"{self._server.url}/cache/requests", params={"n": 256}).raise_for_status().json()
-        by_id = {record["id"]: record for record in records["requests"]}
-        for exchange in exchanges:
-            if exchange.body and (exchange.body.get("tools") or not self._client.is_chat):
-                record = by_id.get(exchange.reply_id or "")
-                if record:
-                    yield Asked(*(record[key] for key in ("prompt_tokens", "reused", "computed", "generated")))
+
+def reuse_of(http: httpx.Client, request_id: str) -> Asked:
+    """As the server reports it."""
+    records = http.get("/cache/requests", params={"n": _REPORTS}).raise_for_status().json()["requests"]
+    (record,) = (record for record in records if record["id"] == request_id)
+    return Asked(*(record[key] for key in ("prompt_tokens", "reused", "computed", "generated")))
 
 
 def refused(exchanges: list[Exchange]) -> Iterator[str]:
@@ -180,22 +190,16 @@ def unanswered(step: Step, exchanges: list[Exchange]) -> Iterator[str]:
         yield "the tool's answer was not given to the model"
 
 
-_SLACK = 4  # tokens between a reply and what follows it
-
-
-def reread(client: Client, step: Step, asked: tuple[Asked, ...], last: Asked | None) -> Iterator[str]:
-    """A prompt that goes on reads only what is new; the first of a fresh session finds the header."""
+def too_much(kinds: Sequence[str], asked: Sequence[Asked], last: Asked | None, share: float) -> Iterator[str]:
+    """Prompts of which too much was read: one that goes on reads what is new, a fresh one has its header already."""
     if not asked:
         yield "no request was made"
-        return
-    before = last if step.extends else None
-    for number, one in enumerate(asked):
-        if before is not None:
+    before = last
+    for number, (kind, one) in enumerate(zip(kinds, asked, strict=True), 1):
+        if kind == "goes on" and before is not None:
             new = one.prompt_tokens - before.prompt_tokens - before.generated
             if one.computed > new + _SLACK:
-                yield f"request {number + 1} read {one.computed} tokens, though only {new} are new"
-        elif last is not None:
-            share = client.shares.get(step.title, USUAL_SHARE)
-            if one.reused < share * one.prompt_tokens:
-                yield f"only {one.reused} of {one.prompt_tokens} tokens were reused: less than {share:.0%}"
+                yield f"request {number} read {one.computed} tokens, though only {new} are new"
+        elif kind == "begins" and before is not None and one.reused < share * one.prompt_tokens:
+            yield f"only {one.reused} of {one.prompt_tokens} tokens were reused: less than {share:.0%}"
         before = one

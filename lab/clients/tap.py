@@ -40,12 +40,17 @@ class Exchange:
     body: Body | None
     status: int = 0
     reply: bytes = b""
+    kind: str = "aside"  # of the requests that are turns: begins, goes on
 
     @property
-    def reply_id(self) -> str | None:
-        """The id under which GET /cache/requests has it, if it generated a reply."""
-        found = _REPLY_ID.search(self.reply)
-        return found[1].decode() if found else None
+    def is_answered(self) -> bool:
+        return self.status == httpx.codes.OK and bool(reply_id(self.reply))
+
+
+def reply_id(reply: bytes) -> str:
+    """The id under which GET /cache/requests has a reply; empty if nothing was generated."""
+    found = _REPLY_ID.search(reply)
+    return found[1].decode() if found else ""
 
 
 @dataclass
@@ -61,9 +66,9 @@ class Tap:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.json"):
             old.unlink()
-        asked = [exchange for exchange in self.exchanges if exchange.body and exchange.reply_id]
+        asked = [exchange for exchange in self.exchanges if exchange.body and exchange.is_answered]
         for number, one in enumerate(asked):
-            said = {"path": one.path, "body": one.body, "reply": one.reply.decode(errors="replace")}
+            said = {"kind": one.kind, "path": one.path, "body": one.body, "reply": one.reply.decode(errors="replace")}
             (folder / f"{number:03}.json").write_text(json.dumps(said, indent=1))
 
     async def forward(self, request: Request) -> Response:
@@ -116,7 +121,7 @@ def demand_tool(body: Body) -> bool:
     for tool in (tool["name"] for tool in TOOLS):
         for name in _offered(body):
             if tool in said and name.endswith(tool):
-                body["tool_choice"] = _choice(body, name)
+                body["tool_choice"] = choice_of(body, name)
                 return True
     return False
 
@@ -134,15 +139,18 @@ def _last_words(body: Body) -> object:
 
 
 def _offered(body: Body) -> list[str]:
+    """The names of all tools; those in a namespace of Codex as the server shows them to the model."""
     found = []
     for tool in body.get("tools") or ():
-        inner = tool.get("tools") if tool.get("type") == "namespace" else [tool]
-        found += [(one.get("function") or one).get("name", "") for one in inner]
+        if tool.get("type") == "namespace":
+            found += [f"{tool['name']}__{one.get('name')}" for one in tool["tools"]]
+        else:
+            found.append((tool.get("function") or tool).get("name", ""))
     return found
 
 
-def _choice(body: Body, name: str) -> Body:
-    """In the words of the dialect: Anthropic's, Responses', or that of Chat Completions."""
+def choice_of(body: Body, name: str) -> Body:
+    """The field `tool_choice` in the words of the dialect: Anthropic's, Responses', or that of Chat Completions."""
     if any("input_schema" in tool for tool in body["tools"]):
         return {"type": "tool", "name": name}
     if "input" in body:

@@ -1,0 +1,43 @@
+"""What real clients sent, played against a server: a turn that goes on reads only what is new, a fresh one the rest.
+
+The recordings are made by `python -m lab.clients.record`; `make clients` plays the clients themselves.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lab.clients.play import too_much
+from lab.clients.record import read
+from lab.clients.replay import replay
+from leftoff.config import Settings
+from leftoff.hub import default_model
+from leftoff.server.server import serving
+from leftoff.server.service import Service
+
+RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))
+SHARE = 0.8  # of a fresh session's first prompt: the texts are short, and the question is a larger part of them
+MOST_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with Service(Settings(model=str(default_model()), ctx=16384, threads=1, slots=2, ram=256)) as service:
+        with serving(service) as url:
+            yield url
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_a_client_reads_only_what_is_new(path: Path, url: str) -> None:
+    assert httpx.delete(f"{url}/cache").status_code == httpx.codes.OK
+    turns = [played for played in replay(read(path), url) if played.request.kind != "aside"]
+    kinds = [turn.request.kind for turn in turns]
+    assert kinds.count("begins") >= 2, "a fresh session too"
+    assert kinds.count("goes on") >= 2
+    assert [*too_much(kinds, [turn.asked for turn in turns], None, SHARE)] == []
+
+
+def test_the_recordings_are_small() -> None:
+    assert sum(path.stat().st_size for path in RECORDINGS) < MOST_BYTES
