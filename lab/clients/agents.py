@@ -21,7 +21,10 @@ CLAUDE_CODE = Client(
         "ANTHROPIC_MODEL": "local",
         "ENABLE_TOOL_SEARCH": "false",  # tools of MCP servers are offered at once
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # A slow machine takes long to read the first prompt.
         "API_TIMEOUT_MS": "1800000",
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": "1800000",
+        "CLAUDE_STREAM_FIRST_BYTE_TIMEOUT_MS": "1800000",
     },
     files={"mcp.json": f'{{"mcpServers": {{"notes": {{"command": "{{python}}", "args": ["{_MCP}"]}}}}}}'},
     sees_pictures=True,
@@ -35,7 +38,7 @@ name = "leftoff"
 base_url = "{url}/v1"
 wire_api = "responses"
 """
-_CODEX = ("{bin}/codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+_CODEX = ("{bin}/codex", "exec", "--skip-git-repo-check")
 CODEX = Client(
     name="codex",
     title="Codex",
@@ -49,6 +52,7 @@ CODEX = Client(
 [mcp_servers.notes]
 command = "{{python}}"
 args = ["{_MCP}"]
+default_tools_approval_mode = "approve"
 """
     },
     sees_pictures=True,

@@ -8,7 +8,14 @@ from lab.clients.agents import AGENTS
 from lab.clients.client import Client
 
 _VERCEL = ("ai@7.0.169", "@ai-sdk/openai@4.0.114", "@ai-sdk/openai-compatible@3.0.90", "@ai-sdk/anthropic@4.0.102")
-_LANGCHAIN = ("langchain==1.4.10", "langchain-openai==1.7.3", "langchain-anthropic==1.7.7")
+_LANGCHAIN = ("langchain==1.4.7", "langchain-openai==1.7.3", "langchain-anthropic==1.7.7")
+_LM_EVAL = """```sh
+lm_eval --model local-completions --model_args model=local,base_url={url}/v1/completions --tasks TASK
+```
+
+A task of multiple choice (`lab/clients/scripts/lm_eval_task/`) is played; its loglikelihoods are those that
+`leftoff.Session` computes from the same tokens, or `make clients` fails.
+"""
 
 
 def _vercel(provider: str, title: str, num_turns: int = 3) -> Client:
@@ -57,8 +64,18 @@ CATALOG: tuple[Client, ...] = (
     _vercel("anthropic", "`@ai-sdk/anthropic`"),
     _langchain("openai", "`ChatOpenAI`"),
     _langchain("anthropic", "`ChatAnthropic`"),
-    _python("litellm", "LiteLLM", "litellm_chat.py", "litellm==1.108.4"),
+    _python("litellm", "LiteLLM", "litellm_chat.py", "litellm==1.106.2"),
     _python("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]==2.66.0"),
     _python("openai-agents", "OpenAI Agents SDK", "openai_agents.py", "openai-agents==0.24.0"),
     _python("smolagents", "smolagents", "smolagents_agent.py", "smolagents[openai]==1.26.0"),
+    Client(
+        name="lm-eval",
+        title="lm_eval",
+        registry="pypi",
+        packages=("lm-eval[api]==0.4.13",),
+        connect=_LM_EVAL,
+        begin=("{own_python}", "-m", "lab.clients.loglikelihoods", "{python}", "{url}", "{home}"),
+        environment={"PYTHONPATH": "{scripts}/../../.."},
+        is_chat=False,
+    ),
 )

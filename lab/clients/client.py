@@ -1,5 +1,6 @@
 """What a client is to the laboratory: its packages, its settings, and how it is made to say something."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ class Client:
 
     In `connect`, `begin`, `go_on`, `environment` and `files`, `{url}` is the server's address, `{home}` a home folder
     of the client's own, `{bin}` the folder with its commands, `{node}` a recent Node.js, `{scripts}` the folder of
-    scripts, and `{python}` a Python with its packages.
+    scripts, `{python}` a Python with its packages, and `{own_python}` that of leftoff.
     """
 
     name: str
@@ -52,6 +53,6 @@ class Place:
     def fill(self, text: str) -> str:
         """The text with every placeholder replaced; other braces stay."""
         names = {name: str(getattr(self, name)) for name in ("url", "home", "bin", "node", "python")}
-        for name, value in {**names, "scripts": str(SCRIPTS)}.items():
+        for name, value in {**names, "scripts": str(SCRIPTS), "own_python": sys.executable}.items():
             text = text.replace(f"{{{name}}}", value)
         return text

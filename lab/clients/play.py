@@ -54,6 +54,8 @@ class Done:
 
 def steps_of(client: Client) -> list[Step]:
     """All steps, in their order."""
+    if not client.is_chat:
+        return [Step("all requests", ())]
     if not client.go_on:
         turns = (_ASK_TOOL, *(_MORE[number % len(_MORE)] for number in range(client.num_turns - 1)))
         return [Step(f"{len(turns)} turns, the first with a tool", turns, uses_tool=True), _FRESH]
@@ -197,7 +199,7 @@ def too_much(kinds: Sequence[str], asked: Sequence[Asked], last: Asked | None, s
     before = last
     for number, (kind, one) in enumerate(zip(kinds, asked, strict=True), 1):
         if kind == "goes on" and before is not None:
-            new = one.prompt_tokens - before.prompt_tokens - before.generated
+            new = max(0, one.prompt_tokens - before.prompt_tokens - before.generated)
             if one.computed > new + _SLACK:
                 yield f"request {number} read {one.computed} tokens, though only {new} are new"
         elif kind == "begins" and before is not None and one.reused < share * one.prompt_tokens:

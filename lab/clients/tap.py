@@ -40,11 +40,13 @@ class Exchange:
     body: Body | None
     status: int = 0
     reply: bytes = b""
+    is_whole: bool = False  # the client has waited for the end
     kind: str = "aside"  # of the requests that are turns: begins, goes on
 
     @property
     def is_answered(self) -> bool:
-        return self.status == httpx.codes.OK and bool(reply_id(self.reply))
+        """With a reply of the model, up to its end."""
+        return self.is_whole and self.status == httpx.codes.OK and bool(reply_id(self.reply))
 
 
 def reply_id(reply: bytes) -> str:
@@ -90,6 +92,7 @@ class Tap:
                 async for piece in answer.aiter_raw():
                     exchange.reply += piece
                     yield piece
+                exchange.is_whole = True
             finally:
                 await answer.aclose()
                 await client.aclose()
@@ -127,11 +130,11 @@ def demand_tool(body: Body) -> bool:
 
 
 def _last_words(body: Body) -> object:
-    """The last message if it is the user's own words, and no tool's result."""
+    """The last message if it is the user's own words, and no tool's result. Claude Code's system message may follow."""
     spoken = body.get("messages") or body.get("input")
-    last = spoken[-1] if isinstance(spoken, list) and spoken else spoken
-    if not isinstance(last, dict):
-        return last
+    if not isinstance(spoken, list):
+        return spoken
+    last: Body = next((one for one in reversed(spoken) if one.get("role") not in ("system", "developer")), {})
     content = last.get("content")
     if isinstance(content, list):
         content = [part for part in content if part.get("type") != "tool_result"]
