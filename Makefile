@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check clean
+.PHONY: proofs clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ proofs: $(DEV) ## the slow proofs: 500 histories, tool loops of 50 turns, 200 ki
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10
 	@$(BIN)/python -m tests.behaviour.mutated 10000
 	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_schema_random.py
+
+clients: $(DEV) ## play real clients from npm and PyPI against a server, and write docs/clients.md; needs npm and the network
+	@$(BIN)/python -m lab.clients --markdown docs/clients.md
 
 wheel: $(DEV) ## build the package into dist/
 	@$(BIN)/python -m build

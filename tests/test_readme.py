@@ -225,7 +225,7 @@ def test_the_settings_for_open_webui_lead_to_a_list_of_models(server: Server) ->
 
 
 def test_the_settings_for_opencode_lead_to_chat_completions(server: Server) -> None:
-    (text,) = (text for kind, text in BLOCKS if kind == "json")
+    (text,) = (text for kind, text in BLOCKS if kind == "json" and '"npm"' in text)
     settings = json.loads(text.replace(ADDRESS, server.url))
     provider, _, model = settings["model"].partition("/")
     options = settings["provider"][provider]["options"]

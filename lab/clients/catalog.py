@@ -46,7 +46,7 @@ def _langchain(kind: str, title: str) -> Client:
     )
 
 
-def _python(name: str, title: str, script: str, *packages: str) -> Client:
+def _python(name: str, title: str, script: str, *packages: str, retells: bool = False) -> Client:
     return Client(
         name=name,
         title=title,
@@ -54,6 +54,7 @@ def _python(name: str, title: str, script: str, *packages: str) -> Client:
         packages=packages,
         script=script,
         begin=("{python}", f"{{scripts}}/{script}", "{url}"),
+        retells=retells,
     )
 
 
@@ -67,7 +68,7 @@ CATALOG: tuple[Client, ...] = (
     _python("litellm", "LiteLLM", "litellm_chat.py", "litellm==1.106.2"),
     _python("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]==2.66.0"),
     _python("openai-agents", "OpenAI Agents SDK", "openai_agents.py", "openai-agents==0.24.0"),
-    _python("smolagents", "smolagents", "smolagents_agent.py", "smolagents[openai]==1.26.0"),
+    _python("smolagents", "smolagents", "smolagents_agent.py", "smolagents[openai]==1.26.0", retells=True),
     Client(
         name="lm-eval",
         title="lm_eval",

@@ -33,6 +33,7 @@ class Client:
     shares: Mapping[str, float] = field(default_factory=dict)  # of prompts that must be reused, where not the usual
     num_turns: int = 3  # in one command
     sees_pictures: bool = False  # gives a tool's picture to the model
+    retells: bool = False  # sends calls back in words of its own, so that they are read again
     is_chat: bool = True  # otherwise its requests are not turns of conversations, and are counted only
 
     @property

@@ -129,7 +129,8 @@ class Player:
         answered = [one for one in exchanges if one.body and one.is_answered]
         turns = [one for one in answered if not self._client.is_chat or (one.body or {}).get("tools")]
         for number, turn in enumerate(turns):
-            turn.kind = "goes on" if number or step.extends else "begins"
+            following = "retells" if self._client.retells else "goes on"
+            turn.kind = following if number or step.extends else "begins"
         return turns
 
     def _run(self, step: Step) -> list[str]:
@@ -198,10 +199,11 @@ def too_much(kinds: Sequence[str], asked: Sequence[Asked], last: Asked | None, s
         yield "no request was made"
     before = last
     for number, (kind, one) in enumerate(zip(kinds, asked, strict=True), 1):
-        if kind == "goes on" and before is not None:
-            new = max(0, one.prompt_tokens - before.prompt_tokens - before.generated)
+        if kind != "begins" and before is not None:
+            known = before.prompt_tokens + (before.generated if kind == "goes on" else 0)
+            new = max(0, one.prompt_tokens - known)
             if one.computed > new + _SLACK:
                 yield f"request {number} read {one.computed} tokens, though only {new} are new"
-        elif kind == "begins" and before is not None and one.reused < share * one.prompt_tokens:
+        elif before is not None and one.reused < share * one.prompt_tokens:
             yield f"only {one.reused} of {one.prompt_tokens} tokens were reused: less than {share:.0%}"
         before = one

@@ -25,19 +25,22 @@ CAPTURES, RECORDINGS = Path("build/clients/captures"), Path("tests/lab/clients/r
 REPLY = "$reply"  # {"$reply": [number of the request, name of the part]}
 _SAME = "$same"  # {"$same": number of the value in the table}
 
-_PROMPT_CHARACTERS = 8_000  # of the longest prompt
-_MOST_TOOLS = 8
-_REPLY_TOKENS = 24
+_PROMPT_CHARACTERS = 1_600  # of the longest prompt
+_MOST_TOOLS = 3
+_MOST_TURNS = 5
+_REPLY_TOKENS = 8
+_CALL_TOKENS = 64
 _SHORT = 48  # values that are not worth a row of the table
-_NO_CALL = [["<tool_call>", False]]
+_NO_THOUGHT: list[list[Any]] = [["<think>", False]]
+_NO_CALL = [["<tool_call>", False], *_NO_THOUGHT]
 
-# What the rules match, tags, and the names of settings: their form stays.
+# What the rules match, and tags: their form stays.
 _FORMS = re.compile(
     "|".join(
         f"(?:{form})"
         for form in (
             *(BILLING_LINE, LATE_HEADER.removeprefix(r"\A"), *(text.pattern for text in AGENT_TEXTS)),
-            r"</?[a-z_-]+>|(?m:^# \w+$)|(?m:^ *- [A-Z][\w ]+: )",
+            r"</?[a-z_-]+>",
         )
     )
 )
@@ -54,7 +57,7 @@ _WORDS = (
 class Request:
     """One request of a recording: what is sent where, and how it stands to the one before it."""
 
-    kind: str  # begins: a conversation; goes on: where the last one ended; aside: neither
+    kind: str  # begins: a conversation; goes on: where the last one ended; retells: so, with the call in other words
     path: str
     body: Any
 
@@ -94,15 +97,24 @@ def read(path: Path) -> list[Request]:
 def recorded(captures: Sequence[dict[str, Any]]) -> list[Request]:
     """The recording of one client."""
     replies: list[Parts] = []
-    requests = []
+    requests: list[Request] = []
+    begun = 0
+    captures = _chosen(captures)
     scale = min(1.0, _PROMPT_CHARACTERS / max(len(json.dumps(capture["body"])) for capture in captures))
     for capture in captures:
         parts = parts_of(capture["reply"])
         body = _limited(_with_fewer_tools(capture["body"]), parts)
-        body = _with_references(body, replies)
+        begun = len(requests) if capture["kind"] == "begins" else begun
+        body = _References(replies, begun).put_into(body)
         requests.append(Request(capture["kind"], capture["path"], _disguised(body, scale)))
         replies.append(parts)
     return requests
+
+
+def _chosen(captures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first turns, and the first one of each fresh session: enough to prove, and soon played."""
+    turns = [capture for capture in captures if capture["kind"] != "aside"]
+    return [*turns[:_MOST_TURNS], *(turn for turn in turns[_MOST_TURNS:] if turn["kind"] == "begins")]
 
 
 def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
@@ -111,7 +123,7 @@ def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
     name = name or ("max_output_tokens" if "input" in body else "max_tokens")
     if "tool0" in reply:
         choice = choice_of(body, reply["tool0"])
-        return {**body, name: 4 * _REPLY_TOKENS, "temperature": 0, "tool_choice": choice}
+        return {**body, name: _CALL_TOKENS, "temperature": 0, "tool_choice": choice, "logit_bias": _NO_THOUGHT}
     return {**body, name: _REPLY_TOKENS, "temperature": 0, "logit_bias": _NO_CALL}
 
 
@@ -124,15 +136,20 @@ def _with_fewer_tools(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "tools": [tool for tool in tools if tool in kept or tool in called]} if tools else body
 
 
-def _with_references(value: Any, replies: Sequence[Parts]) -> Any:  # noqa: ANN401
-    """The value with parts of earlier replies, the latest first, as references to them."""
-    for number in reversed(range(len(replies))):
-        for name, part in replies[number].items():
-            if name.startswith("tool"):
-                continue  # the same one is called again
-            if value == part or (isinstance(part, str) and isinstance(value, str) and value == part.strip() != ""):
-                return {REPLY: [number, name]}
-    return _mapped(value, lambda inner: _with_references(inner, replies))
+@dataclass
+class _References:
+    """Replaces parts of replies by references. A body tells the replies in their order, so the search goes forward."""
+
+    replies: Sequence[Parts]
+    number: int  # of the reply that was found last
+
+    def put_into(self, value: Any) -> Any:  # noqa: ANN401
+        for number in range(self.number, len(self.replies)):
+            for name, part in self.replies[number].items():
+                if not name.startswith("tool") and value in (part, part.strip() if isinstance(part, str) else part):
+                    self.number = number
+                    return {REPLY: [number, name]}
+        return _mapped(value, self.put_into)
 
 
 def _disguised(value: Any, scale: float) -> Any:  # noqa: ANN401

@@ -13,10 +13,11 @@ _HEAD = """# Clients
 
 Written by `make clients`, which installs each client from npm or PyPI, and plays it against `leftoff serve --ctx 65536`
 with the model that comes with leftoff. That model is too small to follow an agent's instructions: where the last
-message asks for a tool, a proxy in front of the server adds the `tool_choice` that makes the model call it. All else is
-what the client sends. A line is a request: so many tokens of its prompt were reused, and so many read. Where a
-conversation goes on, only what is new is read, and `make clients` fails if it is more; the first prompt of a fresh
-session finds the header.
+message asks for a tool, a proxy in front of the server adds the `tool_choice` that makes the model call it; elsewhere
+it forbids calls, and it limits replies to 200 tokens. Prompts are what the client sends. A line is a request: so many
+tokens of its prompt were reused, and so many read. Where a conversation goes on, only what is new is read, and
+`make clients` fails if it is more; the first prompt of a fresh session finds the header. smolagents tells a call again
+in words of its own, which is then read.
 """
 
 
@@ -35,8 +36,8 @@ def page(catalog: Sequence[Client], folder: Path) -> str:
         parts += [
             f"\n## {client.title}\n",
             f"Version {client.version}.\n",
-            _connect(client),
-            *_steps(played[client.name]),
+            connect(client),
+            *_steps(played[client.name], client.is_chat),
         ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -63,17 +64,24 @@ def _next_turn(steps: Any) -> str:  # noqa: ANN401
     return str(turns[-1]["asked"][-1]["computed"]) if turns and turns[-1]["asked"] else ""
 
 
-def _steps(steps: Any) -> Iterator[str]:  # noqa: ANN401
+def _steps(steps: Any, is_chat: bool) -> Iterator[str]:  # noqa: ANN401
     yield "| | prompt | reused | read |"
     yield "| --- | ---: | ---: | ---: |"
     for step in steps:
-        for number, one in enumerate(step["asked"]):
+        if not is_chat:
+            yield f"| {len(step['asked'])} requests | {' | '.join(f'{count:,}' for count in _sums(step['asked']))} |"
+        for number, one in enumerate(step["asked"] if is_chat else ()):
             title = step["step"]["title"] if number == 0 else ""
             yield f"| {title} | {one['prompt_tokens']:,} | {one['reused']:,} | {one['computed']:,} |"
         yield from (f"| failed: {problem} | | | |" for problem in step["problems"])
 
 
-def _connect(client: Client) -> str:
+def _sums(asked: Any) -> list[int]:  # noqa: ANN401
+    return [sum(one[key] for one in asked) for key in ("prompt_tokens", "reused", "computed")]
+
+
+def connect(client: Client) -> str:
+    """The lines that connect it, as they were run, as Markdown."""
     text = client.connect or _lines_of(client.script, client.part)
     return text.replace("{url}", _ADDRESS).rstrip() + "\n"
 

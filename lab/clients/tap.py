@@ -1,8 +1,9 @@
 """A proxy between a client and a server: it records what both say, and demands a tool call where one is asked for.
 
 The model that comes with leftoff is too small to follow an agent's instructions. So where the last message of the user
-names a tool that is offered (`read_note`), the proxy adds the `tool_choice` that makes the model call it; all else
-passes unchanged.
+names a tool that is offered (`read_note`), the proxy adds the `tool_choice` that makes the model call it; elsewhere it
+forbids the token that begins a call, lest the model call tools at random. Nor does the model always come to an end: a
+reply has at most 200 tokens. The prompt is what the client sends.
 """
 
 import json
@@ -24,10 +25,13 @@ from starlette.routing import Route
 
 from lab.clients.notes_mcp import TOOLS
 
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_MOST_REPLY_TOKENS = 200
 _METHODS = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"]
 _NOT_FORWARDED = {"host", "content-length", "accept-encoding", "connection"}
 _NOT_RETURNED = {"content-length", "transfer-encoding", "connection", "content-encoding", "date", "server"}
 _REPLY_ID = re.compile(rb'"id":\s*"((?:chatcmpl-|cmpl-|msg_|resp_)\w+)"')
+_ENDS = (b"data: [DONE]", b"event: message_stop", b"event: response.completed", b"event: response.incomplete")
 Body = dict[str, Any]
 
 
@@ -40,13 +44,13 @@ class Exchange:
     body: Body | None
     status: int = 0
     reply: bytes = b""
-    is_whole: bool = False  # the client has waited for the end
-    kind: str = "aside"  # of the requests that are turns: begins, goes on
+    kind: str = "aside"  # of the requests that are turns: begins, goes on, retells
 
     @property
     def is_answered(self) -> bool:
         """With a reply of the model, up to its end."""
-        return self.is_whole and self.status == httpx.codes.OK and bool(reply_id(self.reply))
+        is_whole = not self.reply.startswith((b"event:", b"data:", b":")) or any(end in self.reply for end in _ENDS)
+        return self.status == httpx.codes.OK and is_whole and bool(reply_id(self.reply))
 
 
 def reply_id(reply: bytes) -> str:
@@ -77,7 +81,10 @@ class Tap:
         """Any request, streamed back as it is answered."""
         raw = await request.body()
         body = _parsed(raw)
-        if body is not None and demand_tool(body):
+        if body is not None:
+            if not demand_tool(body) and body.get("tools") and body.get("tool_choice") != "required":
+                body["logit_bias"] = [["<tool_call>", False]]
+            limit_reply(body)
             raw = json.dumps(body).encode()
         exchange = Exchange(request.method, request.url.path, body)
         self.exchanges.append(exchange)
@@ -92,7 +99,6 @@ class Tap:
                 async for piece in answer.aiter_raw():
                     exchange.reply += piece
                     yield piece
-                exchange.is_whole = True
             finally:
                 await answer.aclose()
                 await client.aclose()
@@ -116,6 +122,17 @@ def tapping(target: str) -> Iterator[Tap]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def limit_reply(body: Body) -> None:
+    """Lowers the limit that the client has set, if it has set one that high."""
+    for key in _LIMITS:
+        if isinstance(body.get(key), int):
+            body[key] = min(body[key], _MOST_REPLY_TOKENS)
+    if "input" in body:
+        body.setdefault("max_output_tokens", _MOST_REPLY_TOKENS)
+    elif "messages" in body and not body.keys() & {*_LIMITS}:
+        body["max_tokens"] = _MOST_REPLY_TOKENS
 
 
 def demand_tool(body: Body) -> bool:

@@ -24,9 +24,9 @@ MOST_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with Service(Settings(model=str(default_model()), ctx=16384, threads=1, slots=2, ram=256)) as service:
-        with serving(service) as url:
-            yield url
+    settings = Settings(model=str(default_model()), ctx=16384, threads=1, slots=2, ram=256, disk=0)
+    with Service(settings) as service, serving(service) as url:
+        yield url
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
@@ -35,7 +35,7 @@ def test_a_client_reads_only_what_is_new(path: Path, url: str) -> None:
     turns = [played for played in replay(read(path), url) if played.request.kind != "aside"]
     kinds = [turn.request.kind for turn in turns]
     assert kinds.count("begins") >= 2, "a fresh session too"
-    assert kinds.count("goes on") >= 2
+    assert kinds.count("goes on") + kinds.count("retells") >= 2
     assert [*too_much(kinds, [turn.asked for turn in turns], None, SHARE)] == []
 
 

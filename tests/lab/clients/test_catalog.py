@@ -1,0 +1,39 @@
+"""The catalog of clients: what the README shows is what `make clients` runs, and every version is pinned."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.clients.catalog import CATALOG
+from lab.clients.client import SCRIPTS, Client
+from lab.clients.report import connect
+
+README = (Path(__file__).parents[3] / "README.md").read_text()
+
+
+def squeezed(text: str) -> str:
+    """Without white space, so that lines may be broken differently."""
+    return re.sub(r"\s", "", text)
+
+
+@pytest.mark.parametrize("client", CATALOG, ids=lambda client: client.name)
+def test_the_readme_shows_the_lines_that_are_run(client: Client) -> None:
+    lines = squeezed(connect(client))
+    blocks = re.findall(r"^```\w+\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    blocks += re.findall(r"^\| [\w ]*\| `(.*)`", README, re.MULTILINE)
+    commands = [line for block in blocks for line in block.splitlines() if "=" in line]
+    shown = [part for part in (*blocks, *commands) if len(squeezed(part)) > 60 and squeezed(part) in lines]
+    assert shown, f"the README does not show how {client.title} is connected"
+
+
+@pytest.mark.parametrize("client", CATALOG, ids=lambda client: client.name)
+def test_an_entry_is_whole(client: Client) -> None:
+    assert all(re.fullmatch(r"[@\w./\[\]-]+(@|==)\d[\w.]*", package) for package in client.packages)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", client.version)
+    assert not client.script or (SCRIPTS / client.script).exists()
+    assert "{" not in connect(client).replace("{ ", "") or "json" in connect(client)
+
+
+def test_names_are_used_once() -> None:
+    assert len({client.name for client in CATALOG}) == len(CATALOG)
