@@ -25,9 +25,9 @@ CAPTURES, RECORDINGS = Path("build/clients/captures"), Path("tests/lab/clients/r
 REPLY = "$reply"  # {"$reply": [number of the request, name of the part]}
 _SAME = "$same"  # {"$same": number of the value in the table}
 
-_PROMPT_CHARACTERS = 1_600  # of the longest prompt
-_MOST_TOOLS = 3
-_MOST_TURNS = 5
+_PROMPT_CHARACTERS = 1_000  # of the longest prompt
+_MOST_TOOLS = 2
+_MOST_TURNS = 4
 _REPLY_TOKENS = 8
 _CALL_TOKENS = 64
 _SHORT = 48  # values that are not worth a row of the table
@@ -112,9 +112,9 @@ def recorded(captures: Sequence[dict[str, Any]]) -> list[Request]:
 
 
 def _chosen(captures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first turns, and the first one of each fresh session: enough to prove, and soon played."""
+    """The first turns, and the first one of the last fresh session: enough to prove, and soon played."""
     turns = [capture for capture in captures if capture["kind"] != "aside"]
-    return [*turns[:_MOST_TURNS], *(turn for turn in turns[_MOST_TURNS:] if turn["kind"] == "begins")]
+    return [*turns[:_MOST_TURNS], *[turn for turn in turns[_MOST_TURNS:] if turn["kind"] == "begins"][-1:]]
 
 
 def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def main(captures: Path = CAPTURES, recordings: Path = RECORDINGS) -> None:
     for name, captured in _captured(captures):
         path = recordings / f"{name}.json"
         write(recorded(captured), path)
-        print(f"{path}: {len(captured)} requests, {path.stat().st_size:,} bytes")
+        print(f"{path}: of {len(captured)} requests, {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

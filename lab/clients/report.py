@@ -37,6 +37,7 @@ def page(catalog: Sequence[Client], folder: Path) -> str:
             f"\n## {client.title}\n",
             f"Version {client.version}.\n",
             connect(client),
+            *filter(None, [_kept(played[client.name]) if client.is_chat else ""]),
             *_steps(played[client.name], client.is_chat),
         ]
     return "\n".join(parts).rstrip() + "\n"
@@ -50,7 +51,7 @@ def _table(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[str]:
         first, *others = [one for step in steps for one in step["asked"]] or [None]
         if first is None or not client.is_chat:
             continue
-        fresh = next((step["asked"][0] for step in steps if step["step"]["title"].startswith("fresh")), None)
+        fresh = next((step["asked"][0] for step in steps if _is_fresh(step) and step["asked"]), None)
         share = f"{fresh['reused'] / fresh['prompt_tokens']:.1%}" if fresh else ""
         title = f"[{client.title}](#{_anchor(client.title)})"
         after = others[0]["computed"] if others else ""
@@ -60,8 +61,18 @@ def _table(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[str]:
 
 def _next_turn(steps: Any) -> str:  # noqa: ANN401
     """Tokens read in the last turn of the first conversation."""
-    turns = [step for step in steps if not step["step"]["title"].startswith("fresh")]
+    turns = [step for step in steps if not _is_fresh(step)]
     return str(turns[-1]["asked"][-1]["computed"]) if turns and turns[-1]["asked"] else ""
+
+
+def _is_fresh(step: Any) -> bool:  # noqa: ANN401
+    return bool(step["step"]["title"].startswith("fresh"))
+
+
+def _kept(steps: Any) -> str:  # noqa: ANN401
+    """Says why the very first prompt was known."""
+    first = next((step["asked"][0] for step in steps if step["asked"]), None)
+    return "The server's cache was kept from an earlier run.\n" if first and first["reused"] else ""
 
 
 def _steps(steps: Any, is_chat: bool) -> Iterator[str]:  # noqa: ANN401
