@@ -18,7 +18,7 @@ from leftoff.server.server import serving
 from leftoff.server.service import Service
 
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))
-SHARE = 0.8  # of a fresh session's first prompt: the texts are short, and the question is a larger part of them
+SHARE = 0.6  # of a fresh first prompt: texts are shortened, so the git status and the question are a larger part of it
 MOST_BYTES = 1 << 20
 
 
