@@ -42,8 +42,10 @@ class Chat:
 
     def send(self, text: str) -> Locator:
         """The reply, once it is complete."""
+        num_messages = self.messages.count()
         self.composer.fill(text)
         self.composer.press("Enter")
+        expect(self.messages).to_have_count(num_messages + 2)
         return self.finished()
 
     def finished(self) -> Locator:
@@ -56,6 +58,17 @@ class Chat:
         """Presses a button of a message."""
         message.hover()
         message.get_by_role("button", name=name, exact=True).click()
+
+    def edit(self, index: int, text: str) -> Locator:
+        """Sends a message of the user anew; the reply to it, once it is complete."""
+        self.act(self.messages.nth(index), "Edit")
+        editor = self.page.locator(".editor textarea")
+        expect(editor).to_be_focused()
+        editor.fill(text)
+        editor.press("Control+Enter")
+        expect(self.messages.nth(index)).to_contain_text(text)
+        expect(self.messages).to_have_count(index + 2)
+        return self.finished()
 
     def set(self, **settings: str) -> None:
         """Types into the settings of the conversation."""

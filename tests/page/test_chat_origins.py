@@ -44,11 +44,7 @@ def test_a_conversation_with_an_edit_a_branch_a_second_client_and_a_restart(page
         second = check(chat, http, chat.send("only a map"))
         assert second["live"] + second["read ahead"] > first["new"]
 
-        chat.act(chat.messages.nth(2), "Edit")
-        page.locator(".editor textarea").fill("only a lamp and the river")
-        page.locator(".editor textarea").press("Control+Enter")
-        expect(chat.messages.nth(2)).to_contain_text("only a lamp and the river")
-        edited = check(chat, http, chat.finished())
+        edited = check(chat, http, chat.edit(2, "only a lamp and the river"))
         assert sum(edited[origin] for origin in KEPT) > 0
 
         others = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "who are you"}]

@@ -16,6 +16,7 @@ def test_a_killed_server_loses_no_finished_message(page: Page) -> None:
         chat.set(max_tokens="900")
         chat.composer.fill("tell me everything")
         chat.composer.press("Enter")
+        expect(chat.messages).to_have_count(4)
         expect(chat.replies.last.locator(".markdown")).not_to_be_empty()
         server.stop(signal.SIGKILL)
         expect(chat.replies.last.get_by_role("alert")).to_be_visible()

@@ -81,6 +81,7 @@ def test_the_keyboard_is_enough(chat: Chat, page: Page, http: httpx.Client) -> N
     keys.type("only a map")
     keys.press("Control+Enter")
     expect(chat.messages.first).to_contain_text("only a map")
+    expect(chat.messages).to_have_count(2)
     chat.finished()
     page.get_by_role("region", name="Messages").focus()
     reach(page, "Previous branch")
