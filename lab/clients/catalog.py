@@ -65,7 +65,7 @@ CATALOG: tuple[Client, ...] = (
     _vercel("anthropic", "`@ai-sdk/anthropic`"),
     _langchain("openai", "`ChatOpenAI`"),
     _langchain("anthropic", "`ChatAnthropic`"),
-    _python("litellm", "LiteLLM", "litellm_chat.py", "litellm==1.106.2"),
+    _python("litellm", "LiteLLM", "litellm_chat.py", "litellm==1.106.2", "mcp==2.3.0"),
     _python("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", "pydantic-ai-slim[openai]==2.66.0"),
     _python("openai-agents", "OpenAI Agents SDK", "openai_agents.py", "openai-agents==0.24.0"),
     _python("smolagents", "smolagents", "smolagents_agent.py", "smolagents[openai]==1.26.0", retells=True),

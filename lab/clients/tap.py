@@ -89,7 +89,7 @@ class Tap:
         exchange = Exchange(request.method, request.url.path, body)
         self.exchanges.append(exchange)
         client = httpx.AsyncClient(timeout=None)
-        headers = {key: value for key, value in request.headers.items() if key not in _NOT_FORWARDED}
+        headers = {key: value.strip() for key, value in request.headers.items() if key not in _NOT_FORWARDED}
         url = httpx.URL(self.target).copy_with(raw_path=_raw_path(request))
         answer = await client.send(client.build_request(request.method, url, headers=headers, content=raw), stream=True)
         exchange.status = answer.status_code
