@@ -77,6 +77,7 @@ proofs: $(DEV) ## the slow proofs: 500 histories, tool loops of 50 turns, 200 ki
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10
 	@$(BIN)/python -m tests.behaviour.mutated 10000
 	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_schema_random.py
+	@$(BIN)/python -m lab.page.speed
 
 clients: $(DEV) ## play real clients from npm and PyPI against a server, and write docs/clients.md; needs npm and the network
 	@$(BIN)/python -m lab.clients --markdown docs/clients.md

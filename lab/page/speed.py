@@ -53,6 +53,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="pairs of replies (default: 10)")
     parser.add_argument("--tokens", type=int, default=200, metavar="N", help="of a reply (default: 200)")
     args = parser.parse_args()
+    if shutil.which("chromium") is None:
+        print("there is no chromium here: nothing is measured")
+        return 0
     expect.set_options(timeout=1000 * _PATIENCE_S)
     settings = Settings(model=str(default_model()), ctx=4096, threads=1, slots=2, ram=256, disk=0)
     with Service(settings) as service, serving(service) as url, _browser() as browser:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leftoff.cache.report import SHOWN_TOKENS, Knowledge, Reason, ReuseReport, explain
+from leftoff.cache.report import SHOWN_TOKENS, Knowledge, Origin, Reason, Reuse, ReuseReport, explain
 from leftoff.types import MessageSpan, Prompt
 
 TOKENS = np.arange(1000, dtype=np.int32)
@@ -138,3 +138,13 @@ def test_the_line(found: ReuseReport, line: str) -> None:
 
 def test_every_reason_has_words_of_its_own() -> None:
     assert len({reason.value for reason in Reason}) == len(Reason)
+
+
+def test_the_origins_of_any_stretch_add_up() -> None:
+    reuses = (Reuse(Origin.SHARED, 0, 300), Reuse(Origin.DISK, 300, 500))
+    found = explain(Prompt(TOKENS), 500, "disk", Knowledge(600, 0, 0, NOTHING), reuses)
+    assert found.count(0, 1000) == {"shared": 300, "disk": 200, "no snapshot here": 100, "new": 400}
+    assert found.count(250, 650) == {"shared": 50, "disk": 200, "no snapshot here": 100, "new": 50}
+    assert found.count(700, 700) == {}
+    cancelled = found.read_up_to(700)
+    assert cancelled.count(0, 1000) == found.count(0, 700) | {"new": 100, "not read": 300}

@@ -18,18 +18,21 @@ const KEPT = [
   { key: "read ahead", name: "ahead", label: "read ahead" },
 ];
 
+const UNREAD = "not read"; // the request was cancelled before
+
 /** All colours with what they mean, for legends. */
 export const LEGEND = [...KEPT.map(({ name, label }) => ({ name, label })), { name: "now", label: "read now" }];
 
 /**
- * The parts of a bar. Everything that is no origin is a reason why tokens were read now.
+ * The parts of a bar. Every other name is a reason why tokens were read now.
  * @param {Origins} origins
  * @returns {Part[]}
  */
 export function partsOf(origins) {
   const parts = KEPT.map(({ key, name, label }) => ({ name, label, tokens: origins[key] ?? 0 }));
-  const kept = new Set(KEPT.map((origin) => origin.key));
+  const kept = new Set([UNREAD, ...KEPT.map((origin) => origin.key)]);
   const read = Object.entries(origins).filter(([key]) => !kept.has(key));
   parts.push({ name: "now", label: "read now", tokens: read.reduce((sum, [, tokens]) => sum + tokens, 0) });
+  parts.push({ name: "unread", label: UNREAD, tokens: origins[UNREAD] ?? 0 });
   return parts.filter((part) => part.tokens > 0);
 }
