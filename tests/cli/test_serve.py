@@ -14,7 +14,7 @@ from leftoff.cli.main import main
 from tests.chat.vocabularies import no_vocabulary
 from tests.cli.running import SMALL, Server, serving
 from tests.factory import model_path
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 Capture = pytest.CaptureFixture[str]
 
@@ -198,3 +198,13 @@ def test_a_bad_value_in_the_environment(capsys: Capture, monkeypatch: pytest.Mon
     monkeypatch.setenv("LEFTOFF_RAM", "lots")
     assert main(["serve", "model.gguf"]) == 1
     assert "LEFTOFF_RAM: 'lots' is not a whole number, or 'auto'" in one_line(capsys)
+
+
+def test_open_shows_the_page_in_the_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with serving("--open") as running:
+        assert until(opened.exists)
+        assert opened.read_text().strip() == running.url

@@ -7,6 +7,12 @@ from playwright.sync_api import Page, expect
 
 from tests.page.chat import Chat
 
+DROP = """() => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(["words"], "dropped.txt"));
+    document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+}"""
+
 
 def test_a_reply_comes_and_is_kept(chat: Chat, page: Page) -> None:
     words = chat.send("where does the road end").inner_text()
@@ -89,6 +95,10 @@ def test_a_text_file_is_part_of_the_message(chat: Chat, page: Page, tmp_path: Pa
     expect(page.get_by_role("list", name="Files")).to_contain_text("note.txt")
     chat.send("what does he keep")
     expect(chat.messages.first.get_by_text("note.txt")).to_be_visible()
+    page.evaluate(DROP)
+    expect(page.get_by_role("list", name="Files")).to_contain_text("dropped.txt")
+    page.get_by_role("button", name="Remove dropped.txt").click()
+    expect(page.get_by_role("list", name="Files")).to_have_count(0)
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
     page.get_by_label("Text files").set_input_files([tmp_path / "picture.png"])
     expect(page.get_by_role("alert")).to_contain_text("picture.png is no text in UTF-8")
