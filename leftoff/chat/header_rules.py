@@ -133,7 +133,7 @@ class Rules:
 
 @dataclass
 class _Changes:
-    """What the rules have done to one conversation so far. Texts are moved in the order of their rules."""
+    """Changes that the rules have made to one conversation so far. Texts are moved in the order of their rules."""
 
     memory_key: str
     moved: dict[_Rule, list[str]]

@@ -59,9 +59,12 @@ class VerbatimReplies:
         self._output = Output(prompts.format, conversation.tools or ())
         self._known: dict[int, _Known] = {}  # by the message's identity: the oldest may be cut
         if remembered is not None:
-            replies = remembered.find(keys, conversation.namespace)
-            for message, candidates in zip(messages, replies, strict=False):
-                if candidates and message.get("role") == "assistant":
+            asked = [*zip(messages, keys, strict=False)]
+            replies = [(message, key) for message, key in asked if message.get("role") == "assistant"]
+            # the conversation's own key too: those that `add` keeps beside a new reply are loaded here
+            found = remembered.find([*(key for _, key in replies), self.key], conversation.namespace)
+            for (message, _), candidates in zip(replies, found, strict=False):
+                if candidates:
                     self._known[id(message)] = _closest(candidates, said_of(message))
         self.moved = next((known.written.moved for known in self._known.values()), ())
         self._told: list[_Known | None] = []

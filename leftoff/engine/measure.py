@@ -138,7 +138,7 @@ def _cut_ms(engine: LlamaEngine, prefill: Prefill, seconds: Mapping[int, float])
 
 
 def piece_seconds(seconds: Mapping[int, float]) -> float:
-    """What a piece takes whatever its length, by the two longest that were measured: the rest grows by the token."""
+    """The fixed time of a piece, extrapolated to no tokens from the two longest pieces that were measured."""
     short, long = sorted(seconds)[-2:]
     return max(0.0, (long * seconds[short] - short * seconds[long]) / (long - short))
 

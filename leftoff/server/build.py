@@ -104,7 +104,7 @@ def _placement(engine: LlamaEngine) -> Placement:
 
 
 def measured_costs(engine: LlamaEngine) -> Costs:
-    """What prefill, saving and loading cost on this machine, measured before anybody waits for it."""
+    """The costs of prefill, saving and loading on this machine, measured at load: no request waits for it."""
     rates = measure_at_load(engine)
     costs = Costs(
         prefill_tokens_per_ms=rates.prefill.tokens_per_s / 1000,

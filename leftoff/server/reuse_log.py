@@ -67,7 +67,7 @@ class Record:
 
     @property
     def ending(self) -> str:
-        """How it ended, for the log."""
+        """The end of the log line: tokens generated, time to first token, and whether it failed or was cancelled."""
         if self.finish == REFUSED:
             return ""
         ms = self.waited_ms + self.prompt_ms + self.generation_ms

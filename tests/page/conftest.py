@@ -1,13 +1,11 @@
-"""Fixtures: a browser for each file of tests, a page with nothing kept, and a server with a small random model."""
+"""Fixtures: a browser for each file of tests, a page with nothing kept, and a service with a small random model."""
 
 import shutil
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from leftoff.server.server import serving
 from leftoff.server.service import Service
 from tests.page.chat import Chat
 from tests.patience import PATIENCE_S
@@ -43,21 +41,6 @@ def service() -> Iterator[Service]:
     """Replies of twelve tokens, unless a test wants more."""
     with Service(settings(max_tokens=12)) as service:
         yield service
-
-
-@pytest.fixture(scope="module")
-def url(service: Service) -> Iterator[str]:
-    with serving(service) as url:
-        yield url
-
-
-@pytest.fixture
-def http(service: Service, url: str) -> Iterator[httpx.Client]:
-    """A plain client, and a cache that holds nothing."""
-    service.worker.call(service.cache.clear).result()
-    service.journal.clear()
-    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
-        yield http
 
 
 @pytest.fixture

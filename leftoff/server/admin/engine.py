@@ -91,7 +91,7 @@ class EngineApi(Dialect):
         }
 
     def _settings(self) -> dict[str, Any]:
-        """Those that are not at their default; a key is never among them."""
+        """The settings that differ from their defaults, without API keys."""
         settings = self._service.settings
         fields = [field for field in dataclasses.fields(settings) if field.name not in _SECRET]
         return {

@@ -31,7 +31,7 @@ _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cac
 
 
 class Totals(Struct):
-    """What was done for a tenant since the server started."""
+    """Requests, tokens and seconds of one tenant since the server started."""
 
     requests: int
     reused_tokens: int

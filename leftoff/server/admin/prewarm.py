@@ -62,14 +62,14 @@ class PrewarmFile(Struct):
 
 
 class PrewarmedLast(Struct):
-    """What was done with the headers that clients used last, the last one first."""
+    """Results for the headers that clients used last, the most recent header first."""
 
     headers: list[Prewarmed]
     failed: list[str]  # why, of each that could not be prewarmed
 
 
 class NamedPrewarmed(NamedTuple):
-    """What was prewarmed at start, and for which value of the setting."""
+    """A header that was prewarmed at start, and the value of `--prewarm` that asked for it."""
 
     name: str
     prewarmed: Prewarmed
@@ -155,7 +155,7 @@ async def _prewarm_last(service: Service, files: Sequence[PrewarmFile]) -> Prewa
 
 
 def _last_files(service: Service, owner: str | None = None) -> list[PrewarmFile]:
-    """Those that are damaged, by hand or in another version's form, are left out."""
+    """The most recent headers. Files that are damaged, or that another version wrote, are left out."""
     found: list[PrewarmFile] = []
     for content in service.headers.last(owner) if service.headers is not None else ():
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):

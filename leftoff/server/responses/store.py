@@ -1,4 +1,4 @@
-"""What the server keeps of responses and conversations: in memory, bounded, and apart for each tenant."""
+"""Stored responses and conversations: in memory, bounded, and apart for each tenant."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
