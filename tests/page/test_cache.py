@@ -3,7 +3,8 @@
 from typing import Any
 
 import httpx
-from playwright.sync_api import Page, expect
+import pytest
+from playwright.sync_api import Page, Route, expect
 
 from leftoff.server.service import Service
 from tests.page.chat import Chat
@@ -40,6 +41,20 @@ def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Cl
     expect(page.locator(".gauges")).to_contain_text(f"{spared:,} tokens")
     page.get_by_role("link", name="Chat").click()
     expect(chat.composer).to_be_visible()
+
+
+@pytest.mark.parametrize("meanwhile", ["/cache/requests?n=100", "/cache/tree?q="])
+def test_a_request_that_ends_while_the_view_opens_is_shown_once(
+    chat: Chat, page: Page, http: httpx.Client, meanwhile: str
+) -> None:
+    def answer(route: Route) -> None:
+        ask(http, "where does the road end")
+        route.continue_()
+
+    page.route(f"{chat.url}{meanwhile}", answer, times=1)
+    chat.open("cache")
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+    expect(page.locator(".requests li")).to_have_count(1)
 
 
 def test_the_drawing_is_in_proportion(chat: Chat, page: Page, http: httpx.Client) -> None:

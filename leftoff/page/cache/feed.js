@@ -51,9 +51,9 @@ export function follow() {
 async function listen(signal) {
   while (!signal.aborted) {
     try {
+      const response = await ask("/cache/events", { signal }); // first: what ends while the rest is read is not missed
       reports.value = (await askJson(`/cache/requests?n=${MOST_REPORTS}`, { signal })).requests;
       await readTree();
-      const response = await ask("/cache/events", { signal });
       silence.value = "";
       for await (const { name, data } of eventsOf(response)) take(name, JSON.parse(data));
       silence.value = "The server has ended the stream of events.";
@@ -72,7 +72,8 @@ async function listen(signal) {
  */
 function take(name, content) {
   if (name === "state") state.value = content;
-  else reports.value = [content, ...reports.value].slice(0, MOST_REPORTS);
+  else if (!reports.value.some(({ id, at }) => id === content.id && at === content.at))
+    reports.value = [content, ...reports.value].slice(0, MOST_REPORTS);
   readTreeSoon();
 }
 

@@ -78,15 +78,15 @@ class _Feed(Response):
         self._records: asyncio.Queue[Record] = asyncio.Queue(_MOST_WAITING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         watch = partial(self._service.loop_bridge().put, is_urgent=False)
 
         def watcher(record: Record) -> None:  # on the engine's thread
             if self._tenant.sees(record.namespace):
                 watch(partial(self._keep, record))
 
-        self._service.watchers.append(watcher)
+        self._service.watchers.append(watcher)  # before the head is sent: who has it misses nothing
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             with suppress(ClientGoneError, ApiError, asyncio.CancelledError):
                 await attended(receive, self._write(send))
         finally:
