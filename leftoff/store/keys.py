@@ -1,0 +1,167 @@
+"""The names of all keys in the index (Redis or Valkey), and the formats of what lies under them. Pure: no client.
+
+Tags are hashes of a namespace and the tokens up to a position (`disk/path_hash.py`), cut to 16 bytes. No token and no
+text is in the index. `F` is the beginning of the fingerprint of model, library and KV type; it stands in braces, so
+that in a Redis Cluster all keys of one fingerprint lie on one machine.
+
+    leftoff:{F}:run:<tag>      a bitmap: bit i is set if a blob ends at position start + i + 1, where <tag> is that at
+                               `start`, a multiple of 1,024. Bits are never cleared: one too many costs a lookup
+    leftoff:{F}:at:<tag>       a hash of the blobs that end where the path has this tag: b"kind:start" -> bytes
+    leftoff:{F}:blobs          a sorted set of all blobs, as names of objects, by when they may go
+    leftoff:{F}:bytes          their bytes
+    leftoff:{F}:namespaces     a sorted set of namespaces, by last use
+    leftoff:{F}:reading:<tag>  a lease: the replica that reads the prompt up to this tag
+    leftoff:{F}:lease:<what>   a lease of the whole fleet: who collects, who rebuilds
+    leftoff:{F}:reply:<h>:<k>  a remembered reply; <h> is `namespace_hash`, <k> the key of its conversation
+    leftoff:{F}:deltas         a stream: what replicas keep and drop, `replica.Delta`
+    leftoff:{F}:held:<id>      a hash: all that a replica holds, tag -> `replica.Held`, and b"number" of its last delta
+    leftoff:replicas           a sorted set of the ids of all replicas, of any fingerprint, by their last heartbeat
+    leftoff:replica:<id>       a heartbeat, `replica.Replica`, which expires
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from blake3 import blake3
+
+from leftoff.disk.blob import blob_name
+from leftoff.disk.path_hash import RUN_TOKENS, HashedPath
+
+TAG_BYTES = 16
+REPLICAS = b"leftoff:replicas"
+NUMBER = b"number"  # the field of `held` that is no tag
+_FINGERPRINT_DIGITS = 32
+_MOST_KINDS = 1 << 16
+
+
+def short(tag: bytes) -> bytes:
+    """A tag as keys and formats have it."""
+    return tag[:TAG_BYTES]
+
+
+def replica_key(replica_id: str) -> bytes:
+    """The key of a replica's heartbeat."""
+    return b"leftoff:replica:" + replica_id.encode()
+
+
+def namespace_hash(namespace: str) -> str:
+    """A namespace in keys and in names of objects."""
+    return blake3(namespace.encode()).hexdigest(8)
+
+
+class Keys:
+    """The keys of one fingerprint."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.group = fingerprint[:_FINGERPRINT_DIGITS]
+        self._prefix = f"leftoff:{{{self.group}}}:".encode()
+        self.blobs = self._prefix + b"blobs"
+        self.bytes = self._prefix + b"bytes"
+        self.namespaces = self._prefix + b"namespaces"
+        self.deltas = self._prefix + b"deltas"
+
+    def run(self, tag: bytes) -> bytes:
+        return self._prefix + b"run:" + short(tag)
+
+    def at(self, tag: bytes) -> bytes:
+        return self._prefix + b"at:" + short(tag)
+
+    def reading(self, tag: bytes) -> bytes:
+        return self._prefix + b"reading:" + short(tag)
+
+    def lease(self, what: str) -> bytes:
+        return self._prefix + b"lease:" + what.encode()
+
+    def reply(self, namespace: str, key: bytes) -> bytes:
+        return self._prefix + b"reply:" + namespace_hash(namespace).encode() + b":" + key
+
+    def held(self, replica_id: str) -> bytes:
+        return self._prefix + b"held:" + replica_id.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob of the shared store on the path of a prompt: a page of [start, end), or a snapshot at `end`."""
+
+    kind: int  # `engine.seal.PAGE` or `SNAPSHOT`
+    start: int
+    end: int
+    tag: bytes  # of the path up to `end`, whole
+    nbytes: int  # with its seal
+
+    @property
+    def name(self) -> str:
+        return blob_name(self.kind, self.start, self.tag)
+
+
+class PrefixSearch:
+    """Finds the blobs on a prompt's path by two round trips, whatever the size of the fleet's index.
+
+    search = PrefixSearch(keys, HashedPath(namespace, tokens))
+    maps = redis.mget(search.run_keys)
+    at_keys = search.at_keys(maps)
+    blobs = search.blobs(hgetall of each of at_keys, in one pipeline)
+    """
+
+    def __init__(self, keys: Keys, path: HashedPath, start: int = 0) -> None:
+        """What ends at `start` or before is not looked for."""
+        self._keys = keys
+        self._path = path
+        self._start = start
+        self._length = int(path.tokens.size)
+        first = start // RUN_TOKENS * RUN_TOKENS
+        self._run_starts = range(first, self._length, RUN_TOKENS)
+        self._ends: list[int] = []
+
+    @property
+    def run_keys(self) -> list[bytes]:
+        return [self._keys.run(self._path.tag(start)) for start in self._run_starts]
+
+    def at_keys(self, maps: Sequence[bytes | None]) -> list[bytes]:
+        """The keys of all positions where a blob may end; `maps` are the values of `run_keys`."""
+        self._ends = [
+            start + offset
+            for start, bits in zip(self._run_starts, maps, strict=True)
+            for offset in _offsets(bits or b"")
+            if self._start < start + offset <= self._length
+        ]
+        return [self._keys.at(self._path.tag(end)) for end in self._ends]
+
+    def blobs(self, found: Sequence[Mapping[bytes, bytes]]) -> list[StoredBlob]:
+        """The blobs by position; `found` are the hashes under `at_keys`."""
+        return [
+            StoredBlob(kind, start, end, self._path.tag(end), nbytes)
+            for end, fields in zip(self._ends, found, strict=True)
+            for kind, start, nbytes in _parsed(fields)
+            if start <= end
+        ]
+
+
+def field_of(kind: int, start: int) -> bytes:
+    """The field of a blob in the hash of its end."""
+    return b"%d:%d" % (kind, start)
+
+
+def bit_of(end: int) -> int:
+    """The bit of a position in the bitmap of its run."""
+    return (end - 1) % RUN_TOKENS
+
+
+def run_start(end: int) -> int:
+    """Where the run begins in which a blob ends."""
+    return (end - 1) // RUN_TOKENS * RUN_TOKENS
+
+
+def _offsets(bits: bytes) -> list[int]:
+    """Positions after the run's start. Redis counts bits from the highest of each byte."""
+    flags = np.unpackbits(np.frombuffer(bits[: RUN_TOKENS // 8], np.uint8))
+    return [int(index) + 1 for index in np.flatnonzero(flags)]
+
+
+def _parsed(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int, int]]:
+    """Kind, start and bytes of each field; what is no such thing is left out."""
+    for field, value in sorted(fields.items()):
+        kind, _, start = field.partition(b":")
+        if kind.isdigit() and start.isdigit() and value.isdigit() and int(kind) < _MOST_KINDS:
+            yield int(kind), int(start), int(value)

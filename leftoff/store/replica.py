@@ -1,0 +1,90 @@
+"""What a replica tells the router through the index: its heartbeat, and what it keeps and drops. Formats alone.
+
+A heartbeat comes every second and expires after five. What is held comes as deltas, numbered from 1 in each replica:
+whoever sees a gap, or begins, reads the whole hash under `Keys.held`, and goes on from the number in it. All of it is a
+hint: a replica that does not have what it told reads the prompt again, and no reply is ever different for it.
+
+    XADD <Keys.deltas> replica <id> delta <msgpack of Delta>        in one transaction with
+    HSET / HDEL <Keys.held(id)> <tag> <msgpack of Held> … number <number of the delta>
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct, msgpack
+
+HEARTBEAT_S = 1.0
+EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
+MOST_DELTAS = 10_000  # that the stream keeps, about
+
+
+class State(StrEnum):
+    """Whether a replica takes new requests."""
+
+    READY = "ready"
+    DRAINING = "draining"  # it ends what it has begun, and then stops
+
+
+class Load(Struct, frozen=True):
+    """How busy a replica is."""
+
+    num_slots: int
+    num_running: int  # requests in a slot
+    num_waiting: int  # requests in its queue, which holds at most `most_waiting`
+    most_waiting: int
+    queued_tokens: int  # still to be prefilled, of requests that run or wait; an upper bound
+    free_cells: int
+
+
+class Rates(Struct, frozen=True):
+    """Measured costs, by the names of `cache.costs.Costs`."""
+
+    prefill_tokens_per_ms: float
+    step_ms: float
+    reply_tokens: float
+    load_bytes_per_ms: float
+    call_ms: float
+    disk_bytes_per_ms: float
+    disk_call_ms: float
+    store_bytes_per_ms: float
+    store_call_ms: float
+
+
+class Replica(Struct, frozen=True):
+    """A heartbeat."""
+
+    id: str
+    url: str
+    fingerprint: str  # whole; only replicas of one fingerprint share anything
+    model: str  # its name, for clients
+    described: str  # model, library and KV type in words: to tell why two replicas share nothing
+    version: str  # of leftoff
+    state: State
+    number: int  # of its last delta
+    load: Load
+    rates: Rates
+    has_store: bool  # it can fetch what others have stored
+
+
+class Held(Struct, frozen=True, array_like=True):
+    """A resume point that a replica has, with all that leads to it."""
+
+    tag: bytes  # at `end`
+    run: bytes  # tag at the start of the run in which `end` lies, as for the index
+    end: int
+    ram_bytes: int  # to load from RAM; with none from disk either, a sequence in the engine ends there
+    disk_bytes: int  # to fetch from disk before
+
+
+class Delta(Struct, frozen=True, array_like=True):
+    """What has changed since the delta before. With `is_whole`, it replaces all that was told."""
+
+    number: int
+    kept: list[Held]
+    dropped: list[bytes]  # tags
+    is_whole: bool = False
+
+
+encode = msgpack.Encoder().encode
+decode_replica = msgpack.Decoder(Replica).decode
+decode_held = msgpack.Decoder(Held).decode
+decode_delta = msgpack.Decoder(Delta).decode
