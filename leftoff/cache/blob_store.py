@@ -6,7 +6,7 @@ up. What was removed before an item was put is gone from the medium before that 
 engine's thread but waiting for a future.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,10 +20,11 @@ Item = Page | Snapshot
 
 @dataclass(eq=False, slots=True)
 class Record:
-    """A stored item: its name and its bytes on the medium. The `data` of the disk tier's pages and snapshots."""
+    """A stored item: its name and its bytes on the medium. The `data` of pages and snapshots in the tiers below RAM."""
 
     name: str
     nbytes: int
+    tier: str = "disk"
 
 
 class Worth(IntEnum):
@@ -113,6 +114,56 @@ class BlobStore(Protocol):
     def close(self, timeout_s: float) -> None: ...
 
 
-def is_on_disk(item: Item | None) -> bool:
-    """It must be fetched before the engine can load it."""
-    return item is not None and isinstance(item.data, Record)
+class Search(Protocol):
+    """A prompt that is being looked up in a shared store, by other threads."""
+
+    @property
+    def is_done(self) -> bool:
+        """It has an answer, if only that nothing was found or the store failed."""
+        ...
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls back when there is an answer, on another thread."""
+        ...
+
+    @property
+    def found(self) -> StoredPath | None:
+        """What is stored on the path of the prompt, with records."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A prompt to look up: its beginning up to `known` is here already, and the rest takes `read_ms` to prefill."""
+
+    namespace: str
+    tokens: Tokens
+    known: int
+    read_ms: float
+    header_end: int | None = None  # who finds no header takes a lease on reading it, or waits for who has
+
+
+class SharedBlobStore(BlobStore, Protocol):
+    """A blob store that other machines write to as well: what it holds is looked up, prompt by prompt."""
+
+    @property
+    def call_ms(self) -> float | None:
+        """How long it takes until the store begins to answer; None before anything was measured."""
+        ...
+
+    def search(self, wanted: Wanted) -> Search:
+        """Starts to look up a prompt."""
+        ...
+
+    def release(self, record: Record) -> None:
+        """This machine needs the record no longer: it is not written if it still waits; what is stored stays."""
+        ...
+
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """Removes what was stored for the namespaces that are meant, by whatever machine."""
+        ...
+
+
+def tier_of(item: Item | None) -> str | None:
+    """The tier from which an item must be fetched before the engine can load it; None if it is in RAM, or nowhere."""
+    return item.data.tier if item is not None and isinstance(item.data, Record) else None

@@ -11,22 +11,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leftoff.cache.blob_store import Search
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings, DiskTier, Fetch
-from leftoff.cache.lookup import NO_MATCH, Lookup
+from leftoff.cache.disk_tier import DiskSettings, DiskTier
+from leftoff.cache.fetch import Fetches
+from leftoff.cache.lookup import Lookup, knowledge_of
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Plan, Planner
 from leftoff.cache.policy import Policy, ValuePerByte
-from leftoff.cache.report import Knowledge, ReuseReport, explain
+from leftoff.cache.report import ReuseReport, explain
 from leftoff.cache.restore import Restorer, Stay
 from leftoff.cache.sequences import EngineSequence, SequenceTable
+from leftoff.cache.store_tier import StoreSettings
 from leftoff.cache.tier import Tier
 from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Tiers
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import BlobError, NoRoomError
 from leftoff.engine.memory.base import Memory
-from leftoff.types import Logits, Prompt, Tokens, owner_of
+from leftoff.types import Logits, Prompt, Tokens
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Loaded:
 
 
 class Cache:
-    """Trees in RAM and perhaps on disk, and the sequences of one engine. Belongs to the engine's thread."""
+    """Trees in RAM and the tiers below, and the sequences of one engine. Belongs to the engine's thread."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Cache:
         num_slots: int,
         budget_bytes: int,
         disk: DiskSettings | None = None,
+        store: StoreSettings | None = None,
         policy: Policy | None = None,
         placement: Placement | None = None,
         costs: Costs | None = None,
@@ -61,7 +65,9 @@ class Cache:
         self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
         self.sequences = SequenceTable(memory, num_slots, clock, self.ram.budget)
         self.tiers = Tiers(
-            memory, self.costs, clock, self.sequences, self.ram, disk, page_tokens=page_tokens, seen_tokens=seen_tokens
+            *(memory, self.costs, clock, self.sequences, self.ram, disk, store),
+            page_tokens=page_tokens,
+            seen_tokens=seen_tokens,
         )
         self.disk: DiskTier | None = self.tiers.disk
         self._clock = clock
@@ -85,27 +91,35 @@ class Cache:
             last = self._last_plan = self._planner.best(self._lookup(prompt, namespace))
         return last
 
-    def fetch(self, prompt: Prompt, namespace: str = "") -> Fetch | None:
-        """Starts to fetch what the prompt needs from disk, while others run. None if it needs nothing from there."""
-        records = self.plan(prompt, namespace).records if self.disk is not None else []
-        return self.disk.fetch(records) if self.disk is not None and records else None
+    def search(self, prompt: Prompt, namespace: str = "") -> Search | None:
+        """Starts to look the prompt up in the shared store, while others run. None if that cannot gain anything."""
+        return self.tiers.store.search(prompt, self.plan(prompt, namespace)) if self.tiers.store is not None else None
+
+    def fetch(self, prompt: Prompt, namespace: str = "", search: Search | None = None) -> Fetches | None:
+        """Starts to fetch what the prompt needs from below RAM, while others run. None if it needs nothing from there.
+
+        It may need what a search has found.
+        """
+        if search is not None and self.tiers.store is not None:
+            self.tiers.store.add_found(search)
+        records = self.plan(prompt, namespace).records if self.tiers.lower else []
+        return self.tiers.fetch(records) if records else None
 
     def begin(
-        self, prompt: Prompt, namespace: str = "", fetch: Fetch | None = None, *, reads_all: bool = False
+        self, prompt: Prompt, namespace: str = "", fetch: Fetches | None = None, *, reads_all: bool = False
     ) -> Turn | None:
         """Restores the plan's state into a slot. None while every slot is busy.
 
-        Blocks for what has to come from disk, unless `fetch` has brought it. If the caller `reads_all` of the prompt,
-        nothing is restored: it wants the logits at every position, and those are not kept.
+        Blocks for what must come from below RAM, unless `fetch` has brought it. If `reads_all`,
+        nothing is restored: the caller wants the logits at every position, and those are not kept.
         """
         if not 0 < prompt.length <= self.memory.num_cells:
             raise NoRoomError(f"a prompt of {prompt.length} tokens: it must have between 1 and {self.memory.num_cells}")
         if not self.sequences.num_free_slots:
             return None
-        self._hold_back_disk(is_busy=True)
+        self.tiers.hold_back(is_busy=True)
         plan = Plan(self._lookup(prompt, namespace)) if reads_all else self._loadable_plan(prompt, namespace, fetch)
-        knowledge = self._knowledge(prompt, plan.lookup, namespace)
-        report = explain(prompt, plan.resume, plan.source, knowledge, plan.reuses)
+        report = explain(prompt, plan.resume, plan.source, knowledge_of(plan.lookup, self.ram), plan.reuses)
         if reads_all:
             report = report.for_logprobs()
         if plan.point is not None:
@@ -113,9 +127,9 @@ class Cache:
         try:
             sequence = self._restorer.restore(prompt, plan, namespace)
         except BlobError:
-            if self.disk is None or not plan.fetched:
+            if not plan.fetched:
                 raise
-            self.disk.forget(*plan.fetched)  # the checksum is right, but this engine does not accept it
+            self.tiers.forget(plan.fetched)  # the checksum is right, but this engine does not accept it
             return self.begin(prompt, namespace)
         return self._begun(prompt, sequence, plan, report)
 
@@ -138,6 +152,7 @@ class Cache:
         sequence.finish(self.memory.length(sequence.seq), self._clock())
         if not sequence.is_empty:
             self.tiers.remember(sequence)
+            self.tiers.share(sequence)
         if self._placement.grid:
             kept = self._placement.on_grid(min(sequence.length, turn.prompt.length))
             self._restorer.empty_engine(sequence, kept)
@@ -158,17 +173,15 @@ class Cache:
         for sequence in self.sequences.idle:
             if not sequence.is_saved:
                 self.tiers.write_behind(sequence)
-        if self.disk is not None:
-            self.disk.catch_up(self.ram)
+        self.tiers.catch_up()
         if self._last_plan is not None and self._last_plan.lookup.generation != self._generation:
             self._last_plan = None  # it would keep pages alive that were evicted
-        self._hold_back_disk(is_busy=False)
+        self.tiers.hold_back(is_busy=False)
 
     def close(self, timeout_s: float) -> None:
-        """Saves idle sequences, and gives the disk `timeout_s` to write them."""
+        """Saves idle sequences, and gives the tiers below RAM `timeout_s` to write them."""
         self.save_idle()
-        if self.disk is not None:
-            self.disk.blobs.close(timeout_s)
+        self.tiers.close(timeout_s)
 
     def pin(self, tokens: Tokens, namespace: str = "", *, is_pinned: bool = True) -> int:
         """Protects the resume point at the end of a prompt that was read from eviction, and the pages that lead there.
@@ -199,11 +212,11 @@ class Cache:
             tier.drop(namespace, tokens, start)
         return used_bytes - sum(tier.budget.used_bytes for tier in self.tiers)
 
-    def fetch_sequence(self, tokens: Tokens, namespace: str) -> Fetch | None:
+    def fetch_sequence(self, tokens: Tokens, namespace: str) -> Fetches | None:
         """Starts to fetch what `load_sequence` needs from disk. None if that is nothing."""
         return self.fetch(self._following(tokens), namespace)
 
-    def load_sequence(self, tokens: Tokens, namespace: str, fetch: Fetch | None = None) -> Loaded | None:
+    def load_sequence(self, tokens: Tokens, namespace: str, fetch: Fetches | None = None) -> Loaded | None:
         """Brings what is kept of a sequence back into the engine, and leaves it there. None while all slots are busy.
 
         With a grid, one request has the engine for itself.
@@ -229,8 +242,7 @@ class Cache:
         for sequence in self.sequences:
             if not sequence.is_busy and is_meant(sequence.namespace):
                 self._restorer.forget(sequence)
-        for tier in self.tiers:
-            tier.clear(is_meant)
+        self.tiers.clear(is_meant)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""
@@ -239,10 +251,6 @@ class Cache:
         for sequence in self.sequences:
             length = self.memory.length(sequence.seq)
             assert sequence.is_busy or sequence.length == length, f"{sequence}: the engine holds {length}"
-
-    def _hold_back_disk(self, *, is_busy: bool) -> None:
-        if self.disk is not None:
-            self.disk.blobs.hold_back(is_busy=is_busy)
 
     # --- planning
 
@@ -257,7 +265,7 @@ class Cache:
             tokens,
             namespace,
             ram=self.ram.match(namespace, tokens),
-            disk=self.disk.match(namespace, tokens) if self.disk is not None else NO_MATCH,
+            lower=tuple(tier.match(namespace, tokens) for tier in self.tiers.lower),
             shared=self.sequences.shared_with(tokens, namespace),
             generation=self._generation,
         )
@@ -266,7 +274,7 @@ class Cache:
         is_same = lookup.tokens is prompt.tokens and lookup.namespace == namespace
         return is_same and lookup.generation == self._generation
 
-    def _loadable_plan(self, prompt: Prompt, namespace: str, fetch: Fetch | None) -> Plan:
+    def _loadable_plan(self, prompt: Prompt, namespace: str, fetch: Fetches | None) -> Plan:
         """The best plan that fits into the engine and whose data is all in RAM.
 
         A sequence that takes too many cells is not shared from, and a lost record is forgotten: then the next best is
@@ -280,16 +288,17 @@ class Cache:
                 besides.add(plan.sequence)
                 if not plan.sequence.is_busy:  # so that nothing is lost when it has to go
                     self.tiers.save(plan.sequence)
-            elif not plan.records or self.disk is None:
+            elif not plan.records:
                 return plan
             else:
                 if fetch is None or not fetch.has(plan.records):
-                    fetch = self.disk.fetch(plan.records)
+                    fetch = self.tiers.fetch(plan.records)
                 loadable = plan.with_fetched(fetch)
                 if loadable is not None:
-                    self.costs.saw_disk(fetch.nbytes, fetch.ms)
+                    for part in fetch.parts:
+                        self.costs.saw_fetch(part.tier, part.nbytes, part.ms, part.num_blobs)
                     return loadable
-                self.disk.forget(*fetch.lost())
+                self.tiers.forget(fetch.lost())
             plan = self._planner.best(self._lookup(prompt, namespace), besides)
 
     # --- details of a turn
@@ -333,16 +342,3 @@ class Cache:
         is_durable = turn.position in turn.durable_positions
         # without pages at the end of the prompt: the client waits for the first token
         self.tiers.save_point(turn.sequence, logits, is_durable=is_durable, with_pages=turn.is_reading)
-
-    def _knowledge(self, prompt: Prompt, lookup: Lookup, namespace: str) -> Knowledge:
-        """How far the prompt is known, and how the known text goes on: for its reuse report."""
-        match = lookup.deepest
-        known, before = match.length, match.continuation
-        for sequence, common in lookup.shared.items():
-            if common > known:
-                known, before = common, sequence.tokens[common:]
-        # of the same owner only: a tenant must not learn which texts others have sent
-        salts = [name for name in self.ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
-        others = (self.ram.match(name, prompt.tokens).length for name in salts)
-        lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
-        return Knowledge(known, max(others, default=0), lost, before)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 _WEIGHT = 0.2  # of the newest measurement
 _MEMORY = 0.99  # of all earlier points of a line, with each new one
 _FEWEST = 3  # points of a line
+STORE_CALLS = 16  # side by side
 SMALLEST_BYTES = 1 << 16  # moving fewer says more about the call than about the rate
 
 
@@ -45,6 +46,8 @@ class Costs:
     disk_bytes_per_ms: float = 5e5
     disk_call_ms: float = 1.0  # per fetch, whatever its size
     disk_is_measured: bool = False  # by a fetch; until then its rate is a guess, or what the blob store has measured
+    store_bytes_per_ms: float = 1e5  # of the store that machines share
+    store_call_ms: float = 20.0  # until it begins to answer
     reply_tokens: float = 200.0  # of a usual reply
     step_by_cells: LinearFit = field(default_factory=LinearFit)  # ms of a step of one reply, by cells in use
     token_by_cells: LinearFit = field(default_factory=LinearFit)  # ms of a prefilled token, by cells in use
@@ -58,6 +61,12 @@ class Costs:
     def disk_ms(self, nbytes: int) -> float:
         """Fetching into RAM; loading from there comes on top."""
         return self.disk_call_ms + nbytes / self.disk_bytes_per_ms if nbytes else 0.0
+
+    def fetch_ms(self, tier: str, nbytes: int, num_blobs: int = 1) -> float:
+        """Fetching from a tier below RAM."""
+        if tier == "disk":
+            return self.disk_ms(nbytes)
+        return -(-num_blobs // STORE_CALLS) * self.store_call_ms + nbytes / self.store_bytes_per_ms if nbytes else 0.0
 
     def save_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.save_bytes_per_ms
@@ -102,6 +111,13 @@ class Costs:
             weight = _WEIGHT if self.disk_is_measured else 1.0
             self.disk_bytes_per_ms = 1 / (weight * ms / nbytes + (1 - weight) / self.disk_bytes_per_ms)
             self.disk_is_measured = True
+
+    def saw_fetch(self, tier: str, nbytes: int, ms: float, num_blobs: int = 1) -> None:
+        if tier == "disk":
+            self.saw_disk(nbytes, ms)
+        elif nbytes >= SMALLEST_BYTES:
+            ms = max(0.1 * ms, ms - self.store_call_ms * -(-num_blobs // STORE_CALLS), 1e-3)
+            self.store_bytes_per_ms = 1 / (_WEIGHT * ms / nbytes + (1 - _WEIGHT) / self.store_bytes_per_ms)
 
     def saw_save(self, nbytes: int, ms: float) -> None:
         if nbytes >= SMALLEST_BYTES and ms > 0:

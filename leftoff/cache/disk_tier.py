@@ -8,9 +8,7 @@ What a prompt needs from here is fetched into RAM by other threads, while the en
 loaded from there.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -19,22 +17,20 @@ import numpy as np
 from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record, Worth
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
+from leftoff.cache.fetch import Fetch, Watch
 from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match
-from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot
 from leftoff.types import Tokens
 
-PATIENCE_S = 30.0  # with a disk that delivers nothing at all: a slow one delivers something
 # How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, and
 # for one that only a changed prompt would resume from.
 _SHARED_MARGIN, _MIDDLE_MARGIN = 1, 4
 _MOST_LATE = 64  # conversations that are copied later, if the blob store had no room for them
-GRACE_S = 1.0  # for a new fetch from a disk that seems to hang: it may be one file only, or over
 
 
 @dataclass(frozen=True)
@@ -44,13 +40,14 @@ class DiskSettings:
     blobs: BlobStore
     budget_bytes: int
     policy: Policy = field(default_factory=ValuePerByte)
+    name: str = "disk"
 
 
 class DiskTier(Tier):
     """Pages and snapshots in a blob store."""
 
     def __init__(self, settings: DiskSettings, clock: Clock, memory: Memory, costs: Costs, page_tokens: int) -> None:
-        super().__init__("disk", settings.budget_bytes, settings.policy, clock, self._remove_blob)
+        super().__init__(settings.name, settings.budget_bytes, settings.policy, clock, self._remove_blob)
         self.blobs = settings.blobs
         self.watch = Watch()
         self._has_snapshots = memory.kind.has_snapshots
@@ -131,7 +128,7 @@ class DiskTier(Tier):
     def _is_worth_it(self, path: SavePath, position: int, *, is_shared: bool = False) -> bool:
         """Reading the tokens since the point before takes much longer than fetching the snapshot of this one."""
         before = max((point.position for point in path.match.points() if point.position < position), default=0)
-        fetch_ms = self._costs.disk_ms(self._saver.snapshot_bytes(path, position))
+        fetch_ms = self._costs.fetch_ms(self.budget.name, self._saver.snapshot_bytes(path, position))
         return self._costs.prefill_ms(position - before) > (_SHARED_MARGIN if is_shared else _MIDDLE_MARGIN) * fetch_ms
 
     def _promote(self, path: SavePath, end: int, rank: Rank) -> None:
@@ -151,7 +148,7 @@ class DiskTier(Tier):
             if is_middle and is_waiting and not self._is_worth_it(path, point.position):
                 self.budget.drop(point)
 
-    def fetch(self, records: Sequence[Record]) -> "Fetch":
+    def fetch(self, records: Sequence[Record]) -> Fetch:
         """Starts reading into RAM."""
         self.blobs.record_hits(records)
         return Fetch(self.blobs, records, self.watch)
@@ -183,18 +180,21 @@ class DiskTier(Tier):
         for path in paths:
             self.insert(path.namespace, path.tokens)
         for path in paths:
-            match = self.match(path.namespace, path.tokens)
-            for item, age_s in zip(path.items, path.ages_s, strict=True):
-                if isinstance(item, Page):
-                    self.budget.add_page(match, item)
-                if isinstance(item, Snapshot) or not self._has_snapshots:
-                    end, snapshot = (item.end, None) if isinstance(item, Page) else (item.position, item)
-                    point = self.budget.add_point(match, end, snapshot, is_durable=True)
-                    self.budget.set_age(point, age_s)
+            self._insert_items(self.match(path.namespace, path.tokens), zip(path.items, path.ages_s, strict=True))
         for tree in self.trees.values():
             for leaf in [node for node in tree.nodes() if node.is_leaf]:
                 self.budget.drop_useless_pages(leaf)
         self.budget.make_room(0)
+
+    def _insert_items(self, match: Match, items: Iterable[tuple[Item, float]]) -> None:
+        """Puts stored items of a path into the tree, each with its age in seconds."""
+        for item, age_s in items:
+            if isinstance(item, Page):
+                self.budget.add_page(match, item)
+            if isinstance(item, Snapshot) or not self._has_snapshots:
+                end, snapshot = (item.end, None) if isinstance(item, Page) else (item.position, item)
+                point = self.budget.add_point(match, end, snapshot, is_durable=True)
+                self.budget.set_age(point, age_s)
 
 
 def is_before_fork(point: ResumePoint) -> bool:
@@ -220,89 +220,3 @@ def _latest(tier: Tier) -> Iterator[tuple[str, Tokens, float]]:
         if nodes:
             tokens = np.concatenate([each.tokens for each in nodes])
             yield namespace, tokens[: nodes[-1].points[-1].position], node.last_used
-
-
-class Watch:
-    """Notices when a blob store delivers nothing any more: the engine's thread must not hang with a disk.
-
-    Time counts from the last item that arrived for any fetch, so one that queues behind others is not late.
-    """
-
-    def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._patience_s = patience_s
-        self._awaited: set[Future[Item]] = set()
-        self._last_arrival = clock()
-        self.clock = clock
-
-    def add(self, future: Future[Item]) -> None:
-        """Waits for its item from now on."""
-        if future.done():  # it was still in memory, and says nothing about the disk
-            return
-        if not self._awaited:
-            self._last_arrival = self.clock()
-        self._awaited.add(future)
-        future.add_done_callback(self._note)
-
-    def left_s(self, asked: float) -> float:
-        """How much longer a fetch begun at `asked` waits, if nothing arrives."""
-        until = max(self._last_arrival + self._patience_s, asked + GRACE_S)
-        return max(0.0, until - self.clock())
-
-    def _note(self, future: Future[Item]) -> None:
-        self._last_arrival = self.clock()
-        self._awaited.discard(future)
-
-
-class Fetch:
-    """Records being read into RAM. Reading starts at once; the items live as long as this object."""
-
-    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
-        self._began = self._ended = time.perf_counter()
-        self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
-        # for the measured rate: what was still waiting to be written has come from memory
-        self.nbytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
-        self._watch = watch
-        self._asked = watch.clock()
-        for future in self._futures.values():
-            watch.add(future)
-            future.add_done_callback(self._note_end)
-
-    @property
-    def is_done(self) -> bool:
-        """Everything has arrived, or the blob store hangs and is not waited for."""
-        return self._has_arrived or not self._watch.left_s(self._asked)
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        """Calls back when everything has arrived, on the thread that read the last item."""
-        for future in self._futures.values():
-            future.add_done_callback(lambda _: call() if self._has_arrived else None)
-
-    @property
-    def ms(self) -> float:
-        """How long it took until the last item arrived."""
-        return 1000 * (self._ended - self._began)
-
-    def has(self, records: Sequence[Record]) -> bool:
-        """All of them were asked for."""
-        return all(record in self._futures for record in records)
-
-    def item(self, record: Record) -> Item | None:
-        """Waits for one item. None if it is lost, or the blob store hangs."""
-        future = self._futures[record]
-        while not future.done() and (left_s := self._watch.left_s(self._asked)):
-            wait([future], left_s)
-        try:
-            return future.result(0)
-        except (BlobError, TimeoutError):
-            return None
-
-    def lost(self) -> list[Record]:
-        """The records that did not arrive."""
-        return [record for record in self._futures if self.item(record) is None]
-
-    @property
-    def _has_arrived(self) -> bool:
-        return all(future.done() for future in self._futures.values())
-
-    def _note_end(self, _: Future[Item]) -> None:
-        self._ended = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Everything that is known of one prompt: by the trees of both tiers, and by the sequences in the engine."""
+"""Everything that is known of one prompt: by the trees of all tiers, and by the sequences in the engine."""
 
 import sys
 from collections import deque
@@ -6,54 +6,58 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from leftoff.cache.blob_store import is_on_disk
+from leftoff.cache.blob_store import tier_of
 from leftoff.cache.node import ResumePoint
+from leftoff.cache.report import Knowledge
 from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import PagePart
-from leftoff.types import Tokens
-
-NO_MATCH = Match((), 0)
+from leftoff.types import Tokens, owner_of
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """The two trees seen as one: what both hold comes from RAM. `generation` tells whether it is still current."""
+    """The trees seen as one: what several hold comes from the fastest. `generation` tells whether it is current."""
 
     tokens: Tokens
     namespace: str
     ram: Match
-    disk: Match = NO_MATCH
+    lower: tuple[Match, ...] = ()  # in the tiers below RAM, the faster first
     shared: Mapping[EngineSequence, int] = field(default_factory=dict)  # common prefixes with sequences in the engine
     generation: int = 0
 
     @property
     def deepest(self) -> Match:
-        return max(self.ram, self.disk, key=lambda match: match.length)
+        return max(self.ram, *self.lower, key=lambda match: match.length) if self.lower else self.ram
 
     @property
     def shared_lengths(self) -> tuple[int, ...]:
         """The positions where the prompt leaves a known path: proven to be shared with another prompt."""
-        return tuple(match.length for match in (self.ram, self.disk) if match.leaves_midway)
+        return tuple(match.length for match in (self.ram, *self.lower) if match.leaves_midway)
 
     def points(self) -> list[ResumePoint]:
         """The resume points, by position."""
         points = list(self.ram.points())
-        if self.disk.length:
-            in_ram = {point.position for point in points}
-            points += [point for point in self.disk.points() if point.position not in in_ram]
-            points.sort(key=lambda point: point.position)
+        for match in self.lower:
+            if match.length:
+                known = {point.position for point in points}
+                points += [point for point in match.points() if point.position not in known]
+                points.sort(key=lambda point: point.position)
         return points
 
     @cached_property
     def parts(self) -> list[PagePart]:
         """The parts of pages that cover the prompt, by position, each position once."""
         parts = list(_parts(self.ram))
-        return _filled(parts, list(_parts(self.disk))) if self.disk.length else parts
+        for match in self.lower:
+            parts = _filled(parts, list(_parts(match))) if match.length else parts
+        return parts
 
     @cached_property
-    def parts_on_disk(self) -> list[PagePart]:
-        return [part for part in self.parts if is_on_disk(part.page)]
+    def parts_below(self) -> list[PagePart]:
+        """Those that must be fetched into RAM."""
+        return [part for part in self.parts if tier_of(part.page)]
 
     @cached_property
     def covered(self) -> list[tuple[int, int]]:
@@ -68,6 +72,20 @@ class Lookup:
 
     def covers(self, start: int, end: int) -> bool:
         return any(first <= start and end <= last for first, last in self.covered)
+
+
+def knowledge_of(lookup: Lookup, ram: Tier) -> Knowledge:
+    """How far the prompt is known, and how the known text goes on: for its reuse report."""
+    match, namespace = lookup.deepest, lookup.namespace
+    known, before = match.length, match.continuation
+    for sequence, common in lookup.shared.items():
+        if common > known:
+            known, before = common, sequence.tokens[common:]
+    # of the same owner only: a tenant must not learn which texts others have sent
+    salts = [name for name in ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
+    others = (ram.match(name, lookup.tokens).length for name in salts)
+    lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
+    return Knowledge(known, max(others, default=0), lost, before)
 
 
 def _parts(match: Match) -> Iterator[PagePart]:

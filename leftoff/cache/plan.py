@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeVar
 
-from leftoff.cache.blob_store import Item, Record, is_on_disk
+from leftoff.cache.blob_store import Item, Record, tier_of
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import Fetch
+from leftoff.cache.fetch import Fetches
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.node import ResumePoint
 from leftoff.cache.placement import Placement
@@ -38,7 +38,7 @@ class Plan:
     sequence_stands_there: bool = False
     pages: Sequence[PagePart] = ()
     snapshot: Snapshot | None = None
-    fetched: Sequence[Record] = ()  # records of the pages and the snapshot that came from disk
+    fetched: Sequence[Record] = ()  # records of the pages and the snapshot that were fetched
 
     @property
     def share(self) -> Share | None:
@@ -60,7 +60,7 @@ class Plan:
         if self.resume == 0:
             return "nothing"
         if self.fetched:
-            return "disk"
+            return max(record.tier for record in self.fetched)  # "store" if any of it came from there
         if self.goes_on:
             return "a live slot"
         if self.sequence_stands_there:
@@ -92,11 +92,11 @@ class Plan:
 
     @property
     def records(self) -> list[Record]:
-        """The records to fetch from disk before loading, in the order in which they are loaded."""
+        """The records to fetch before loading, in the order in which they are loaded."""
         items: list[Item | None] = [*(part.page for part in self.pages), self.snapshot]
         return list({item.data: None for item in items if item is not None and isinstance(item.data, Record)})
 
-    def with_fetched(self, fetch: Fetch) -> "Plan | None":
+    def with_fetched(self, fetch: Fetches) -> "Plan | None":
         """The same plan with everything in RAM. None if part of it is lost."""
         items: dict[Record, Item] = {}
         for record in self.records:
@@ -151,11 +151,11 @@ class Planner:
         costs, snapshot = self._costs, plan.snapshot
         snapshot_bytes = snapshot.nbytes if snapshot is not None else 0
         page_bytes = self._memory.page_bytes(plan.resume - plan.shared) if self._needs_pages(plan) else 0
-        disk_bytes = snapshot_bytes if is_on_disk(snapshot) else 0
-        if page_bytes and plan.lookup.parts_on_disk:
-            on_disk = _between(plan.lookup.parts_on_disk, plan.shared, plan.resume)
-            disk_bytes += sum(part.page.nbytes for part in on_disk)
-        loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes) + costs.disk_ms(disk_bytes)
+        below: list[Item] = [snapshot] if snapshot is not None and tier_of(snapshot) else []
+        if page_bytes and plan.lookup.parts_below:
+            below += [part.page for part in _between(plan.lookup.parts_below, plan.shared, plan.resume)]
+        fetching = _fetch_ms(costs, below) if below else 0.0
+        loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes) + fetching
         return costs.prefill_ms(int(plan.lookup.tokens.size) - plan.resume) + loading
 
     def _needs_pages(self, plan: Plan) -> bool:
@@ -197,7 +197,14 @@ class Planner:
 
 
 def _tier(item: Item | None) -> Origin:
-    return Origin.DISK if is_on_disk(item) else Origin.RAM
+    return Origin(tier_of(item) or Origin.RAM)
+
+
+def _fetch_ms(costs: Costs, below: Sequence[Item]) -> float:
+    """Fetching items from their tiers, which deliver at the same time."""
+    tiers = {tier_of(item) for item in below}
+    sizes = {tier: [item.nbytes for item in below if tier_of(item) == tier] for tier in tiers if tier}
+    return max(costs.fetch_ms(tier, sum(nbytes), len(nbytes)) for tier, nbytes in sizes.items())
 
 
 def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePart]:

@@ -34,6 +34,7 @@ class Origin(Enum):
     SHARED = "shared"  # in another sequence of the engine, or in one that was cut back
     RAM = "RAM"
     DISK = "disk"
+    STORE = "store"  # that machines share
     READ_AHEAD = "read ahead"  # in the sequence that goes on, computed before anybody asked
 
 

@@ -1,13 +1,16 @@
-"""RAM and, if configured, the disk behind it: what is saved of the engine's sequences goes into both."""
+"""RAM and the tiers below it, a disk and a shared store: what is saved of the engine's sequences goes into all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from leftoff.cache.blob_store import Record
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings, DiskTier
+from leftoff.cache.fetch import Fetches
 from leftoff.cache.node import ResumePoint
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence, SequenceTable
+from leftoff.cache.store_tier import StoreSettings, StoreTier
 from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Logits, Tokens
@@ -27,12 +30,15 @@ class Tiers:
         sequences: SequenceTable,
         ram: Tier,
         disk: DiskSettings | None,
+        store: StoreSettings | None = None,
         *,
         page_tokens: int,
         seen_tokens: int,
     ) -> None:
         self.ram = ram
         self.disk = DiskTier(disk, clock, memory, costs, page_tokens) if disk is not None else None
+        self.store = StoreTier(store, clock, memory, costs, page_tokens) if store is not None else None
+        self.lower: tuple[DiskTier, ...] = tuple(tier for tier in (self.disk, self.store) if tier is not None)
         self._saver = Saver(memory, costs, ram, page_tokens)
         self._sequences = sequences
         self._seen_tokens = seen_tokens
@@ -40,8 +46,7 @@ class Tiers:
 
     def __iter__(self) -> Iterator[Tier]:
         yield self.ram
-        if self.disk is not None:
-            yield self.disk
+        yield from self.lower
 
     @property
     def num_changes(self) -> int:
@@ -65,8 +70,9 @@ class Tiers:
         sequence.leave_point(point, with_pages=with_pages)
         if with_pages:
             self._saver.save_pages_so_far(path)
-        if is_durable and self.disk is not None:
-            self.disk.save_point(sequence, path.match)
+        if is_durable:
+            for tier in self.lower:
+                tier.save_point(sequence, path.match)
 
     def remember(self, sequence: EngineSequence) -> None:
         """Keeps its tokens, if only to explain a later miss."""
@@ -74,13 +80,18 @@ class Tiers:
         self.ram.forget_oldest(self._seen_tokens)
 
     def write_behind(self, sequence: EngineSequence) -> None:
-        """Copies an idle sequence that stays in the engine: to RAM if nothing recent is evicted for it, and to disk."""
+        """Copies an idle sequence that stays in the engine: to RAM if nothing recent is evicted for it, and below."""
         sequence.written_behind()
         path = self._saver.path(sequence)
         self._saver.save_if_cheap(path)
-        if self.disk is not None:
-            self.disk.save(sequence, path.match)
-            self.disk.forget_oldest(self._seen_tokens)
+        for tier in self.lower:
+            tier.save(sequence, path.match)
+            tier.forget_oldest(self._seen_tokens)
+
+    def share(self, sequence: EngineSequence) -> None:
+        """Copies a sequence that was just finished, if machines share a store: the next turn may come to another."""
+        if self.store is not None:
+            self.write_behind(sequence)
 
     def save(self, sequence: EngineSequence) -> None:
         """Saves an idle sequence that is about to leave the engine, as far as the budgets allow."""
@@ -105,6 +116,40 @@ class Tiers:
     def lacking_bytes(self, sequence: EngineSequence) -> int:
         """About how many bytes of a sequence RAM does not have. With 0, nothing is lost if it leaves the engine."""
         return self._saver.lacking_bytes(self.ram.match(sequence.namespace, sequence.tokens), sequence.length)
+
+    # --- below RAM
+
+    def fetch(self, records: Sequence[Record]) -> Fetches:
+        """Starts reading into RAM, from all tiers at once."""
+        of = [(tier, [each for each in records if each.tier == tier.budget.name]) for tier in self.lower]
+        return Fetches([tier.fetch(some) for tier, some in of if some])
+
+    def forget(self, records: Sequence[Record]) -> None:
+        """Forgets records that were lost."""
+        for tier in self.lower:
+            tier.forget(*(each for each in records if each.tier == tier.budget.name))
+
+    def catch_up(self) -> None:
+        """Copies from RAM what the tiers below had no room for. To be called when nothing runs."""
+        for tier in self.lower:
+            tier.catch_up(self.ram)
+
+    def hold_back(self, *, is_busy: bool) -> None:
+        """While the engine is busy, writing waits as long as it can."""
+        for tier in self.lower:
+            tier.blobs.hold_back(is_busy=is_busy)
+
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """Forgets all namespaces that are meant; the shared store forgets them whatever machine has stored them."""
+        for tier in self:
+            tier.clear(is_meant)
+        if self.store is not None:
+            self.store.clear_store(is_meant)
+
+    def close(self, timeout_s: float) -> None:
+        """Gives the tiers below `timeout_s` to write what waits."""
+        for tier in self.lower:
+            tier.blobs.close(timeout_s)
 
     def _drop_pages_in_engine(self, nbytes: int) -> None:
         """Makes room in RAM by dropping pages that sequences in the engine hold too: running and recent ones first."""

@@ -2,11 +2,14 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from leftoff.cache.disk_tier import Fetch
+from leftoff.cache.blob_store import Search
+from leftoff.cache.cache import Cache
+from leftoff.cache.fetch import Fetches
 from leftoff.cache.turn import Turn
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError
@@ -36,9 +39,10 @@ class Run:
         # while it waits
         self.is_held = False  # another run is reading what its prompt begins with
         self.is_paused = False  # it was preempted, and resumes when there is room
-        self.is_looked_up = False  # it is known whether it needs anything from disk; `fetch` brings that
-        self.is_put_off = False  # too many others fetch from disk
-        self.fetch: Fetch | None = None
+        self.is_looked_up = False  # it is known whether it needs anything from below RAM; `fetch` brings that
+        self.is_put_off = False  # too many others fetch
+        self.search: Search | None = None  # in the shared store, before it is known what to fetch
+        self.fetch: Fetches | None = None
         self._sampler: Sampler | None = None
         self._next = np.empty(1, np.int32)
         self._sampled: tuple[int, Logits | None] | None = None  # and not handed to the sink yet
@@ -46,7 +50,8 @@ class Run:
 
     @property
     def waits_for_disk(self) -> bool:
-        return self.is_put_off or (self.fetch is not None and not self.fetch.is_done)
+        is_coming = (self.search is not None and not self.search.is_done) or (self.fetch and not self.fetch.is_done)
+        return self.is_put_off or bool(is_coming)
 
     @property
     def reads_all(self) -> bool:
@@ -61,10 +66,23 @@ class Run:
             if self.job.sampling.has_penalties:
                 self._sampler.accept(self.job.prompt.tokens)
 
+    def look_up(self, cache: Cache, wake: Callable[[], None]) -> None:
+        """Begins to look its prompt up in the shared store; then, called again, to fetch what it resumes from."""
+        if not self.is_looked_up:
+            self.is_looked_up = True
+            self.search = cache.search(self.prompt, self.job.namespace)
+            if self.search is not None:
+                self.search.when_done(wake)
+                return
+        self.fetch = cache.fetch(self.prompt, self.job.namespace, self.search)
+        self.search = None
+        if self.fetch is not None:
+            self.fetch.when_done(wake)
+
     def stop_waiting(self) -> None:
         """It has a slot, or ends. The items of a fetch are freed with it."""
         self.is_held = self.is_paused = self.is_looked_up = self.is_put_off = False
-        self.fetch = None
+        self.fetch = self.search = None
 
     def work(self, limit: int) -> Work:
         """The tokens to decode next: the prompt up to the next snapshot, or the token just chosen."""

@@ -167,24 +167,19 @@ class Scheduler:
         return False
 
     def _needs_disk(self, run: Run) -> bool:
-        """Begins to fetch what the prompt resumes from. True until all of it has come.
+        """Begins to look up and fetch what the prompt resumes from. True until all of it has come.
 
         No more fetches than slots are begun: what is in RAM before its time fills it.
         """
-        if self.cache.disk is None:
+        if not self.cache.tiers.lower:
             return False
         if not run.is_looked_up:
             run.is_put_off = len(self._fetching) > self.cache.sequences.num_free_slots
-            if not run.is_put_off:
-                self._look_up(run)
+        if not run.waits_for_disk and (not run.is_looked_up or run.search is not None):
+            run.look_up(self.cache, self.wake)
+            if run.search is not None or run.fetch is not None:
+                self._fetching.add(run)
         return run.waits_for_disk
-
-    def _look_up(self, run: Run) -> None:
-        run.is_looked_up = True
-        run.fetch = self.cache.fetch(run.prompt, run.job.namespace)
-        if run.fetch is not None:
-            self._fetching.add(run)
-            run.fetch.when_done(self.wake)
 
     def _plan(self, run: Run) -> Plan:
         return self.cache.plan(run.prompt, run.job.namespace)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leftoff.cache.blob_store import Item, Record
+from leftoff.cache.blob_store import Item, Record, Search
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import DiskSettings, Fetch
+from leftoff.cache.disk_tier import DiskSettings
+from leftoff.cache.fetch import Fetches
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Plan
 from leftoff.cache.sequences import EngineSequence
@@ -52,9 +53,9 @@ def counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Promp
     begun: list[Prompt] = []
     fetch = scheduler.cache.fetch
 
-    def counting(wanted: Prompt, namespace: str) -> Fetch | None:
+    def counting(wanted: Prompt, namespace: str, search: Search | None) -> Fetches | None:
         begun.append(wanted)
-        return fetch(wanted, namespace)
+        return fetch(wanted, namespace, search)
 
     monkeypatch.setattr(scheduler.cache, "fetch", counting)
     return begun

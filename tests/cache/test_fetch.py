@@ -8,7 +8,8 @@ import pytest
 
 from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import GRACE_S, PATIENCE_S, DiskSettings, Fetch, Watch
+from leftoff.cache.disk_tier import DiskSettings
+from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt
 from tests.cache.chain import ChainMemory

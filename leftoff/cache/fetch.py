@@ -1,0 +1,129 @@
+"""Fetches from the lower tiers into RAM, by other threads, while the engine serves other requests."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+
+from leftoff.cache.blob_store import BlobStore, Item, Record
+from leftoff.engine.errors import BlobError
+
+PATIENCE_S = 30.0  # with a disk that delivers nothing at all: a slow one delivers something
+GRACE_S = 1.0  # for a new fetch from a disk that seems to hang: it may be one file only, or over
+
+
+class Watch:
+    """Notices when a blob store delivers nothing any more: the engine's thread must not hang with a disk.
+
+    Time counts from the last item that arrived for any fetch, so one that queues behind others is not late.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._awaited: set[Future[Item]] = set()
+        self._last_arrival = clock()
+        self.clock = clock
+
+    def add(self, future: Future[Item]) -> None:
+        """Waits for its item from now on."""
+        if future.done():  # it was still in memory, and says nothing about the disk
+            return
+        if not self._awaited:
+            self._last_arrival = self.clock()
+        self._awaited.add(future)
+        future.add_done_callback(self._note)
+
+    def left_s(self, asked: float) -> float:
+        """How much longer a fetch begun at `asked` waits, if nothing arrives."""
+        until = max(self._last_arrival + self._patience_s, asked + GRACE_S)
+        return max(0.0, until - self.clock())
+
+    def _note(self, future: Future[Item]) -> None:
+        self._last_arrival = self.clock()
+        self._awaited.discard(future)
+
+
+class Fetch:
+    """Records being read into RAM. Reading starts at once; the items live as long as this object."""
+
+    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
+        self._began = self._ended = time.perf_counter()
+        self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
+        self.tier = records[0].tier
+        # for the measured rate: what was still waiting to be written has come from memory
+        self.nbytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
+        self._watch = watch
+        self._asked = watch.clock()
+        for future in self._futures.values():
+            watch.add(future)
+            future.add_done_callback(self._note_end)
+
+    @property
+    def is_done(self) -> bool:
+        """Everything has arrived, or the blob store hangs and is not waited for."""
+        return self._has_arrived or not self._watch.left_s(self._asked)
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls back when everything has arrived, on the thread that read the last item."""
+        for future in self._futures.values():
+            future.add_done_callback(lambda _: call() if self._has_arrived else None)
+
+    @property
+    def ms(self) -> float:
+        """How long it took until the last item arrived."""
+        return 1000 * (self._ended - self._began)
+
+    def has(self, records: Sequence[Record]) -> bool:
+        """All of them were asked for."""
+        return all(record in self._futures for record in records)
+
+    def item(self, record: Record) -> Item | None:
+        """Waits for one item. None if it is lost, or the blob store hangs."""
+        future = self._futures[record]
+        while not future.done() and (left_s := self._watch.left_s(self._asked)):
+            wait([future], left_s)
+        try:
+            return future.result(0)
+        except (BlobError, TimeoutError):
+            return None
+
+    def lost(self) -> list[Record]:
+        """The records that did not arrive."""
+        return [record for record in self._futures if self.item(record) is None]
+
+    @property
+    def _has_arrived(self) -> bool:
+        return all(future.done() for future in self._futures.values())
+
+    def _note_end(self, _: Future[Item]) -> None:
+        self._ended = time.perf_counter()
+
+    @property
+    def num_blobs(self) -> int:
+        return len(self._futures)
+
+
+class Fetches:
+    """All that a prompt needs from below RAM: one fetch from each tier."""
+
+    def __init__(self, parts: Sequence[Fetch]) -> None:
+        self.parts = parts
+
+    @property
+    def is_done(self) -> bool:
+        return all(part.is_done for part in self.parts)
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        for part in self.parts:
+            part.when_done(call)
+
+    def has(self, records: Sequence[Record]) -> bool:
+        """All of them were asked for."""
+        return all(any(part.has([record]) for part in self.parts) for record in records)
+
+    def item(self, record: Record) -> Item | None:
+        """Waits for one item. None if it is lost, or its blob store hangs."""
+        return next(part for part in self.parts if part.has([record])).item(record)
+
+    def lost(self) -> list[Record]:
+        """The records that did not arrive."""
+        return [record for part in self.parts for record in part.lost()]

@@ -1,0 +1,83 @@
+"""The tier that machines share: a view of a store that other machines write to as well.
+
+Its trees hold what this machine has stored, and what it found there for the prompts that it was asked for: no machine
+knows all of a fleet. So its budget bounds the view and not the store, and what leaves the view stays stored; the store
+itself is kept within its own budget by whichever machine holds the lease for that.
+
+A view may be stale. What is gone from the store is found to be lost when it is fetched, and is forgotten.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from leftoff.cache.blob_store import Record, Search, SharedBlobStore, Wanted
+from leftoff.cache.budget import Clock
+from leftoff.cache.costs import Costs
+from leftoff.cache.disk_tier import DiskSettings, DiskTier
+from leftoff.cache.fetch import Watch
+from leftoff.cache.plan import Plan
+from leftoff.cache.policy import Policy, ValuePerByte
+from leftoff.engine.memory.base import Bytes, Memory
+from leftoff.types import Prompt, Tokens
+
+STORE = "store"
+_PATIENCE_S = 5.0  # with a store that delivers nothing at all
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """The store that this machine shares with others, and how many bytes of it the view may hold."""
+
+    blobs: SharedBlobStore
+    view_bytes: int
+    policy: Policy = field(default_factory=ValuePerByte)
+
+
+class StoreTier(DiskTier):
+    """Pages and snapshots in a store that other machines share."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock, memory: Memory, costs: Costs, page_tokens: int) -> None:
+        self._shared = settings.blobs
+        self._is_removing = False
+        below = DiskSettings(settings.blobs, settings.view_bytes, settings.policy, STORE)
+        super().__init__(below, clock, memory, costs, page_tokens)
+        self.watch = Watch(_PATIENCE_S)
+
+    def search(self, prompt: Prompt, plan: Plan) -> Search | None:
+        """Starts to look a prompt up. None if reading what the plan leaves takes no longer than one fetch."""
+        num_left = prompt.length - plan.resume
+        read_ms = self._costs.prefill_ms(num_left)
+        if num_left <= 1 or read_ms <= self._costs.fetch_ms(STORE, 1):
+            return None
+        wanted = Wanted(plan.lookup.namespace, prompt.tokens, plan.resume, read_ms, prompt.header_end)
+        return self._shared.search(wanted)
+
+    def add_found(self, search: Search) -> None:
+        """Puts what a search has found into the trees."""
+        found = search.found
+        if found is None or not found.items or not self.budget.make_room(sum(item.nbytes for item in found.items)):
+            return
+        match = self.insert(found.namespace, found.tokens)
+        self._insert_items(match, zip(found.items, found.ages_s, strict=True))
+        self.budget.drop_useless_pages(match.path[-1])
+
+    def drop(self, namespace: str, tokens: Tokens, start: int) -> None:
+        """Here it is somebody's wish, not for want of room: the store loses it too."""
+        self._is_removing = True
+        super().drop(namespace, tokens, start)
+        self._is_removing = False
+
+    def clear_store(self, is_meant: Callable[[str], bool]) -> None:
+        """Removes the namespaces that are meant from the store, whatever machine has stored them."""
+        self._shared.clear(is_meant)
+
+    def _expect_rate(self) -> None:
+        if (call_ms := self._shared.call_ms) is not None:
+            self._costs.store_call_ms = call_ms
+
+    def _remove_blob(self, data: Bytes) -> None:
+        assert isinstance(data, Record)
+        if self._is_removing:
+            self._shared.remove(data)
+        else:
+            self._shared.release(data)
