@@ -128,9 +128,10 @@ class Player:
         """The requests of the conversation; those without tools, for titles and the like, are left out."""
         answered = [one for one in exchanges if one.body and one.is_answered]
         turns = [one for one in answered if not self._client.is_chat or (one.body or {}).get("tools")]
+        following = "retells" if self._client.retells else "goes on"
         for number, turn in enumerate(turns):
-            following = "retells" if self._client.retells else "goes on"
             turn.kind = following if number or step.extends else "begins"
+            turn.kind = turn.kind if self._client.is_chat else "alone"
         return turns
 
     def _run(self, step: Step) -> list[str]:

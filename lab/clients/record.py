@@ -57,7 +57,7 @@ _WORDS = (
 class Request:
     """One request of a recording: what is sent where, and how it stands to the one before it."""
 
-    kind: str  # begins: a conversation; goes on: where the last one ended; retells: so, with the call in other words
+    kind: str  # begins, goes on, retells (goes on, with the call in other words), alone (no turn of a chat)
     path: str
     body: Any
 
@@ -100,11 +100,14 @@ def recorded(captures: Sequence[dict[str, Any]]) -> list[Request]:
     requests: list[Request] = []
     begun = 0
     captures = _chosen(captures)
+    called = _called(captures)
     scale = min(1.0, _PROMPT_CHARACTERS / max(len(json.dumps(capture["body"])) for capture in captures))
     for capture in captures:
         parts = parts_of(capture["reply"])
-        body = _limited(_with_fewer_tools(capture["body"]), parts)
-        begun = len(requests) if capture["kind"] == "begins" else begun
+        body = capture["body"]
+        if capture["kind"] != "alone":
+            body = _limited(_with_fewer_tools(body, called), parts)
+        begun = len(requests) if capture["kind"] in ("begins", "alone") else begun
         body = _References(replies, begun).put_into(body)
         requests.append(Request(capture["kind"], capture["path"], _disguised(body, scale)))
         replies.append(parts)
@@ -127,13 +130,19 @@ def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
     return {**body, name: _REPLY_TOKENS, "temperature": 0, "logit_bias": _NO_CALL}
 
 
-def _with_fewer_tools(body: dict[str, Any]) -> dict[str, Any]:
-    """The first tools, and those that are called."""
+def _called(captures: Sequence[dict[str, Any]]) -> set[str]:
+    """The names of the tools that some request is to call, those in a namespace without it."""
+    parts = [parts_of(capture["reply"]) for capture in captures]
+    names = {reply["tool0"] for reply in parts if "tool0" in reply} | {tool["name"] for tool in TOOLS}
+    return {name.rpartition("__")[2] for name in names}
+
+
+def _with_fewer_tools(body: dict[str, Any], called: set[str]) -> dict[str, Any]:
+    """Those that are called, and the first of the others."""
     tools = body.get("tools") or []
-    wanted = [tool["name"] for tool in TOOLS]
-    called = [tool for tool in tools if any(name in json.dumps(tool) for name in wanted)]
-    kept = [tool for tool in tools[: _MOST_TOOLS - len(called)] if tool not in called]
-    return {**body, "tools": [tool for tool in tools if tool in kept or tool in called]} if tools else body
+    needed = [tool for tool in tools if any(f'{name}"' in json.dumps(tool) for name in called)]
+    others = [tool for tool in tools if tool not in needed][: max(0, _MOST_TOOLS - len(needed))]
+    return {**body, "tools": [tool for tool in tools if tool in needed or tool in others]} if tools else body
 
 
 @dataclass

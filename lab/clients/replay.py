@@ -18,6 +18,7 @@ class Played:
 
     request: Request
     asked: Asked
+    reply: str  # as it came
 
 
 def replay(recording: Sequence[Request], url: str) -> Iterator[Played]:
@@ -29,7 +30,7 @@ def replay(recording: Sequence[Request], url: str) -> Iterator[Played]:
             if answer.is_error:
                 raise httpx.HTTPStatusError(answer.text, request=answer.request, response=answer)
             replies.append(parts_of(answer.text))
-            yield Played(request, reuse_of(http, reply_id(answer.content)))
+            yield Played(request, reuse_of(http, reply_id(answer.content)), answer.text)
 
 
 def _filled(value: Any, replies: Sequence[Parts]) -> Any:  # noqa: ANN401

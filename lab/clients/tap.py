@@ -44,7 +44,7 @@ class Exchange:
     body: Body | None
     status: int = 0
     reply: bytes = b""
-    kind: str = "aside"  # of the requests that are turns: begins, goes on, retells
+    kind: str = "aside"  # of the requests that are turns: begins, goes on, retells; of those that are no chat: alone
 
     @property
     def is_answered(self) -> bool:

@@ -58,6 +58,23 @@ def test_parts_of_replies_become_references() -> None:
     assert assistant["content"][1]["id"] == result["content"][0]["tool_use_id"] == {"$reply": [0, "id0"]}
 
 
+def test_of_many_tools_those_that_are_called_stay() -> None:
+    names = ("list", "open", "save", "read_note", "final_answer")
+    reply = {"id": "msg_1", "content": [{"type": "tool_use", "id": "toolu_1", "name": "final_answer", "input": {}}]}
+    body = {"messages": [], "tools": [{**TOOL, "name": name} for name in names]}
+    capture = {"kind": "begins", "path": "/v1/messages", "body": body, "reply": json.dumps(reply)}
+    (request,) = recorded([capture])
+    assert [tool["name"] for tool in request.body["tools"]] == ["read_note", "final_answer"]
+    assert request.body["tool_choice"]["name"] == "final_answer"
+
+
+def test_a_request_that_stands_alone_stays_as_it_is() -> None:
+    body = {"prompt": [[17, 4]], "max_tokens": 1, "logprobs": 1, "echo": True}
+    reply = {"id": "cmpl-1", "choices": [{"text": "So be it."}]}
+    capture = {"kind": "alone", "path": "/v1/completions", "body": body, "reply": json.dumps(reply)}
+    assert [request.body for request in recorded([capture, capture])] == [body, body]
+
+
 def test_a_recording_is_read_as_it_was_written_and_is_the_same_each_time(tmp_path: Path) -> None:
     recording = recorded(captured())
     for name in ("one.json", "two.json"):
