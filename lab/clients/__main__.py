@@ -1,6 +1,7 @@
 """`python -m lab.clients` installs clients, plays them against a server, and writes what was reused into a page.
 
-It needs npm and the network. The first prompts of agents are long: on two cores, the whole takes about half an hour.
+It needs npm, the network and 8 GiB of disk. The first prompts of agents are long: on two cores, the whole takes about
+an hour. A client that cannot be installed has failed, and the others are played.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def _parser() -> CommandLine:
         usage="python -m lab.clients [NAME ...] [options]",
         description="Plays clients from npm and PyPI against a server with the model that comes with leftoff.",
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help=f"only these of {', '.join(names)}")
+    parser.add_argument("names", metavar="NAME", nargs="*", type=_known, help=f"only these of {', '.join(names)}")
+    parser.add_argument("--without", metavar="NAME", nargs="+", type=_known, default=[], help="all but these")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help=f"where to install and run (default: {_FOLDER})")
     parser.add_argument("--threads", type=int, metavar="N", help="of the server (default: one per physical core)")
     parser.add_argument("--keep-cache", action="store_true", help="the server's cache of the last run stays")
@@ -46,23 +48,34 @@ def _parser() -> CommandLine:
     return parser
 
 
+def _known(name: str) -> str:
+    if name not in (client.name for client in CATALOG):
+        raise argparse.ArgumentTypeError(f"there is no client {name!r}: --help names all")
+    return name
+
+
 def _play(args: argparse.Namespace) -> int:
     folder = args.folder.absolute()
-    failed = []
-    for client in CATALOG:
-        if args.names and client.name not in args.names:
-            continue
-        print(client.title, client.version, flush=True)
-        played = [*_played(client, folder, args)]
-        if any(done.problems for done in played):
-            failed.append(client.name)
-        (folder / "played").mkdir(exist_ok=True)
-        (folder / "played" / f"{client.name}.json").write_text(json.dumps([asdict(done) for done in played], indent=1))
+    (folder / "played").mkdir(parents=True, exist_ok=True)
+    wanted = args.names or [client.name for client in CATALOG]
+    chosen = [client for client in CATALOG if client.name in wanted and client.name not in args.without]
+    failed = [client.name for client in chosen if not _is_well(client, folder, args)]
     if args.markdown:
         args.markdown.write_text(report.page(CATALOG, folder / "played"))
-    if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    print(f"{len(chosen)} clients, failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
+
+
+def _is_well(client: Client, folder: Path, args: argparse.Namespace) -> bool:
+    """Plays one client and keeps what came out for the page; returns whether all came out as it should."""
+    print(client.title, client.version, flush=True)
+    try:
+        played = [*_played(client, folder, args)]
+    except install.InstallError as error:
+        print(f"    FAILED: {error}", flush=True)
+        return False
+    (folder / "played" / f"{client.name}.json").write_text(json.dumps([asdict(done) for done in played], indent=1))
+    return not any(done.problems for done in played)
 
 
 def _played(client: Client, folder: Path, args: argparse.Namespace) -> Iterator[Done]:

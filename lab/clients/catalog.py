@@ -9,12 +9,31 @@ from lab.clients.client import Client
 
 _VERCEL = ("ai@7.0.169", "@ai-sdk/openai@4.0.114", "@ai-sdk/openai-compatible@3.0.90", "@ai-sdk/anthropic@4.0.102")
 _LANGCHAIN = ("langchain==1.4.7", "langchain-openai==1.7.3", "langchain-anthropic==1.7.7")
+_TORCH = "torch==2.9.1"  # its wheel for ARM is without CUDA
 _LM_EVAL = """```sh
 lm_eval --model local-completions --model_args model=local,base_url={url}/v1/completions --tasks TASK
 ```
 
 A task of multiple choice (`lab/clients/scripts/lm_eval_task/`) is played; its loglikelihoods are those that
 `leftoff.Session` computes from the same tokens, or `make clients` fails.
+"""
+_GUIDELLM = """```sh
+guidellm run --backend kind=openai_http,target={url} --profile kind=synchronous --data kind=json_file,path=FILE
+```
+
+A benchmark of one conversation is played. The file has its turns, as `prompt_0`, `prompt_1` and so on; `tools_0` and
+`tool_response_0` make the first a call. By itself, guidellm offers tools only in turns that must call one, which
+changes the header of the prompt; `"extras": {"body": {"tools": [...]}}` in the backend's options puts them into every
+request, and is set here.
+"""
+
+
+_OPEN_WEBUI = """```sh
+OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY=none open-webui serve
+```
+
+A chat is played as the page in the browser asks for it, with one tool beside those of Open WebUI's own, which are the
+most of the prompt. Titles, tags and further questions are asked for besides, and are not in the table.
 """
 
 
@@ -78,5 +97,21 @@ CATALOG: tuple[Client, ...] = (
         begin=("{own_python}", "-m", "lab.clients.loglikelihoods", "{python}", "{url}", "{home}"),
         environment={"PYTHONPATH": "{scripts}/../../.."},
         is_chat=False,
+    ),
+    Client(
+        name="guidellm",
+        title="guidellm",
+        registry="pypi",
+        packages=("guidellm==0.8.1", _TORCH),
+        connect=_GUIDELLM,
+        begin=("{python}", "{scripts}/guidellm_benchmark.py", "{url}"),
+    ),
+    Client(
+        name="open-webui",
+        title="Open WebUI",
+        registry="pypi",
+        packages=("open-webui==0.12.4", _TORCH),
+        connect=_OPEN_WEBUI,
+        begin=("{python}", "{scripts}/open_webui_chat.py", "{url}"),
     ),
 )
