@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 
 # From the top down.
 ORDER = (
-    *("__main__", "cli", "server", "session", "chat", "grammar"),
+    *("__main__", "cli", "cluster", "server", "session", "chat", "grammar"),
     *("store", "scheduler", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
     *("config", "setting", "sampling", "machine", "lru", "types", "errors"),
 )

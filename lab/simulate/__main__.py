@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.simulate.comparison import Comparison, Result, Run
+from lab.simulate.fleet.report import results, show, show_json
+from lab.simulate.fleet.routers import ROUTERS
 from lab.simulate.llm import LLMS, Llm
 from lab.simulate.reading import SAMPLE, read_recording
 from lab.simulate.scheme import Budget
@@ -77,6 +79,20 @@ def _parser() -> CommandLine:
         default=USUAL,
         help=f"of {', '.join(SCHEMES)} (default: the first eight)",
     )
+    fleet = parser.add_argument_group("a fleet", "Several replicas that share a store, under a router.")
+    fleet.add_argument(
+        "--replicas", metavar="N,…", type=_list_of(_positive), help="play a fleet; --sessions is for each replica then"
+    )
+    fleet.add_argument(
+        "--router",
+        metavar="NAME,…",
+        type=_list_of(_router),
+        default=tuple(ROUTERS),
+        help=f"of {', '.join(ROUTERS)} (default: all)",
+    )
+    fleet.add_argument("--store-gbit", metavar="RATE", type=float, default=10.0, help="per replica; 0 for no store")
+    fleet.add_argument("--store-ms", metavar="MS", type=float, default=20.0, help="latency of a fetch (default: 20)")
+    fleet.add_argument("--generate", metavar="N", type=_positive, help="sessions (default: four for each at a time)")
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     parser.set_defaults(run=_play)
     return parser
@@ -87,6 +103,8 @@ def _play(args: argparse.Namespace) -> int:
     llm = LLMS[args.model]
     llm = replace(llm, prefill_tokens_per_s=args.prefill) if args.prefill else llm
     recording = _read(args.trace)
+    if args.replicas:
+        return _play_fleets(console, recording, llm, args)
     runs = [
         Run(scheme, sessions, Budget(ram * _GIB, args.disk * _GIB))
         for sessions in args.sessions
@@ -106,6 +124,15 @@ def _play(args: argparse.Namespace) -> int:
     else:
         _show(console, recording.name, llm, results)
         _show_pace(console, results, time.perf_counter() - began)
+    return 0
+
+
+def _play_fleets(console: Console, recording: Recording, llm: Llm, args: argparse.Namespace) -> int:
+    found = list(results(recording, llm, args))
+    if args.json:
+        print(show_json(recording, llm, found))
+    else:
+        show(console, found)
     return 0
 
 
@@ -181,6 +208,12 @@ def _positive(text: str) -> int:
 def _scheme(text: str) -> str:
     if text not in SCHEMES:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(SCHEMES)}")
+    return text
+
+
+def _router(text: str) -> str:
+    if text not in ROUTERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(ROUTERS)}")
     return text
 
 

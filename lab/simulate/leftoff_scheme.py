@@ -46,9 +46,10 @@ class OwnCache:
         placement: Placement | None = None,
         page_tokens: int = _PAGE_TOKENS,
         num_slots: int = 1,
+        blobs: PaperBlobStore | None = None,
     ) -> None:
         self._now = 0.0
-        self._blobs = PaperBlobStore()
+        self._blobs = blobs or PaperBlobStore()
         cell_bytes = llm.bytes_per_token * block_tokens
         self._memory = PaperMemory(
             llm.kind, cell_bytes, llm.snapshot_bytes, num_sequences=num_slots, num_cells=_NUM_CELLS

@@ -1,0 +1,93 @@
+"""Estimates how long a replica would take to the first token of a prompt, by the arithmetic of the cache's own plans.
+
+    first token = max(queue, fetching) + loading + prefill of what is missing
+
+Fetching from a disk or from the store goes on while other requests run, so the queue hides it; loading into the engine
+and prefill are the engine's own work. The router, the Ray router and the simulation all call this module.
+
+It knows no tokens and no network: a prompt is its length, and the resume points that were found on its path.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from leftoff.cache.costs import Costs
+
+DISK, STORE = "disk", "store"  # the tiers of `Costs.fetch_ms`
+_OTHERS = 1.0  # how much the wait of requests that come later counts, beside that of this one
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A resume point on a prompt's path, and the bytes to move before the engine can go on from there.
+
+    With none, a sequence of the engine ends there, or will when a request in flight was read.
+    """
+
+    position: int
+    load_bytes: int = 0  # into the engine, wherever they come from
+    disk_bytes: int = 0  # of them, to fetch from the replica's disk
+    store_bytes: int = 0  # of them, to fetch from the shared store
+    store_blobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The time to the first token on one replica, and where it would resume the prompt."""
+
+    queue_ms: float
+    fetch_ms: float
+    load_ms: float
+    read_ms: float
+    resume: int = 0
+
+    @property
+    def work_ms(self) -> float:
+        """How long the engine is busy with it: by so much the replica's queue grows."""
+        return self.load_ms + self.read_ms
+
+    @property
+    def first_token_ms(self) -> float:
+        return max(self.queue_ms, self.fetch_ms) + self.work_ms
+
+    @property
+    def price_ms(self) -> float:
+        """What replicas are compared by: the own wait, and in part that of requests that will stand behind the work.
+
+        So a prompt whose state is a little way back in a queue is not read again elsewhere for a little time won.
+        """
+        return self.first_token_ms + _OTHERS * self.work_ms
+
+
+def estimate(length: int, found: Iterable[Found], costs: Costs, queue_ms: float = 0.0) -> Estimate:
+    """The quickest way for one replica to the first token of a prompt of `length` tokens."""
+    best = Estimate(queue_ms, 0.0, 0.0, costs.prefill_ms(length))
+    for point in sorted(found, key=attrgetter("position"), reverse=True):
+        read_ms = costs.prefill_ms(length - point.position)
+        if queue_ms + read_ms >= best.first_token_ms:
+            break  # the deepest come first: what is left to prefill only grows
+        fetch_ms = costs.fetch_ms(DISK, point.disk_bytes) + costs.fetch_ms(STORE, point.store_bytes, point.store_blobs)
+        candidate = Estimate(queue_ms, fetch_ms, costs.load_ms(point.load_bytes), read_ms, point.position)
+        if candidate.first_token_ms < best.first_token_ms:
+            best = candidate
+    return best
+
+
+def beside(local: Sequence[Found], stored: Iterable[Found]) -> list[Found]:
+    """What a replica finds in the shared store beside what it has itself.
+
+    Of the pages that lead to a point in the store, those that also lead to the deepest own point are not fetched.
+    """
+    deepest = max((point.position for point in local), default=0)
+    return [
+        Found(
+            point.position,
+            point.load_bytes,
+            store_bytes=math.ceil(point.store_bytes * (1 - deepest / point.position)),
+            store_blobs=math.ceil(point.store_blobs * (1 - deepest / point.position)),
+        )
+        for point in stored
+        if point.position > deepest
+    ]
