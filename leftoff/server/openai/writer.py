@@ -17,12 +17,12 @@ from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import (
     PromptChances,
     PromptProgress,
-    WireTimings,
     progress_of,
     timings_of,
     timings_so_far,
     token_logprobs,
     usage_of,
+    usage_so_far,
 )
 from leftoff.server.request.fields import ChatRequest
 
@@ -74,15 +74,18 @@ class _CompletionWriter(ABC):
     def _chunk(
         self,
         choice: wire.ChatChoice | wire.TextChoice,
-        timings: WireTimings | UnsetType = UNSET,
+        stream: ReplyStream | None = None,
         progress: PromptProgress | UnsetType = UNSET,
     ) -> wire.Completion:
+        """With `stream`, what its reply has cost so far, if the request wants that in every chunk."""
         chunk = self._envelope(self.chunk_object, [choice])
-        chunk.timings, chunk.prompt_progress = timings, progress
+        chunk.prompt_progress = progress
+        body = self.head.body
+        if stream and body.timings_per_token:
+            chunk.timings = timings_so_far(stream)
+        if stream and body.stream_options and body.stream_options.is_usage_continuous:
+            chunk.usage = usage_so_far(stream)
         return chunk
-
-    def _timings(self, stream: ReplyStream) -> WireTimings | UnsetType:
-        return timings_so_far(stream) if self.head.body.timings_per_token else UNSET
 
     def _closing(self, end: End, choice: wire.ChatChoice | wire.TextChoice) -> Iterator[wire.Completion]:
         """The chunk with the finish reason of one reply. The last chunk of all has the timings, and usage if asked."""
@@ -129,7 +132,7 @@ class ChatWriter(_CompletionWriter):
             yield self._chunk(self._first(index, parts[0]))
         for part in parts:
             self._answered |= {index} if isinstance(part, Content | CallStart) else set()
-            yield self._chunk(wire.ChatChoice(index, None, logprobs, delta=_delta(part, stream)), self._timings(stream))
+            yield self._chunk(wire.ChatChoice(index, None, logprobs, delta=_delta(part, stream)), stream)
             logprobs = None  # they come with the first part of a token
         if isinstance(event, End):
             yield from self._closing(event, wire.ChatChoice(index, finish_reason(event), delta=self._last(index)))
@@ -177,7 +180,7 @@ class TextWriter(_CompletionWriter):
         text = echo.text + event.text
         logprobs = self._logprobs(index, echo, [event] if isinstance(event, Piece) else [])
         if text or logprobs:
-            yield self._chunk(wire.TextChoice(index, text, None, logprobs), self._timings(stream))
+            yield self._chunk(wire.TextChoice(index, text, None, logprobs), stream)
         if isinstance(event, End):
             yield from self._closing(event, wire.TextChoice(index, "", finish_reason(event)))
 

@@ -82,6 +82,13 @@ def timings_so_far(stream: ReplyStream) -> WireTimings:
     )
 
 
+def usage_so_far(stream: ReplyStream) -> Usage:
+    """The usage of a reply that is still running."""
+    generated, report = stream.run.timings.num_generated, stream.report
+    prompt_tokens, cached = (report.prompt_tokens, report.reused) if report else (0, 0)
+    return Usage(prompt_tokens, generated, prompt_tokens + generated, PromptDetails(cached))
+
+
 def progress_of(event: Progress) -> PromptProgress:
     """The progress of a prompt, on the wire."""
     return PromptProgress(event.total, event.reused, event.num_read, round(event.ms))

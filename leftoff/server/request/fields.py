@@ -249,9 +249,14 @@ _SHOWN_CHARACTERS = 200
 
 
 class StreamOptions(Struct):
-    """OpenAI's `stream_options`."""
+    """OpenAI's `stream_options`, and vLLM's `continuous_usage_stats`: usage so far in every chunk, as guidellm asks."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+    @property
+    def is_usage_continuous(self) -> bool:
+        return bool(self.include_usage and self.continuous_usage_stats)
 
 
 class ChatRequest(ChatFields, kw_only=True):

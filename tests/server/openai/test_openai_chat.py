@@ -109,6 +109,16 @@ def test_a_stream_ends_with_usage_if_asked(client: openai.OpenAI) -> None:
     assert timings(stream(client)[-1])["predicted_n"] == 12
 
 
+def test_usage_comes_with_every_token_if_asked(client: openai.OpenAI) -> None:
+    """As guidellm asks for it, which counts the tokens of a reply that it has to cut off."""
+    chunks = stream(client, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    counts = [chunk.usage.completion_tokens for chunk in chunks if chunk.usage]
+    assert len(counts) == len([chunk for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]) + 1
+    assert counts == sorted(counts)
+    assert counts[-1] == 12
+    assert len({chunk.usage.prompt_tokens for chunk in chunks if chunk.usage}) == 1
+
+
 def test_progress_comes_while_the_prompt_is_read(client: openai.OpenAI) -> None:
     long: list[ChatCompletionMessageParam] = [{"role": "user", "content": "the river runs down " * 400}]
     chunks = stream(client, messages=long, max_tokens=1, extra_body={"return_progress": True})
