@@ -1,7 +1,8 @@
 """`python -m lab.clients` installs clients, plays them against a server, and writes what was reused into a page.
 
-It needs npm, the network and 8 GiB of disk. The first prompts of agents are long: on two cores, the whole takes about
-an hour. A client that cannot be installed has failed, and the others are played.
+It needs npm, the network and 8 GiB of disk, more where torch comes with CUDA. Claude Code, Codex and OpenCode have long
+first prompts; on two cores, the others take a quarter of an hour (`--without claude-code codex opencode`).
+A client that cannot be installed has failed, and the others are played.
 """
 
 import argparse
