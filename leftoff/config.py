@@ -6,12 +6,11 @@ What a setting is stands in `setting.py`; the command line itself is in `cli/fla
 """
 
 import dataclasses
-import math
-import re
 from dataclasses import dataclass
 from functools import cache
 
 from leftoff.setting import SWITCH, Definition, SettingError, setting
+from leftoff.setting_checks import host_problem, numbers_problem, override_problem, regex_problem, url_problem
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 30  # MiB
@@ -42,9 +41,6 @@ DEVICE_SETTINGS = (
     *("flash_attn", "kv_type", "cache_type_k", "cache_type_v", "mmap", "mlock", "fit", "fit_target", "fit_ctx"),
 )
 
-ANY = "*"  # in lists of hosts and of origins
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
-
 
 def smallest_batch(num_sequences: int) -> int:
     """The fewest tokens that a batch must hold: llama.cpp aborts if it cannot hold one of every sequence."""
@@ -59,46 +55,6 @@ def flash_problem(flash_attention: str, values_type: str) -> str | None:
         f"--flash-attn off: llama.cpp keeps values of type {values_type} only with flash attention: "
         f"leave it out, or give --cache-type-v f16"
     )
-
-
-def host_name(text: str) -> str | None:
-    """The lower-case name or address in `name`, `name:port` or `[address]:port`; None for any other text."""
-    match = _HOST.fullmatch(text.strip())
-    return (match[1] or match[2]).lower().removesuffix(".") or None if match else None
-
-
-def _host_problem(text: str) -> str | None:
-    if text == ANY or host_name(text):
-        return None
-    return f"{text!r} is not a host: give a name or an address, such as chat.example or [fd00::1], or * for all"
-
-
-def _regex_problem(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"{pattern!r} is not a regular expression ({error}): put a \\ before characters meant as they are"
-    return None
-
-
-def numbers(text: str) -> tuple[float, ...]:
-    """The numbers in `3,1` or `3/1`, as llama-server separates them."""
-    return tuple(map(float, filter(None, re.split("[,/]+", text))))
-
-
-def _numbers_problem(text: str) -> str | None:
-    try:
-        is_wrong = any(number < 0 or not math.isfinite(number) for number in numbers(text))
-    except ValueError:
-        is_wrong = True
-    return f"{text!r} is no list of numbers: give one for each device, such as 3,1" if is_wrong else None
-
-
-def _override_problem(text: str) -> str | None:
-    pattern, equals, buffer_type = text.partition("=")
-    if not equals or not pattern or not buffer_type:
-        return f"{text!r} names no buffer type: give PATTERN=TYPE, such as ffn_.*_exps=CPU"
-    return _regex_problem(pattern)
 
 
 @dataclass(frozen=True)
@@ -130,7 +86,7 @@ class Settings:
         "with it DNS rebinding; may be given several times",
         metavar="HOST",
         separator=",",
-        check=_host_problem,
+        check=host_problem,
     )
     slots: int = setting(
         4,
@@ -172,6 +128,30 @@ class Settings:
         words={"auto": AUTO, "off": 0, "none": 0},
     )
     cache_dir: str = setting("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
+    store: str = setting(
+        "",
+        "URL of a store that several servers share, below the disk: s3://bucket/folder, gs://, az:// or "
+        "file:///mnt/shared; takes --index, and pip install 'leftoff[cluster]'",
+        metavar="URL",
+        check=url_problem,
+    )
+    index: str = setting(
+        "",
+        "URL of the Redis or Valkey that knows what is in --store, and tells a router what this server holds: "
+        "redis://host:6379/0",
+        metavar="URL",
+        check=url_problem,
+    )
+    store_budget: int = setting(
+        100 << 10, "MiB that all servers of this model together keep in --store", metavar="MIB", limits=(1, NO_LIMIT)
+    )
+    store_days: int = setting(30, "days after which --store forgets what was not used", limits=(1, 3650))
+    advertise: str = setting(
+        "",
+        "URL at which routers reach this server (default: by --host and --port)",
+        metavar="URL",
+        check=url_problem,
+    )
     prewarm: tuple[str, ...] = setting(
         (),
         "prefill this file at start and never evict it: a text, or JSON with messages; "
@@ -197,7 +177,7 @@ class Settings:
         "-fit",
     )
     fit_target: str = setting(
-        "1024", "MiB that --fit leaves free on each device", "-fitt", metavar="MIB", check=_numbers_problem
+        "1024", "MiB that --fit leaves free on each device", "-fitt", metavar="MIB", check=numbers_problem
     )
     fit_ctx: int = setting(
         8192, "fewest tokens of context before --fit moves layers off a GPU", "-fitc", limits=(1, 1 << 30)
@@ -220,7 +200,7 @@ class Settings:
         "share of each GPU, such as 3,1 (default: by free memory)",
         "-ts",
         metavar="N0,N1",
-        check=_numbers_problem,
+        check=numbers_problem,
     )
     main_gpu: int = setting(
         0, "the GPU for everything with --split-mode none, for the KV cache with row", "-mg", limits=(0, 127)
@@ -233,7 +213,7 @@ class Settings:
         "-ot",
         metavar="PATTERN=TYPE",
         separator=",",
-        check=_override_problem,
+        check=override_problem,
     )
     mmap: bool = setting(True, "map the model file into memory rather than read it")
     mlock: bool = setting(False, "keep the weights in RAM: never swap them out")
@@ -277,20 +257,20 @@ class Settings:
     )
     chat_template_file: str = setting("", "Jinja template to use instead of the model's", metavar="FILE")
     drop_header: tuple[str, ...] = setting(
-        (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=_regex_problem
+        (BILLING_LINE,), "remove text that matches from system prompts", metavar="REGEX", check=regex_problem
     )
     move: tuple[str, ...] = setting(
         (AGENTS,),
         "move text that matches in system prompts behind them, to the first user message; "
         "agents: what today's coding agents change from session to session, such as the date and the git status",
         metavar="REGEX",
-        check=_regex_problem,
+        check=regex_problem,
     )
     pin: tuple[str, ...] = setting(
         (),
         "replace text that matches in system prompts by the text that matched first",
         metavar="REGEX",
-        check=_regex_problem,
+        check=regex_problem,
     )
     overflow: str = setting(
         "error",

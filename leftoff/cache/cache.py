@@ -174,7 +174,7 @@ class Cache:
             if not sequence.is_saved:
                 self.tiers.write_behind(sequence)
         self.tiers.catch_up()
-        if self._last_plan is not None and self._last_plan.lookup.generation != self._generation:
+        if self._last_plan is not None and self._last_plan.lookup.generation != self.generation:
             self._last_plan = None  # it would keep pages alive that were evicted
         self.tiers.hold_back(is_busy=False)
 
@@ -255,7 +255,7 @@ class Cache:
     # --- planning
 
     @property
-    def _generation(self) -> int:
+    def generation(self) -> int:
         """Grows with every change to what a plan is made of."""
         return self.tiers.num_changes + self.sequences.num_changes
 
@@ -267,12 +267,12 @@ class Cache:
             ram=self.ram.match(namespace, tokens),
             lower=tuple(tier.match(namespace, tokens) for tier in self.tiers.lower),
             shared=self.sequences.shared_with(tokens, namespace),
-            generation=self._generation,
+            generation=self.generation,
         )
 
     def _is_current(self, lookup: Lookup, prompt: Prompt, namespace: str) -> bool:
         is_same = lookup.tokens is prompt.tokens and lookup.namespace == namespace
-        return is_same and lookup.generation == self._generation
+        return is_same and lookup.generation == self.generation
 
     def _loadable_plan(self, prompt: Prompt, namespace: str, fetch: Fetches | None) -> Plan:
         """The best plan that fits into the engine and whose data is all in RAM.

@@ -6,24 +6,37 @@ is of no use, so they are written, and given up, one group after the other.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from leftoff.cache.blob_store import Rank
-from leftoff.disk.entries import Entry
+from leftoff.disk.blob import Blob
+
+
+class Waiting(Protocol):
+    """An entry: something that a blob store has been given to write."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def blob(self) -> Blob: ...
+
+
+Entry = TypeVar("Entry", bound=Waiting)
 
 
 @dataclass
-class _Group:
+class _Group(Generic[Entry]):
     """The entries of one rank, by name, oldest first."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     nbytes: int = 0
 
 
-class WriteQueue:
+class WriteQueue(Generic[Entry]):
     """Entries in groups, by rank. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._groups: dict[Rank, _Group] = {}
+        self._groups: dict[Rank, _Group[Entry]] = {}
         self._ranks: dict[str, Rank] = {}
         self.nbytes = 0
 

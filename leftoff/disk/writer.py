@@ -59,7 +59,7 @@ class Writer:
         self._gives_way = gives_way
         self._batch_bytes = _SMALL_BATCH_BYTES if gives_way else _BATCH_BYTES
         self.bytes_per_ms: float | None = None  # of the last large batch, synced
-        self._queue = WriteQueue()
+        self._queue: WriteQueue[Entry] = WriteQueue()
         self._removals: dict[str, None] = {}  # names, as an ordered set
         self._in_hand_bytes = 0  # bytes of the batch that is being written
         self._hits: dict[str, BlobHits] = {}

@@ -175,7 +175,7 @@ class Scheduler:
             return False
         if not run.is_looked_up:
             run.is_put_off = len(self._fetching) > self.cache.sequences.num_free_slots
-        if not run.waits_for_disk and (not run.is_looked_up or run.search is not None):
+        while not run.waits_for_disk and (not run.is_looked_up or run.search is not None):
             run.look_up(self.cache, self.wake)
             if run.search is not None or run.fetch is not None:
                 self._fetching.add(run)

@@ -3,13 +3,15 @@
 import dataclasses
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import SMALLEST_BYTES, Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
-from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings, numbers
+from leftoff.cache.store_tier import StoreSettings
+from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings
 from leftoff.disk.errors import FolderError
 from leftoff.disk.headers import HeaderFiles
 from leftoff.disk.reply_store import FileReplyStore
@@ -30,12 +32,19 @@ from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.server.budgets import disk_budget, queue_budget, ram_budget
+from leftoff.setting import SettingError
+from leftoff.setting_checks import numbers
+
+if TYPE_CHECKING:
+    from leftoff.store.fleet import Fleet
 
 logger = logging.getLogger("leftoff.disk")
 
 # The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
 # down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
+_VIEW_PART = 16  # times as much of the shared store is remembered as RAM holds
+_SHOWN_DIGITS = 8
 _CORES_FOR_DISK = 4  # from so many on, a GPU does not notice that the disk is written
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
@@ -72,17 +81,19 @@ def open_model(settings: Settings, progress: Progress | None) -> Model:
     return model
 
 
-def make_scheduler(model: Model, settings: Settings) -> Scheduler:
-    """An engine, its cache with the disk tier if one is configured, and the scheduler over both."""
+def make_scheduler(model: Model, settings: Settings, fleet: "Fleet | None" = None) -> Scheduler:
+    """An engine, its cache with the tiers that are configured, and the scheduler over both."""
     engine = LlamaEngine(model, _context_settings(settings, model.trained_context))
     costs = measured_costs(engine)
     ram_bytes = _ram_bytes(engine, settings)
     disk = _open_disk(engine, settings, queue_budget(ram_bytes))
+    store = _open_store(engine, fleet, ram_bytes) if fleet is not None else None
     cache = Cache(
         engine.memory,
         num_slots=settings.slots,
         budget_bytes=ram_bytes,
         disk=disk,
+        store=store,
         placement=_placement(engine),
         costs=costs,
         stay=Stay.IF_FASTER if settings.parked < 0 and engine.memory.num_sequences > settings.slots else None,
@@ -119,8 +130,26 @@ def measured_costs(engine: LlamaEngine) -> Costs:
     return costs
 
 
-def namespace_secret(settings: Settings, cache: Cache) -> bytes:
-    """The secret of the cache folder, so that tenants find their entries after a restart; without a disk, a new one."""
+def open_fleet(settings: Settings) -> "Fleet | None":
+    """The fleet of `--index`, not joined yet. What it takes is imported here and nowhere else."""
+    if not settings.index:
+        if settings.store:
+            raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
+        return None
+    try:
+        from leftoff.store.fleet import Fleet  # noqa: PLC0415  # an extra that need not be installed
+    except ImportError as error:
+        raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
+    return Fleet(settings.store, settings.index, budget_bytes=settings.store_budget * MIB, days=settings.store_days)
+
+
+def namespace_secret(settings: Settings, cache: Cache, fleet: "Fleet | None") -> bytes:
+    """The secret by which tenants find their entries again: that of the fleet, else that of the cache folder."""
+    own = _own_secret(settings, cache)
+    return fleet.secret(own) if fleet is not None else own
+
+
+def _own_secret(settings: Settings, cache: Cache) -> bytes:
     if cache.disk is None:
         return new_secret()
     root = _cache_root(settings)
@@ -150,6 +179,15 @@ def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:
         return settings.ram * MIB
     mapped = mapped_file_bytes()
     return ram_budget(engine.memory, available_ram() - (engine.model.size_bytes if mapped is None else mapped))
+
+
+def _open_store(engine: LlamaEngine, fleet: "Fleet", ram_bytes: int) -> StoreSettings | None:
+    settings, model = engine.settings, engine.model
+    types = "/".join(dict.fromkeys([settings.kv_type, settings.v_type]))
+    library = model.library.fingerprint[:_SHOWN_DIGITS]
+    fleet.join(engine.memory, f"{model.path.stem} ({model.fingerprint[:_SHOWN_DIGITS]}), library {library}, KV {types}")
+    view_bytes = _VIEW_PART * max(ram_bytes, MIB)
+    return fleet.open_store(engine.context.arena, queue_bytes=queue_budget(ram_bytes), view_bytes=view_bytes)
 
 
 def _open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> DiskSettings | None:

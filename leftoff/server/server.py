@@ -23,8 +23,9 @@ _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 class _HttpServer(uvicorn.Server):
     """uvicorn's server, with limits on the number and the idle time of connections."""
 
-    def __init__(self, config: uvicorn.Config, max_connections: int) -> None:
+    def __init__(self, config: uvicorn.Config, max_connections: int, on_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
+        self._on_shutdown = on_shutdown
         self._max_connections = max_connections
         self._acceptors: list[Acceptor] = []
 
@@ -43,6 +44,7 @@ class _HttpServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_shutdown()
         for acceptor in self._acceptors:
             acceptor.pause()
         await super().shutdown(sockets)
@@ -69,7 +71,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        self._server = _HttpServer(config, connection_limit(settings))
+        self._server = _HttpServer(config, connection_limit(settings), service.drain)
 
     def _known_hosts(self, settings: Settings) -> KnownHosts:
         return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
@@ -82,6 +84,11 @@ class Server:
     def url(self) -> str:
         """The URL for clients on this machine."""
         return url_of(self._host, self.port)
+
+    @property
+    def public_url(self) -> str:
+        """The URL for other machines: where it listens on all addresses, by the name of this machine."""
+        return url_of(socket.gethostname() if self._host in _ANYWHERE else self._host, self.port)
 
     def run(self) -> None:
         """Serves until `stop` or a signal; running requests then get a few seconds to end."""
@@ -109,6 +116,7 @@ def run(
     """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
     raise_handle_limit(settings)
     with closing(Server(service, settings, listener)) as server:
+        service.announce(server.public_url)
         if on_ready:
             on_ready(server.url)
         server.run()
@@ -120,6 +128,7 @@ def serving(service: Service) -> Iterator[str]:
     with closing(Server(service, replace(service.settings, host="127.0.0.1", port=0))) as server:
         thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
         thread.start()
+        service.announce(server.url)
         try:
             yield server.url
         finally:

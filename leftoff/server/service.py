@@ -20,6 +20,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Scope
 
+from leftoff import __version__
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
 from leftoff.chat.conversation import Conversation
@@ -37,7 +38,15 @@ from leftoff.sampling import recommended
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
-from leftoff.server.build import fitted, header_files, make_scheduler, namespace_secret, open_model, reply_store
+from leftoff.server.build import (
+    fitted,
+    header_files,
+    make_scheduler,
+    namespace_secret,
+    open_fleet,
+    open_model,
+    reply_store,
+)
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
 from leftoff.server.http.line_rate import LineRate
@@ -65,17 +74,19 @@ class Service:
         settings, self.fit_line = fitted(settings)
         self.settings = settings
         model = open_model(settings, progress)
-        self.worker = Worker(partial(make_scheduler, model, settings))
+        self.fleet = open_fleet(settings)
+        self.worker = Worker(partial(make_scheduler, model, settings, self.fleet))
         self.scheduler = self.worker.scheduler
         self.engine, self.cache = self.scheduler.engine, self.scheduler.cache
         self.model = model
         self.model_name = settings.alias or model.path.stem
         self.context_tokens = self.engine.memory.num_cells
-        self.secret = namespace_secret(settings, self.cache)
+        self.secret = namespace_secret(settings, self.cache, self.fleet)
         self.prompts = PromptMaker(model, _template(settings), context_tokens=self.context_tokens)
         self._reply_store = reply_store(settings, self.cache)
         self.headers = header_files(settings, self.cache)
-        self.remembered = RememberedReplies(self._reply_store) if settings.remember_replies else None
+        replies = self.fleet.replies(self._reply_store) if self.fleet is not None else self._reply_store
+        self.remembered = RememberedReplies(replies) if settings.remember_replies else None
         self.slot_files = SlotFiles(self._reply_store)
         self.chats = Chat(
             self.prompts,
@@ -98,6 +109,8 @@ class Service:
     def close(self) -> None:
         self.lanes.close()
         self.worker.stop()
+        if self.fleet is not None:
+            self.fleet.close()
         if self._reply_store is not None:
             self._reply_store.close()
         self.grammars.close()
@@ -108,6 +121,17 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def announce(self, url: str) -> None:
+        """Tells the fleet, if there is one, at which URL this server answers, and from then on what it holds."""
+        if self.fleet is not None:
+            url = self.settings.advertise or url
+            self.fleet.announce(url, self.model_name, __version__, self.secret, self.worker.call, self.scheduler)
+
+    def drain(self) -> None:
+        """Tells the fleet that no more requests are wanted."""
+        if self.fleet is not None:
+            self.fleet.drain()
 
     def chat(self, conversation: Conversation) -> ChatPrompt:
         """The prompt of a conversation, after header rules and overflow handling."""

@@ -12,9 +12,12 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
     leftoff:{F}:namespaces     a sorted set of namespaces, by last use
     leftoff:{F}:reading:<tag>  a lease: the replica that reads the prompt up to this tag
     leftoff:{F}:lease:<what>   a lease of the whole fleet: who collects, who rebuilds
-    leftoff:{F}:reply:<h>:<k>  a remembered reply; <h> is `namespace_hash`, <k> the key of its conversation
+    leftoff:{F}:reply:<k>      a remembered reply; <k> is the key of its conversation, which tells the namespace apart
+    leftoff:{F}:replies:<h>    a set of these keys of a namespace, whose hash is <h>: to remove them all
+    leftoff:{F}:process        the number of the index's process when the objects were listed last
     leftoff:{F}:deltas         a stream: what replicas keep and drop, `replica.Delta`
     leftoff:{F}:held:<id>      a hash: all that a replica holds, tag -> `replica.Held`, and b"number" of its last delta
+    leftoff:secret             the secret of the fleet: with it the names of tenants are hashed
     leftoff:replicas           a sorted set of the ids of all replicas, of any fingerprint, by their last heartbeat
     leftoff:replica:<id>       a heartbeat, `replica.Replica`, which expires
 """
@@ -30,6 +33,7 @@ from leftoff.disk.path_hash import RUN_TOKENS, HashedPath
 
 TAG_BYTES = 16
 REPLICAS = b"leftoff:replicas"
+SECRET = b"leftoff:secret"
 NUMBER = b"number"  # the field of `held` that is no tag
 _FINGERPRINT_DIGITS = 32
 _MOST_KINDS = 1 << 16
@@ -60,6 +64,7 @@ class Keys:
         self.bytes = self._prefix + b"bytes"
         self.namespaces = self._prefix + b"namespaces"
         self.deltas = self._prefix + b"deltas"
+        self.process = self._prefix + b"process"
 
     def run(self, tag: bytes) -> bytes:
         return self._prefix + b"run:" + short(tag)
@@ -73,8 +78,12 @@ class Keys:
     def lease(self, what: str) -> bytes:
         return self._prefix + b"lease:" + what.encode()
 
-    def reply(self, namespace: str, key: bytes) -> bytes:
-        return self._prefix + b"reply:" + namespace_hash(namespace).encode() + b":" + key
+    def reply(self, key: bytes) -> bytes:
+        return self._prefix + b"reply:" + key
+
+    def replies(self, namespace: str) -> bytes:
+        """`namespace` is its hash."""
+        return self._prefix + b"replies:" + namespace.encode()
 
     def held(self, replica_id: str) -> bytes:
         return self._prefix + b"held:" + replica_id.encode()

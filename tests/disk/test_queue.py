@@ -17,9 +17,9 @@ def entry(item: Item) -> Entry:
     return Entry(blob, Record(blob.name, blob.file_bytes), Write(blob, item, PATH))
 
 
-def filled(*ranks: Rank) -> tuple[WriteQueue, list[Entry]]:
+def filled(*ranks: Rank) -> tuple[WriteQueue[Entry], list[Entry]]:
     """A queue with a page and a snapshot of each rank."""
-    queue = WriteQueue()
+    queue: WriteQueue[Entry] = WriteQueue()
     entries = [entry(item) for n in range(len(ranks)) for item in (page(100 * n, 100 * n + 50), snapshot(100 * n + 50))]
     for index, each in enumerate(entries):
         queue.put(each, ranks[index // 2])

@@ -1,0 +1,90 @@
+"""Keeps the store within its budget, forgets what is old, and repairs the index: one machine at a time, by a lease.
+
+What goes is removed from the index first and deleted after, so that nobody is sent to what is not there. If the index
+has another process than when the objects were listed last, it may have forgotten something: they are listed again, what
+it lacks is added, and what it has too much is removed. So nothing that was stored is lost with the index.
+"""
+
+import asyncio
+import logging
+import random
+
+from leftoff.cache.blob_store import Worth
+from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.objects import ObjectName
+
+logger = logging.getLogger("leftoff.store")
+
+PAUSE_S = 5.0
+_LEASE_MS = 30_000
+_AT_ONCE = 256
+_FULL, _ENOUGH = 1.0, 0.95  # of the budget: it is full, and so much is left
+
+
+class Collector:
+    """Belongs to the loop of the link."""
+
+    def __init__(self, link: Link, budget_bytes: int) -> None:
+        self._link = link
+        self._budget_bytes = budget_bytes
+        self._key = link.index.keys.lease("collector")
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            try:
+                if not self._link.index_breaker.is_open and await self._link.index.take_lease(self._key, _LEASE_MS):
+                    await self.collect()
+            except PROBLEMS as error:
+                logger.debug("the store is not collected: %s", error)
+            await asyncio.sleep(PAUSE_S * random.uniform(0.5, 1.5))
+
+    async def collect(self) -> None:
+        """One round."""
+        index = self._link.index
+        process = await index.process()
+        if (await index.redis.get(index.keys.process)) != process.encode():
+            await self.rebuild()
+            await index.redis.set(index.keys.process, process)
+        while old := await index.first_to_go(_AT_ONCE, only_old=True):
+            await self._remove(old)
+        if (await index.usage()).nbytes > _FULL * self._budget_bytes:
+            await self.prune(int(_ENOUGH * self._budget_bytes))
+
+    async def prune(self, nbytes: int) -> int:
+        """Removes what is worth least until so many bytes are left; returns how many were removed."""
+        index, removed = self._link.index, 0
+        while (usage := await index.usage()).nbytes > nbytes and (first := await index.first_to_go(_AT_ONCE)):
+            excess = usage.nbytes - nbytes
+            count = max(1, min(len(first), int(len(first) * excess / max(1, usage.nbytes)) + 1))
+            removed += await self._remove(first[:count])
+        return removed
+
+    async def rebuild(self) -> int:
+        """Makes the index agree with the objects; returns how many it lacked."""
+        link, num_added = self._link, 0
+        unseen = set(await self._known())
+        async for objects in link.objects.listed(link.group):
+            await link.index.renew_lease(self._key, _LEASE_MS)
+            for each in objects:
+                name = ObjectName.parse(each.name)
+                if name is not None:
+                    unseen.discard(each.name)
+                    num_added += await link.index.add(name, each.nbytes, Worth.MIDDLE)
+        gone = [name for name in map(ObjectName.parse, unseen) if name is not None]
+        for start in range(0, len(gone), _AT_ONCE):
+            await link.index.remove(gone[start : start + _AT_ONCE])
+        if num_added or gone:
+            logger.warning("the index had lost %d blobs of the store, and knew %d too many", num_added, len(gone))
+        return num_added
+
+    async def _known(self) -> list[str]:
+        index = self._link.index
+        return [name.decode() async for name, _ in index.redis.zscan_iter(index.keys.blobs, count=_AT_ONCE)]
+
+    async def _remove(self, names: list[ObjectName]) -> int:
+        """Removes blobs; one that was stored again meanwhile is taken out of the index once more."""
+        nbytes = await self._link.index.remove(names)
+        await self._link.objects.delete([f"{self._link.group}/{name}" for name in names])
+        await self._link.index.renew_lease(self._key, _LEASE_MS)
+        return nbytes + await self._link.index.remove(names)

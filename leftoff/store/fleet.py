@@ -1,0 +1,129 @@
+"""This process as a member of a fleet: all that `--store` and `--index` bring, opened and closed in one place."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from leftoff.cache.store_tier import StoreSettings
+from leftoff.disk.secret import SECRET_BYTES
+from leftoff.engine.memory.arena import Arena
+from leftoff.engine.memory.base import Memory
+from leftoff.scheduler.scheduler import Scheduler
+from leftoff.store.blobs import StoreBlobs
+from leftoff.store.collector import Collector
+from leftoff.store.keys import SECRET
+from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.objects import MissingError
+from leftoff.store.observe import Observation, observe
+from leftoff.store.publisher import Identity, Publisher
+from leftoff.store.replies import IndexReplies, ReplyStore
+
+logger = logging.getLogger("leftoff.store")
+
+_SECRET = "secret"
+_ABOUT = "about"  # of a fingerprint: itself and what it stands for, for people
+_START_S = 3.0  # for a part to answer at start; afterwards nobody waits for one
+_LEAVE_S = 1.0
+
+
+class Fleet:
+    """To be joined once the engine is loaded, and its fingerprint known; before that nothing else may be called."""
+
+    link: Link
+    _memory: Memory
+    _described: str
+
+    def __init__(self, store_url: str, index_url: str, *, budget_bytes: int, days: int) -> None:
+        self._urls = store_url, index_url
+        self._budget_bytes = budget_bytes
+        self._days = days
+        self.id = secrets.token_hex(8)
+        self._publisher: Publisher | None = None
+
+    def join(self, memory: Memory, described: str) -> None:
+        """Connects. A part that does not answer is tried again later."""
+        self._memory = memory
+        self._described = described
+        self.link = Link(*self._urls, memory.fingerprint, days=self._days)
+        if self.link.has_store:
+            self.link.start(Collector(self.link, self._budget_bytes).run())
+
+    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> StoreSettings | None:
+        """The shared tier, if there is a store."""
+        if not self.link.has_store:
+            return None
+        blobs = StoreBlobs(self.link, self._memory.fingerprint, arena, self._memory.kind, queue_bytes=queue_bytes)
+        try:
+            blobs.call_ms = self.link.call(self._introduce()).result(_START_S)
+        except (*PROBLEMS, TimeoutError) as error:
+            self.link.reads.failed(error)
+        return StoreSettings(blobs, view_bytes)
+
+    def secret(self, own: bytes) -> bytes:
+        """The secret of the fleet, so that tenants have the same names on all machines. The first one gives its own."""
+        try:
+            return self.link.call(self._shared_secret(own)).result(_START_S)
+        except (*PROBLEMS, TimeoutError) as error:
+            logger.warning("no secret of the fleet (%s): what it keeps for API keys and salts is not found", error)
+            return own
+
+    def replies(self, own: ReplyStore | None) -> IndexReplies:
+        """Remembered replies of the fleet, and before them those of this machine."""
+        return IndexReplies(self.link, self._memory.fingerprint, own, days=self._days)
+
+    def announce(
+        self,
+        url: str,
+        model: str,
+        version: str,
+        secret: bytes,
+        call: Callable[[Callable[[], Observation]], "Future[Observation]"],
+        scheduler: Scheduler,
+    ) -> None:
+        """Begins to tell routers of this replica. `call` runs a function on the engine's thread."""
+        fingerprint, has_pages = self._memory.fingerprint, self._memory.kind.has_pages
+        identity = Identity(self.id, url, fingerprint, model, self._described, version, secret, has_pages)
+        ask = lambda generation: call(partial(observe, scheduler, generation))  # noqa: E731
+        self._publisher = Publisher(self.link, identity, ask)
+        self.link.start(self._publisher.run())
+
+    def drain(self) -> None:
+        """Tells routers to send no more requests."""
+        if self._publisher is not None:
+            self.link.call(self._publisher.drain())
+
+    def close(self) -> None:
+        if self._publisher is not None:
+            try:
+                self.link.call(self._publisher.leave()).result(_LEAVE_S)
+            except (*PROBLEMS, TimeoutError):
+                pass  # the heartbeat expires
+        self.link.close()
+
+    async def _introduce(self) -> float:
+        """Says in the store what the fingerprint stands for; returns how long the store takes to answer."""
+        name = f"{self.link.group}/{_ABOUT}"
+        about = f"{self._memory.fingerprint}\n{self._described}\n".encode()
+        try:
+            return (await self.link.objects.get(name)).call_ms
+        except MissingError:
+            await self.link.objects.put(name, about)
+        return (await self.link.objects.get(name)).call_ms
+
+    async def _shared_secret(self, own: bytes) -> bytes:
+        """In the store, which outlives the index; without one, in the index."""
+        if not self.link.has_store:
+            return await self._index_secret(own)
+        try:
+            secret = bytes((await self.link.objects.get(_SECRET)).data)
+        except MissingError:
+            await self.link.objects.put_if_absent(_SECRET, own)
+            secret = bytes((await self.link.objects.get(_SECRET)).data)
+        return secret if len(secret) == SECRET_BYTES else own
+
+    async def _index_secret(self, own: bytes) -> bytes:
+        await self.link.index.redis.set(SECRET, own, nx=True)
+        secret = await self.link.index.redis.get(SECRET)
+        return bytes(secret) if isinstance(secret, bytes) and len(secret) == SECRET_BYTES else own

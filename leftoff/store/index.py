@@ -1,0 +1,174 @@
+"""The index of the shared store in Redis or Valkey: which blobs there are, who holds which lease. See `keys.py`.
+
+Every change is one script, and time is the server's own: clocks of machines may differ. What the index names exists, or
+was removed a moment ago: a blob is put before it is added here, and removed here before it is deleted.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from leftoff.cache.blob_store import Worth
+from leftoff.disk.path_hash import HashedPath
+from leftoff.setting import SettingError
+from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, field_of
+from leftoff.store.objects import ObjectName
+
+PROBLEMS = (RedisError, OSError, TimeoutError)
+_CALL_S = 1.0
+# How much later than others a blob may go, in seconds, for what it is worth.
+_BONUS_S = {Worth.MIDDLE: 0, Worth.END: 3600, Worth.SHARED: 86_400}
+_DAY_S = 86_400
+
+# KEYS: at, run, blobs, bytes, namespaces; ARGV: field, bytes, bit, bonus, object, expiry ms, namespace
+_ADD = """
+local now = tonumber(redis.call('TIME')[1])
+local is_new = redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
+if is_new == 1 then redis.call('INCRBY', KEYS[4], ARGV[2]) end
+redis.call('SETBIT', KEYS[2], ARGV[3], 1)
+redis.call('ZADD', KEYS[3], 'GT', now + ARGV[4], ARGV[5])
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
+redis.call('PEXPIRE', KEYS[2], ARGV[6])
+if ARGV[7] ~= '' then redis.call('ZADD', KEYS[5], now, ARGV[7]) end
+return is_new
+"""
+# KEYS: at, run, blobs; ARGV: bonus, object, expiry ms
+_TOUCH = """
+redis.call('ZADD', KEYS[3], 'XX', 'GT', tonumber(redis.call('TIME')[1]) + ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return redis.call('PEXPIRE', KEYS[2], ARGV[3])
+"""
+# KEYS: at, blobs, bytes; ARGV: field, object
+_REMOVE = """
+local nbytes = redis.call('HGET', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[2])
+if not nbytes then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('DECRBY', KEYS[3], nbytes)
+return tonumber(nbytes)
+"""
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How much of the store the index knows."""
+
+    num_blobs: int
+    nbytes: int
+
+
+class Index:
+    """The index of one fingerprint. Every call belongs to the event loop of the store, and may raise `PROBLEMS`."""
+
+    def __init__(self, url: str, fingerprint: str, *, days: int = 30) -> None:
+        """What was not used for so many days may be removed; its keys expire some time later by themselves."""
+        self.url = url
+        self.keys = Keys(fingerprint)
+        self.token = secrets.token_bytes(8)  # of the leases that this process takes
+        self.max_age_s = days * _DAY_S
+        self._expiry_ms = 2000 * self.max_age_s
+        self.redis = connect(url)
+        script = self.redis.register_script
+        self._add, self._touch, self._remove = script(_ADD), script(_TOUCH), script(_REMOVE)
+        self._release, self._renew = script(_RELEASE), script(_RENEW)
+
+    async def close(self) -> None:
+        await self.redis.aclose()
+
+    async def search(self, path: HashedPath, start: int) -> list[StoredBlob]:
+        """The blobs on a path that end after `start`: two round trips."""
+        search = PrefixSearch(self.keys, path, start)
+        at_keys = search.at_keys(cast(Any, await self.redis.mget(search.run_keys)))
+        if not at_keys:
+            return []
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for key in at_keys:
+                pipe.hgetall(key)
+            return search.blobs(await pipe.execute())
+
+    async def has(self, blob: ObjectName) -> bool:
+        answer: Any = self.redis.hexists(self.keys.at(blob.tag), cast(str, field_of(blob.kind, blob.start)))
+        return bool(await answer)
+
+    async def add(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str = "") -> bool:
+        """Adds a blob that was stored, or notes that it was used. False if it was known."""
+        keys = self.keys
+        of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
+        args: list[Any] = [field_of(blob.kind, blob.start), nbytes, bit_of(blob.end), _BONUS_S[worth], str(blob)]
+        return bool(await self._add(of_blob, [*args, self._expiry_ms, namespace]))
+
+    async def touch(self, blobs: Iterable[tuple[ObjectName, Worth]]) -> None:
+        """Notes that blobs were used."""
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for blob, worth in blobs:
+                keys = [self.keys.at(blob.tag), self.keys.run(blob.run), self.keys.blobs]
+                await self._touch(keys, [_BONUS_S[worth], str(blob), self._expiry_ms], client=pipe)
+            await pipe.execute()
+
+    async def remove(self, blobs: Sequence[ObjectName]) -> int:
+        """Removes blobs; returns the bytes that the index knew of them."""
+        if not blobs:
+            return 0
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for blob in blobs:
+                keys = [self.keys.at(blob.tag), self.keys.blobs, self.keys.bytes]
+                await self._remove(keys, [field_of(blob.kind, blob.start), str(blob)], client=pipe)
+            return sum(await pipe.execute())
+
+    async def usage(self) -> Usage:
+        nbytes = await self.redis.get(self.keys.bytes)
+        return Usage(await self.redis.zcard(self.keys.blobs), max(0, int(nbytes or 0)))
+
+    async def first_to_go(self, most: int, *, only_old: bool = False) -> list[ObjectName]:
+        """The blobs worth least, or those of them that were not used for too long."""
+        upto = (await self.now()) - self.max_age_s if only_old else float("inf")
+        names: Any = await self.redis.zrange(self.keys.blobs, "-inf", upto, byscore=True, offset=0, num=most)
+        return [blob for blob in map(ObjectName.parse, (name.decode() for name in names)) if blob is not None]
+
+    async def now(self) -> float:
+        """The time of the index, in seconds."""
+        seconds, micros = await self.redis.time()
+        return float(seconds) + float(micros) / 1e6
+
+    async def process(self) -> str:
+        """The number of the index's own process: another one may have forgotten something."""
+        return str((await self.redis.info("server")).get("run_id", ""))
+
+    async def namespaces(self) -> list[str]:
+        names: Any = await self.redis.zrange(self.keys.namespaces, 0, -1)
+        return [name.decode() for name in names]
+
+    # --- leases: never a condition of correctness
+
+    async def take_lease(self, key: bytes, ttl_ms: float) -> bool:
+        """True if this process has the lease now, or had it."""
+        if await self.redis.set(key, self.token, nx=True, px=max(1, int(ttl_ms))):
+            return True
+        return bool(await self.redis.get(key) == self.token)
+
+    async def renew_lease(self, key: bytes, ttl_ms: float) -> bool:
+        return bool(await self._renew([key], [self.token, int(ttl_ms)]))
+
+    async def release_lease(self, key: bytes) -> None:
+        await self._release([key], [self.token])
+
+
+def connect(url: str) -> "Redis":
+    """A client that gives up quickly: a part that fails must not hold up what works."""
+    try:
+        return Redis.from_url(
+            url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
+            socket_timeout=_CALL_S,
+            socket_connect_timeout=_CALL_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+    except ValueError as error:
+        raise SettingError(f"--index {url}: {error}: give a URL such as redis://host:6379/0") from error

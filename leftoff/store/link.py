@@ -1,0 +1,106 @@
+"""The connection of this process to the store and its index: one thread with an event loop, on which all calls run.
+
+A failing part is noticed here: while its breaker is open, calls fail at once.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from leftoff.store.breaker import Breaker
+from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
+from leftoff.store.index import Index
+from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
+from leftoff.store.objects import Objects
+
+logger = logging.getLogger("leftoff.store")
+
+Result = TypeVar("Result")
+PROBLEMS = (*INDEX_PROBLEMS, *OBJECT_PROBLEMS)
+_JOIN_S = 2.0
+
+
+class PartDownError(ConnectionError):
+    """A part that failed a moment ago is not asked again yet."""
+
+
+class Link:
+    """Made at start; a part that is down then is waited for like one that fails later. There may be no store."""
+
+    def __init__(self, store_url: str, index_url: str, fingerprint: str, *, days: int = 30) -> None:
+        self._objects = Objects(store_url) if store_url else None
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="leftoff-store", daemon=True)
+        self._thread.start()
+        self.index = self.call(self._connect(index_url, fingerprint, days)).result()
+        self.group = self.index.keys.group
+        self.index_breaker = Breaker(f"the index {_public(index_url)}", "nothing is shared with other machines")
+        self.reads = Breaker(f"the store {store_url}", "nothing is fetched from it")
+        self.writes = Breaker(f"writing to the store {store_url}", "what is new is kept on this machine alone")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def objects(self) -> Objects:
+        assert self._objects is not None, "without --store nothing is stored"
+        return self._objects
+
+    @property
+    def has_store(self) -> bool:
+        return self._objects is not None
+
+    async def _connect(self, url: str, fingerprint: str, days: int) -> Index:
+        return Index(url, fingerprint, days=days)
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Runs a coroutine on the loop, from any other thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine on the loop until it ends or the link is closed."""
+
+        def begin() -> None:
+            task = self.loop.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def close(self) -> None:
+        """Ends all tasks and the thread."""
+        if self._thread.is_alive():
+            self.call(self._end())
+            self._thread.join(_JOIN_S)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("an unforeseen error in a task of the store", exc_info=error)
+
+    async def _end(self) -> None:
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.index.close()
+        self.loop.stop()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+
+def check(breaker: Breaker) -> None:
+    """Raises `PartDownError` while a part is not to be asked."""
+    if breaker.is_open:
+        raise PartDownError("it failed a moment ago")
+
+
+def _public(url: str) -> str:
+    """A URL without user and password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,0 +1,134 @@
+"""What a replica tells of itself: how busy it is, what things cost here, and from where prompts can be resumed.
+
+The engine's thread only copies references; hashing is done aside. A point counts as held if the pages up to it are in
+the same tier: a hint for a router, which may miss a little and must not promise too much.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.node import WIDTH, Node
+from leftoff.cache.tier import Tier
+from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash
+from leftoff.scheduler.scheduler import Scheduler
+from leftoff.store.keys import run_start, short
+from leftoff.store.replica import Held, Load, Rates
+from leftoff.types import Tokens
+
+
+@dataclass(frozen=True)
+class NodeCopy:
+    """A node of a tree, with those below it: its tokens, its resume points and its pages."""
+
+    start: int
+    key: bytes
+    points: Sequence[tuple[int, int]]  # position and bytes
+    pages: Sequence[tuple[int, int, int]]  # start, end and bytes
+    children: Sequence["NodeCopy"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The state of a replica in one moment. The trees are those of RAM and disk, by namespace."""
+
+    generation: int
+    load: Load
+    rates: Rates
+    ram: Mapping[str, Sequence[NodeCopy]]
+    disk: Mapping[str, Sequence[NodeCopy]]
+    live: Sequence[tuple[str, Tokens]]  # namespace and tokens of idle sequences in the engine
+
+
+def observe(scheduler: Scheduler, known_generation: int) -> Observation:
+    """Called on the engine's thread. Nothing of the cache is copied again if it is still of the same generation."""
+    cache = scheduler.cache
+    generation = cache.generation
+    is_new = generation != known_generation
+    return Observation(
+        generation,
+        _load(scheduler),
+        _rates(cache),
+        _trees(cache.ram) if is_new else {},
+        _trees(cache.disk) if is_new and cache.disk is not None else {},
+        [(each.namespace, each.tokens.copy()) for each in cache.sequences.idle if not each.is_empty] if is_new else [],
+    )
+
+
+def held_by(observation: Observation, has_pages: bool) -> dict[bytes, Held]:
+    """All resume points by tag; the fastest place of each."""
+    held: dict[bytes, Held] = {}
+    for is_disk, trees in ((True, observation.disk), (False, observation.ram)):
+        for namespace, roots in trees.items():
+            for root in roots:
+                found = _resumable(root, PathHash(namespace), has_pages)
+                held |= {
+                    tag: Held(tag, run, end, *((0, size) if is_disk else (size, 0))) for tag, run, end, size in found
+                }
+    for namespace, tokens in observation.live:
+        path, end = HashedPath(namespace, tokens), int(tokens.size)
+        tag = short(path.tag(end))
+        held[tag] = Held(tag, short(path.tag(run_start(end))), end, 0, 0)
+    return held
+
+
+def _load(scheduler: Scheduler) -> Load:
+    runs, waiting = scheduler.runs, scheduler.waiting
+    reading = sum(run.turn.prompt.length - run.turn.position for run in runs if run.turn.is_reading)
+    return Load(
+        num_slots=min(scheduler.limits.at_once, scheduler.cache.sequences.num_slots),
+        num_running=len(runs),
+        num_waiting=len(waiting),
+        most_waiting=scheduler.limits.queue,
+        queued_tokens=reading + sum(run.prompt.length for run in waiting),
+        free_cells=scheduler.cache.memory.free_cells,
+    )
+
+
+def _rates(cache: Cache) -> Rates:
+    return Rates(**{name: getattr(cache.costs, name) for name in Rates.__struct_fields__})
+
+
+def _trees(tier: Tier) -> dict[str, list[NodeCopy]]:
+    return {
+        name: [_copy(child) for child in tree.root.children.values() if child.is_live]
+        for name, tree in tier.trees.items()
+    }
+
+
+def _copy(top: Node) -> NodeCopy:
+    """Without recursion: a tree may be as deep as a conversation has turns."""
+    order, waiting = list[Node](), [top]
+    while waiting:
+        order.append(waiting.pop())
+        waiting += [child for child in order[-1].children.values() if child.is_live]
+    copies: dict[int, NodeCopy] = {}
+    for node in reversed(order):
+        children = [copies.pop(id(child)) for child in node.children.values() if id(child) in copies]
+        points = [(point.position, point.nbytes) for point in node.points]
+        pages = [(each.start, each.end, each.stored.nbytes) for each in node.stretches]
+        copies[id(node)] = NodeCopy(node.start, node.key, points, pages, children)
+    return copies[id(top)]
+
+
+def _resumable(root: NodeCopy, path: PathHash, has_pages: bool) -> Iterator[tuple[bytes, bytes, int, int]]:
+    """Tag, tag of the run, position, and bytes to load, of every point that can be resumed from."""
+    waiting = [(root, path, path.tag, 0, 0)]
+    while waiting:
+        node, path, run, covered, page_bytes = waiting.pop()
+        sizes = dict(node.points)
+        end = node.start + len(node.key) // WIDTH
+        borders = range(node.start // RUN_TOKENS * RUN_TOKENS + RUN_TOKENS, end + 1, RUN_TOKENS)
+        pages = iter((*node.pages, None))
+        page, at, path = next(pages), node.start, path.copy()
+        for cut in sorted({*sizes, *borders, end}):
+            path.read(node.key[(at - node.start) * WIDTH : (cut - node.start) * WIDTH])
+            at = cut
+            while page is not None and page[0] < cut:
+                covered, page_bytes = (page[1], page_bytes + page[2]) if page[0] <= covered else (covered, page_bytes)
+                page = next(pages)
+            if cut in sizes and (covered >= cut or not has_pages):
+                yield short(path.tag), short(run), cut, page_bytes + sizes[cut]
+            if cut % RUN_TOKENS == 0:
+                run = path.tag
+        waiting += [(child, path, run, covered, page_bytes) for child in node.children]

@@ -1,0 +1,93 @@
+"""Looks a prompt up in the index, and lets one machine of the fleet read a header that is new to all of them.
+
+Who finds no header takes a lease on reading it; the others wait for who has, and look again. They wait no longer than
+reading it would take them, and never for a machine that is gone: a lease expires.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from leftoff.cache.blob_store import StoredPath, Wanted
+from leftoff.disk.path_hash import HashedPath
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.engine.seal import PAGE
+from leftoff.store.keys import StoredBlob
+from leftoff.store.link import Link
+
+SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
+_FIRST_LOOK_S, _LOOK_S = 0.01, 0.1  # while another machine reads the header: at first, and at most
+_LEASE_MARGIN_MS = 2000.0
+_MOST_WAIT_S = 60.0
+
+
+class StoreSearch:
+    """The answer to come, for the engine's thread."""
+
+    def __init__(self, answer: "Future[StoredPath | None]") -> None:
+        self._answer = answer
+
+    @property
+    def is_done(self) -> bool:
+        return self._answer.done()
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        self._answer.add_done_callback(lambda _: call())
+
+    @property
+    def found(self) -> StoredPath | None:
+        return self._answer.result(0) if self._answer.done() and not self._answer.cancelled() else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The blobs of a path, and how far one could resume with them."""
+
+    blobs: Sequence[StoredBlob]
+    resume: int
+
+
+class Searcher:
+    """Runs on the loop of the link. May raise the index's problems."""
+
+    def __init__(self, link: Link, kind: MemoryKind) -> None:
+        self._link = link
+        self._kind = kind
+
+    async def blobs(self, path: HashedPath, known: int) -> Found:
+        async with asyncio.timeout(SEARCH_S):
+            blobs = await self._link.index.search(path, known)
+        return Found(blobs, resumable(blobs, known, self._kind))
+
+    async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes], None]) -> Found:
+        """What is stored, once the header is, or once this machine is the one to read it: then `held` has the lease."""
+        found = await self.blobs(path, wanted.known)
+        end = wanted.header_end
+        if end is None or found.resume >= end:
+            return found
+        key = self._link.index.keys.reading(path.tag(end))
+        header_ms = wanted.read_ms * (end - wanted.known) / max(1, int(path.tokens.size) - wanted.known)
+        deadline = time.monotonic() + min(_MOST_WAIT_S, (1.5 * header_ms + _LEASE_MARGIN_MS) / 1000)
+        look_s = _FIRST_LOOK_S
+        while not await self._link.index.take_lease(key, 2 * header_ms + _LEASE_MARGIN_MS):
+            await asyncio.sleep(look_s)
+            look_s = min(_LOOK_S, 2 * look_s)
+            found = await self.blobs(path, wanted.known)
+            if found.resume >= end or time.monotonic() > deadline:
+                return found
+        held(key)
+        return await self.blobs(path, wanted.known)  # it may have been stored, and the lease released, in between
+
+
+def resumable(blobs: Sequence[StoredBlob], known: int, kind: MemoryKind) -> int:
+    """How far one can resume with these blobs, if the first `known` tokens are here."""
+    covered = known
+    for start, end in sorted((blob.start, blob.end) for blob in blobs if blob.kind == PAGE):
+        if start <= covered:
+            covered = max(covered, end)
+    if not kind.has_snapshots:
+        return covered
+    ends = (blob.end for blob in blobs if blob.kind != PAGE and (blob.end <= covered or not kind.has_pages))
+    return max(ends, default=known)

@@ -1,0 +1,199 @@
+"""Write-behind to the shared store: the highest rank first, several blobs at a time, each into the index after its put.
+
+A store that is down for a moment loses nothing: what waits is tried again, as far as the queue has room for it.
+"""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from leftoff.cache.blob_store import Item, Rank, Record, Worth
+from leftoff.disk.blob import Blob
+from leftoff.disk.queue import WriteQueue
+from leftoff.engine.memory.arena import view_of
+from leftoff.engine.seal import seal
+from leftoff.store.breaker import RETRY_S
+from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
+from leftoff.store.link import PROBLEMS, Link, check
+from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
+from leftoff.store.objects import ObjectName
+
+_NUM_WRITERS = 8
+_MOST_TRIES = 20  # of one blob, while others are written: it may be too large for the store
+_TOUCH_S = 2.0
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class StoreRecord(Record):
+    """A record of the shared store: the blob and its object; `item` is its content until it is written."""
+
+    blob: Blob
+    object: ObjectName
+    item: Item | None = None
+    worth: Worth = Worth.MIDDLE
+    num_tries: int = 0
+
+
+class StoreWriter:
+    """Methods without `async` may be called from any thread, and return at once."""
+
+    def __init__(self, link: Link, fingerprint: str, queue_bytes: int) -> None:
+        self._link = link
+        self._fingerprint = fingerprint
+        self._queue_bytes = queue_bytes
+        self._queue: WriteQueue[StoreRecord] = WriteQueue()
+        self._waiting: dict[str, StoreRecord] = {}  # also those in hand
+        self._in_hand_bytes = 0
+        self._touched: dict[str, StoreRecord] = {}
+        self._leases: set[bytes] = set()  # of prompts that this process reads, until they are stored
+        self._lost: list[Record] = []
+        self._lock = threading.Lock()
+        self._wake = asyncio.Event()
+        self._seals = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-seal")
+        self._is_closed = False
+        for _ in range(_NUM_WRITERS):
+            link.start(self._write_all())
+        link.start(self._touch_all())
+
+    def find(self, name: str) -> StoreRecord | None:
+        """The record of a blob that still waits."""
+        with self._lock:
+            return self._waiting.get(name)
+
+    def put(self, record: StoreRecord, rank: Rank) -> bool:
+        """False if the queue is full of higher ranks."""
+        with self._lock:
+            waiting_bytes = self._queue.nbytes + self._in_hand_bytes
+            kept_bytes = waiting_bytes - self._queue.bytes_below(rank)
+            if self._is_closed or (kept_bytes and kept_bytes + record.nbytes > self._queue_bytes):
+                return False
+            for other in self._queue.give_up(waiting_bytes + record.nbytes - self._queue_bytes, rank):
+                self._lose(other)
+            record.worth = rank.worth
+            self._queue.put(record, rank)
+            self._waiting[record.name] = record
+        self._notify()
+        return True
+
+    def promote(self, records: list[StoreRecord], rank: Rank) -> None:
+        """Raises the rank of those that wait; the index is told that the others were used."""
+        with self._lock:
+            for record in records:
+                record.worth = max(record.worth, rank.worth)
+                if record.item is None:
+                    self._touched[record.name] = record
+                else:
+                    self._queue.promote(record, rank)
+
+    def cancel(self, record: StoreRecord) -> None:
+        """Does not write it, if that has not begun."""
+        with self._lock:
+            if record in self._queue:
+                self._queue.remove(record)
+                self._waiting.pop(record.name, None)
+
+    def hold_lease(self, key: bytes) -> None:
+        """Releases a lease on reading once all that waits is stored."""
+        with self._lock:
+            self._leases.add(key)
+
+    def take_lost(self) -> list[Record]:
+        with self._lock:
+            lost, self._lost = self._lost, []
+            return lost
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        self._seals.shutdown(wait=False, cancel_futures=True)
+
+    # --- on the loop
+
+    def _notify(self) -> None:
+        self._link.loop.call_soon_threadsafe(self._wake.set)
+
+    async def _write_all(self) -> None:
+        while True:
+            self._wake.clear()
+            record = self._next()
+            if record is None:
+                await self._release_leases()
+                await self._wake.wait()
+                continue
+            try:
+                await self._write(record)
+            except PROBLEMS:
+                self._try_again(record)
+                await asyncio.sleep(RETRY_S)
+
+    def _next(self) -> StoreRecord | None:
+        with self._lock:
+            if not self._queue:
+                return None
+            record = self._queue.pop()
+            self._in_hand_bytes += record.nbytes
+            return record
+
+    async def _write(self, record: StoreRecord) -> None:
+        link, item = self._link, record.item
+        assert item is not None
+        check(link.writes)
+        check(link.index_breaker)
+        with link.index_breaker.watching(*INDEX_PROBLEMS):
+            is_there = await link.index.has(record.object)
+        if not is_there:
+            content = await link.loop.run_in_executor(self._seals, self._sealed, record.blob, item)
+            with link.writes.watching(*OBJECT_PROBLEMS):
+                await link.objects.put(f"{link.group}/{record.object}", content)
+        with link.index_breaker.watching(*INDEX_PROBLEMS):
+            await link.index.add(record.object, record.nbytes, record.worth, record.blob.namespace)
+        with self._lock:
+            record.item = None
+            self._in_hand_bytes -= record.nbytes
+            self._waiting.pop(record.name, None)
+
+    def _sealed(self, blob: Blob, item: Item) -> bytearray:
+        content = bytearray(seal(item, self._fingerprint, blob.tag))
+        content += view_of(item.data).data
+        return content
+
+    def _try_again(self, record: StoreRecord) -> None:
+        """Puts it back, behind nothing: it has the rank of what it is worth."""
+        with self._lock:
+            self._in_hand_bytes -= record.nbytes
+            record.num_tries += not self._link.writes.is_failing and not self._link.index_breaker.is_failing
+            if record.num_tries < _MOST_TRIES:
+                self._queue.put(record, Rank(record.worth))
+            else:
+                self._lose(record)
+
+    def _lose(self, record: StoreRecord) -> None:
+        self._waiting.pop(record.name, None)
+        record.item = None
+        self._lost.append(record)
+
+    async def _release_leases(self) -> None:
+        with self._lock:
+            leases, self._leases = (self._leases, set()) if not self._waiting else (set(), self._leases)
+        for key in leases:
+            try:
+                await self._link.index.release_lease(key)
+            except INDEX_PROBLEMS:
+                return  # it expires by itself
+
+    async def _touch_all(self) -> None:
+        while True:
+            await asyncio.sleep(_TOUCH_S)
+            with self._lock:
+                touched, self._touched = self._touched, {}
+            if touched and not self._link.index_breaker.is_open:
+                try:
+                    with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+                        await self._link.index.touch((each.object, each.worth) for each in touched.values())
+                except INDEX_PROBLEMS:
+                    continue

@@ -1,0 +1,164 @@
+"""Two machines over one store, with a real Redis: what one has stored the other finds, verified or not at all."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leftoff.cache.blob_store import Item, Rank, Record, StoredPath, Wanted, Worth
+from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.arena import view_of
+from leftoff.store.blobs import StoreBlobs
+from leftoff.types import Tokens
+from tests.disk.stores import page, path_of, snapshot
+from tests.patience import PATIENCE_S, until
+from tests.store.conftest import Opened
+from tests.store.parts import Redis
+
+ITEMS: list[Item] = [page(0, 256), page(256, 300), snapshot(300)]
+
+
+def stored(blobs: StoreBlobs, tokens: Tokens, items: Sequence[Item] = ITEMS, namespace: str = "") -> list[Record]:
+    records = [blobs.put(item, namespace, tokens, Rank(Worth.END, 1.0)) for item in items]
+    assert blobs.flush(PATIENCE_S)
+    return [record for record in records if record is not None]
+
+
+def found(
+    blobs: StoreBlobs, tokens: Tokens, namespace: str = "", known: int = 0, header_end: int | None = None
+) -> StoredPath | None:
+    search = blobs.search(Wanted(namespace, tokens, known, 1000.0, header_end))
+    assert until(lambda: search.is_done)
+    return search.found
+
+
+def fetched(blobs: StoreBlobs, path: StoredPath) -> list[bytes]:
+    records = [item.data for item in path.items if isinstance(item.data, Record)]
+    return [view_of(future.result(PATIENCE_S).data).tobytes() for future in blobs.get(records)]
+
+
+def test_what_one_machine_stores_another_finds_and_loads(opened: Opened) -> None:
+    tokens = path_of(400, seed=1)
+    stored(opened(), tokens)
+    other = opened()
+    path = found(other, tokens)
+    assert path is not None
+    assert [type(item).__name__ for item in path.items] == ["Page", "Page", "Snapshot"]
+    assert np.array_equal(path.tokens, tokens[:300])
+    assert fetched(other, path) == [view_of(item.data).tobytes() for item in ITEMS]
+    assert other.call_ms is not None
+
+
+def test_only_what_is_not_here_is_looked_for(opened: Opened) -> None:
+    tokens = path_of(400, seed=2)
+    blobs = opened()
+    stored(blobs, tokens)
+    path = found(blobs, tokens, known=256)
+    assert path is not None
+    assert len(path.items) == 2
+    assert found(blobs, tokens, known=300) is None
+    assert found(blobs, path_of(400, seed=3)) is None
+
+
+def test_tenants_and_fingerprints_share_nothing(opened: Opened) -> None:
+    tokens = path_of(400, seed=4)
+    stored(opened(), tokens, namespace="one/")
+    assert found(opened(), tokens, namespace="two/") is None
+    assert found(opened(), tokens) is None
+    assert found(opened("cd" * 32), tokens, namespace="one/") is None
+    assert found(opened(), tokens, namespace="one/") is not None
+
+
+def test_two_writers_of_one_blob_agree(opened: Opened) -> None:
+    tokens, one, other = path_of(400, seed=5), opened(), opened()
+    for item in ITEMS:
+        one.put(item, "", tokens)
+        other.put(item, "", tokens)
+    assert one.flush(PATIENCE_S)
+    assert other.flush(PATIENCE_S)
+    path = found(opened(), tokens)
+    assert path is not None
+    assert len(path.items) == 3
+    assert len(fetched(one, path)) == 3
+
+
+def test_a_damaged_blob_is_never_delivered_and_can_be_stored_again(opened: Opened, tmp_path: Path) -> None:
+    tokens, blobs = path_of(400, seed=6), opened()
+    stored(blobs, tokens)
+    (file,) = (tmp_path / "store").rglob("*.300.2.300.*")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    path = found(blobs, tokens)
+    assert path is not None
+    with pytest.raises(BlobError, match="damaged"):
+        fetched(blobs, path)
+    assert until(lambda: not file.exists())
+    assert until(lambda: (again := found(blobs, tokens)) is not None and len(again.items) == 2)
+    stored(blobs, tokens, ITEMS[2:])
+    again = found(opened(), tokens)
+    assert again is not None
+    assert len(fetched(blobs, again)) == 3
+
+
+def test_a_blob_that_is_gone_is_a_miss(opened: Opened, tmp_path: Path) -> None:
+    tokens, blobs = path_of(400, seed=7), opened()
+    stored(blobs, tokens)
+    path = found(blobs, tokens)
+    assert path is not None
+    for file in (tmp_path / "store").rglob("*.300.2.300.*"):
+        file.unlink()
+    with pytest.raises(BlobError, match="not stored any more"):
+        fetched(blobs, path)
+    assert until(lambda: (again := found(blobs, tokens)) is not None and len(again.items) == 2)
+
+
+def test_of_two_machines_one_reads_a_new_header(opened: Opened) -> None:
+    tokens, reader, other = path_of(500, seed=8), opened(), opened()
+    assert found(reader, tokens, header_end=300) is None  # and it has the lease now
+    waiting = other.search(Wanted("", tokens, 0, 60_000.0, 300))
+    time.sleep(0.3)
+    assert not waiting.is_done
+    stored(reader, tokens)
+    assert until(lambda: waiting.is_done)
+    assert waiting.found is not None
+    assert len(waiting.found.items) == 3
+
+
+def test_nobody_waits_for_a_machine_that_is_gone(opened: Opened) -> None:
+    tokens, reader, other = path_of(500, seed=9), opened(), opened()
+    search = reader.search(Wanted("", tokens, 0, 100.0, 300))
+    assert until(lambda: search.is_done)
+    began = time.monotonic()
+    assert found(other, tokens, header_end=300) is None  # once the lease has expired, or patience is over
+    assert time.monotonic() - began < 30
+
+
+def test_what_waits_is_not_written_once_it_is_released(opened: Opened, index: Redis) -> None:
+    tokens, blobs = path_of(400, seed=10), opened()
+    index.freeze()
+    try:
+        record = blobs.put(ITEMS[0], "", tokens)
+        others = [blobs.put(page(0, 9, seed=seed), "", path_of(20, seed=100 + seed)) for seed in range(20)]
+        last = others[-1]
+        assert record is not None
+        assert last is not None
+        assert blobs.is_waiting(last)
+        blobs.release(last)
+    finally:
+        index.thaw()
+    assert until(lambda: not blobs.is_waiting(record))
+    assert found(blobs, tokens) is not None
+    assert found(blobs, path_of(20, seed=119)) is None
+
+
+def test_a_namespace_is_removed_whoever_has_stored_it(opened: Opened, tmp_path: Path) -> None:
+    tokens, blobs = path_of(400, seed=11), opened()
+    stored(opened(), tokens, namespace="mine/")
+    stored(opened(), tokens, namespace="yours/")
+    blobs.clear(lambda name: name == "mine/")
+    assert until(lambda: found(blobs, tokens, "mine/") is None)
+    assert found(blobs, tokens, "yours/") is not None
+    assert until(lambda: len([*(tmp_path / "store").rglob("*.300.2.300.*")]) == 1)
