@@ -99,6 +99,7 @@ class Context:
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
         self._scratch = settings.num_sequences  # one sequence more than callers see
+        self._is_held = False
         self._batch = _BatchBuffers(self.batch_tokens)
         self._logits_type = C.c_float * model.vocabulary.size
         self._cancelled = C.create_string_buffer(16)
@@ -115,11 +116,14 @@ class Context:
     def begin_batch(self) -> None:
         self._batch.clear()
 
-    def add(self, seq: int, tokens: Tokens, start: int, *, logits: bool, all_logits: bool = False) -> int:
-        """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last token."""
+    def add(self, seq: int, tokens: Tokens, start: int, *, num_logits: int = 1) -> int:
+        """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last token.
+
+        Logits are computed of the last `num_logits` tokens.
+        """
         if self._batch.num_tokens + tokens.size > self.batch_tokens:
             raise InputError(f"more than {self.batch_tokens} tokens in one batch: split it")
-        return self._batch.add(seq, tokens, start, logits, all_logits)
+        return self._batch.add(seq, tokens, start, num_logits)
 
     def decode(self) -> None:
         """Decodes the batch. The GIL is released meanwhile."""
@@ -193,9 +197,25 @@ class Context:
     @contextmanager
     def scratch(self) -> Iterator[int]:
         """An empty sequence that callers do not see, emptied again afterwards."""
+        if self._is_held:
+            raise InputError("the scratch sequence holds a state: settle the draft first")
         try:
             yield self._scratch
         finally:
+            self.remove(self._scratch)
+
+    def hold_rest(self, seq: int, length: int) -> None:
+        """Keeps a recurrent state of `length` tokens in the scratch sequence: llama.cpp copies it at the next decode."""
+        self.copy(seq, self._scratch, length, length)
+        self._is_held = True
+
+    def return_rest(self, seq: int, length: int) -> None:
+        """Gives the state that is held back to a sequence without one."""
+        self.copy(self._scratch, seq, length, length)
+
+    def release_rest(self) -> None:
+        if self._is_held:
+            self._is_held = False
             self.remove(self._scratch)
 
     def copy(self, source: int, target: int, start: int = -1, end: int = -1) -> None:
@@ -238,20 +258,20 @@ class _BatchBuffers:
         self.num_tokens = 0
         self.has_logits = False  # until it was decoded: a failed batch has none
 
-    def add(self, seq: int, tokens: Tokens, start: int, logits: bool, all_logits: bool) -> int:
+    def add(self, seq: int, tokens: Tokens, start: int, num_logits: int) -> int:
         first, last = self.num_tokens, self.num_tokens + tokens.size
         self.num_tokens = last
         if tokens.size == 1:  # a decode step: every microsecond counts, and slices cost more than items
             self._token[first] = tokens[0]
             self._pos[first] = start
             self._seq[first] = seq
-            self._logits[first] = logits or all_logits
+            self._logits[first] = num_logits
             return first
         self._token[first:last] = tokens
         np.add(self._steps[: tokens.size], start, out=self._pos[first:last])
         self._seq[first:last] = seq
-        self._logits[first:last] = all_logits
-        self._logits[last - 1] = logits or all_logits
+        self._logits[first:last] = False
+        self._logits[last - num_logits : last] = True
         return last - 1
 
     def struct(self) -> abi.Batch:

@@ -23,12 +23,22 @@ from leftoff.types import Logits, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The next tokens of one sequence, and whether to compute logits of the last one, of all, or of none."""
+    """The next tokens of one sequence, and whether to compute logits of the last one, of all, or of none.
+
+    The last `num_drafted` tokens are guesses, verified by the logits of the tokens before them. `LlamaEngine.settle`
+    takes back those that turn out wrong: it must be called before anything else is done with the sequence.
+    """
 
     seq: int
     tokens: Tokens
     logits: bool = True
     all_logits: bool = False
+    num_drafted: int = 0
+
+    @property
+    def num_logits(self) -> int:
+        """How many of the last tokens have logits."""
+        return self.tokens.size if self.all_logits else self.num_drafted + 1 if self.logits else 0
 
 
 class LlamaEngine:
@@ -90,21 +100,37 @@ class LlamaEngine:
         num_tokens = {work.seq: work.tokens.size for work in works}
         self._check(works, sum(num_tokens.values()))
         self.memory.prepare(num_tokens)
+        for work in works:
+            if work.num_drafted:
+                self.memory.hold(work.seq)
         self.context.begin_batch()
         rows = [
-            self.context.add(work.seq, work.tokens, start, logits=work.logits, all_logits=work.all_logits)
+            self.context.add(work.seq, work.tokens, start, num_logits=work.num_logits)
             for work, start in zip(works, map(self.memory.length, num_tokens), strict=True)
         ]
         try:
             self.context.decode()
         except NoRoomError:
+            self.memory.release()
             raise  # nothing was changed
         except EngineError:
+            self.memory.release()
             for work in works:
                 self.memory.rewind(work.seq)
             raise
         self.memory.extend(num_tokens)
         return rows
+
+    def settle(self, work: Work, num_kept: int) -> int:
+        """After a decode with a draft: keeps the first `num_kept` tokens of the work, and takes the others back.
+
+        Returns how many of them the sequence now holds: all that are kept or, where memory cannot be cut, none unless
+        all are. The others are to be decoded again, with what follows them.
+        """
+        if not work.tokens.size - work.num_drafted <= num_kept <= work.tokens.size:
+            raise InputError(f"{num_kept} of {work.tokens.size} tokens kept, of which {work.num_drafted} were drafted")
+        start = self.memory.length(work.seq) - work.tokens.size
+        return self.memory.settle(work.seq, start + num_kept) - start
 
     def cancel(self) -> None:
         self.context.cancel()
@@ -119,10 +145,14 @@ class LlamaEngine:
     def _check(self, works: Sequence[Work], num_tokens: int) -> None:
         if not works:
             raise InputError("nothing to decode")
+        if sum(work.num_drafted > 0 for work in works) > 1:
+            raise InputError("more than one draft in a batch")
         if len({work.seq for work in works}) < len(works):
             raise InputError("a sequence occurs twice in one batch: join its tokens")
         for work in works:
-            if work.tokens.size == 0:
+            if work.num_drafted and not self.memory.can_draft:
+                raise InputError(f"{self.memory.kind.value} memory takes no drafts: its last tokens cannot be taken back")
+            if work.tokens.size <= work.num_drafted:
                 raise InputError(f"no tokens for sequence {work.seq}")
             if not self.memory.is_whole(work.seq):
                 raise InputError(f"sequence {work.seq} was cancelled halfway: restore or drop it first")

@@ -128,7 +128,7 @@ def test_a_batch_that_failed_has_no_logits(engine: LlamaEngine) -> None:
 def test_before_the_first_batch_there_are_no_logits(engine: LlamaEngine) -> None:
     with LlamaEngine.open(engine.model.path, ContextSettings(num_cells=256, threads=1)) as fresh:
         fresh.context.begin_batch()
-        fresh.context.add(0, prompt(engine, 3), 0, logits=True)
+        fresh.context.add(0, prompt(engine, 3), 0)
         with pytest.raises(InputError, match="no logits"):
             fresh.logits(2)
 

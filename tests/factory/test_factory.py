@@ -38,7 +38,7 @@ class Runner:
         if start == 0:
             self.context.clear()
         self.context.begin_batch()
-        row = self.context.add(0, tokens, start, logits=True)
+        row = self.context.add(0, tokens, start)
         self.context.decode()
         return self.context.logits(row).copy()
 

@@ -38,6 +38,7 @@ class LlamaMemory(ABC):
         self._context = context
         self._snapshot_size = size
         self._spoiled: set[int] = set()
+        self._held: tuple[int, int] | None = None  # the sequence with a draft in the batch, and its length before
 
     # --- what a sequence holds
 
@@ -121,6 +122,44 @@ class LlamaMemory(ABC):
     @abstractmethod
     def rewind(self, seq: int) -> None:
         """After a cancelled decode: cuts the sequence back to its length before it, as far as that is possible."""
+
+    # --- drafts: tokens that are decoded before it is known whether they come
+
+    @property
+    @abstractmethod
+    def can_draft(self) -> bool:
+        """Whether the last tokens of a batch can be taken back."""
+
+    def hold(self, seq: int) -> None:
+        """Before a decode with a draft: keeps what cannot be cut back as it is now, until `settle` or `release`."""
+        self._check_whole(seq)
+        if self.has_state:
+            self._context.hold_rest(seq, self.length(seq))
+            self._held = seq, self.length(seq)
+
+    def settle(self, seq: int, length: int) -> int:
+        """After that decode: takes back the tokens from `length` on. Returns the length that the sequence now has.
+
+        Where there is a state, that is the length before the decode, if anything is taken back.
+        """
+        if length < self.length(seq):
+            length = self._take_back(seq, length)
+        self.release()
+        return length
+
+    def release(self) -> None:
+        """Forgets what is held."""
+        if self._held is not None:
+            self._held = None
+            self._context.release_rest()
+
+    @property
+    def has_state(self) -> bool:
+        """A recurrent state, alone or beside attention."""
+        return self.kind in (MemoryKind.HYBRID, MemoryKind.RECURRENT)
+
+    @abstractmethod
+    def _take_back(self, seq: int, length: int) -> int: ...
 
     # --- the part of a change that depends on the kind
 

@@ -158,6 +158,22 @@ class PagedMemory(LlamaMemory):
         if length and (self.kind is MemoryKind.HYBRID or is_lost):
             self._spoiled.add(seq)
 
+    @property
+    def can_draft(self) -> bool:
+        return not (self.has_state and self._windows is not None)
+
+    def _take_back(self, seq: int, length: int) -> int:
+        if self._held is not None:
+            _, length = self._held
+            self._go_back(seq, length, keep_rest=False)
+            self._context.return_rest(seq, length)
+            return length
+        num_tokens = self.length(seq) - length
+        self._go_back(seq, length, keep_rest=True)
+        if self._windows is not None:
+            self._windows.cut(num_tokens)
+        return length
+
     def _restore(
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
     ) -> None:

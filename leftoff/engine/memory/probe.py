@@ -60,7 +60,7 @@ def _observe(context: Context) -> _States:
 def _decode(context: Context, seq: int, start: int, end: int) -> None:
     tokens = (np.arange(start, end) % context.model.vocabulary.size).astype(np.int32)
     context.begin_batch()
-    context.add(seq, tokens, start, logits=True)
+    context.add(seq, tokens, start)
     context.decode()
 
 

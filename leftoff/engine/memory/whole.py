@@ -69,6 +69,18 @@ class WholeMemory(LlamaMemory):
         if not was_empty:  # the caller must not decode on as if its tokens were still there
             self._spoiled.add(seq)
 
+    @property
+    def can_draft(self) -> bool:
+        return self.kind is MemoryKind.RECURRENT
+
+    def _take_back(self, seq: int, length: int) -> int:
+        assert self._held is not None, f"sequence {seq} cannot be cut back to {length}"
+        _, length = self._held
+        self._drop(seq)
+        self._context.return_rest(seq, length)
+        self._lengths[seq] = length
+        return length
+
     def _restore(
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None
     ) -> None:

@@ -45,6 +45,10 @@ class Windows:
     def extend(self, num_tokens: int) -> None:
         self._end += num_tokens
 
+    def cut(self, num_tokens: int) -> None:
+        """Frees the cells of tokens that were decoded last."""
+        self._end -= num_tokens
+
     def clear(self) -> None:
         self._end, self._is_ordered = 0, True
 

@@ -85,7 +85,7 @@ def ask_llama(engine: LlamaEngine, seq: int, tokens: Tokens) -> None:
     """Decodes past all that we count ourselves."""
     context = engine.context
     context.begin_batch()
-    context.add(seq, tokens, engine.memory.length(seq), logits=False)
+    context.add(seq, tokens, engine.memory.length(seq), num_logits=0)
     context.decode()
 
 

@@ -27,7 +27,7 @@ class Runner:
     def read(self, tokens: Tokens) -> Logits:
         self.context.clear()
         self.context.begin_batch()
-        row = self.context.add(0, tokens, 0, logits=True)
+        row = self.context.add(0, tokens, 0)
         self.context.decode()
         return self.context.logits(row).copy()
 
