@@ -33,6 +33,7 @@ KV_TYPES = {  # ggml's numbers
     "q4_0": 2,
     "iq4_nl": 20,
 }
+MOST_DRAFTED = 63
 _PLAIN_TYPES = ("f32", "f16", "bf16")
 ALL_LAYERS = -2  # as llama-server counts them; -1 is as many as fit
 # Settings that say where weights and the KV cache go, for commands that take only some settings.
@@ -246,6 +247,16 @@ class Settings:
         False,
         "give the same prompt the same logits, bit for bit, whatever ran before: "
         "one request at a time, prefilled in chunks with fixed borders",
+    )
+    draft: str = setting(
+        "auto",
+        "speculative decoding, with drafts copied from what the cache knows: tree; off; auto: where it pays",
+        metavar="HOW",
+        choices=("auto", "tree", "off"),
+        words={word: "tree" if is_on else "off" for word, is_on in SWITCH.items()},
+    )
+    draft_max: int = setting(
+        24, "most tokens of a draft", "--draft-n", "--spec-draft-n-max", limits=(1, MOST_DRAFTED), words={"-1": 24}
     )
     max_tokens: int = setting(
         -1,

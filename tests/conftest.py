@@ -1,4 +1,4 @@
-"""For all tests: servers keep nothing on disk unless the test is about that, clients wait, and no log line is lost."""
+"""For all tests: no disk and no drafts unless the test is about them, clients wait, and no log line is lost."""
 
 import logging
 import os
@@ -14,6 +14,7 @@ from tests.patience import PATIENCE_S
 pytest_plugins = ("tests.server.fixtures",)
 
 os.environ["LEFTOFF_DISK"] = "0"
+os.environ["LEFTOFF_DRAFT"] = "off"  # whether drafts pay depends on the machine
 os.environ["XDG_DATA_HOME"] = os.devnull  # engines that were installed here are not what is tested
 
 # Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.

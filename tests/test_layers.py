@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 # From the top down.
 ORDER = (
     *("__main__", "cli", "cluster", "server", "session", "chat", "grammar"),
-    *("store", "scheduler", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
+    *("store", "scheduler", "drafts", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
     *("config", "setting", "setting_checks", "sampling", "machine", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.

@@ -140,7 +140,7 @@ class Cache:
     def advance(self, turn: Turn, tokens: Tokens, logits: Logits | None = None) -> None:
         """To be called after `tokens` were decoded. `logits`, a copy, are those of the prompt's last token."""
         turn.sequence.append(tokens)
-        if turn.wants_snapshot:
+        if turn.wants_snapshot(tokens.size):
             at_end = turn.position == turn.prompt.length
             self._save_point(turn, logits if at_end else None)
 

@@ -59,6 +59,19 @@ class Tiers:
             if tier.budget.holds(point):
                 tier.budget.hit(point)
 
+    def known_tokens(self, namespace: str, most: int) -> list[Tokens]:
+        """About the latest `most` tokens of a namespace, as the stretches of its fullest tree, the latest last."""
+        trees = [tier.trees[namespace] for tier in self if namespace in tier.trees]
+        if not trees:
+            return []
+        latest: list[Tokens] = []
+        for node in sorted(max(trees, key=lambda tree: tree.num_tokens).nodes(), key=lambda node: -node.last_used):
+            latest.insert(0, node.tokens)
+            most -= node.tokens.size
+            if most <= 0:
+                break
+        return latest
+
     # --- saving
 
     def save_point(

@@ -34,13 +34,12 @@ class Turn:
         """Part of the prompt is still to be prefilled."""
         return self.position < self.prompt.length
 
-    @property
-    def wants_snapshot(self) -> bool:
-        """A snapshot is due: at a chosen position of the prompt, or every `reply_gap` tokens of the reply."""
+    def wants_snapshot(self, num_tokens: int) -> bool:
+        """After so many new tokens: at chosen positions of the prompt, and every `reply_gap` tokens of the reply."""
         replied = self.position - self.prompt.length
         if replied <= 0:
-            return self.position in self.snapshot_positions
-        return self.reply_gap is not None and replied % self.reply_gap == 0
+            return num_tokens > 0 and self.position in self.snapshot_positions
+        return self.reply_gap is not None and replied % self.reply_gap < num_tokens
 
     @property
     def next_piece_end(self) -> int:

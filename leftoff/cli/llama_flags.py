@@ -97,11 +97,12 @@ FOREIGN = (
         switches="--check-tensors --no-host --direct-io -dio --no-direct-io -ndio",
     ),
     Foreign(
-        "there is no speculative decoding yet",
-        valued="--model-draft -md --hf-repo-draft -hfd -hfrd --draft --draft-n --draft-max --draft-min --draft-n-min "
+        "drafts come from what the cache knows, not from a second model, and their length is chosen as it pays: "
+        "see --draft",
+        valued="--model-draft -md --hf-repo-draft -hfd -hfrd --draft-min --draft-n-min "
         "--draft-p-min --draft-p-split --gpu-layers-draft -ngld --n-gpu-layers-draft --device-draft -devd "
         "--ctx-size-draft -cd --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd --threads-draft -td --spec-type "
-        "--spec-draft-model --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min --spec-draft-p-split "
+        "--spec-draft-model --spec-draft-n-min --spec-draft-p-min --spec-draft-p-split "
         "--spec-draft-hf --spec-draft-ngl --spec-draft-device --spec-draft-type-k --spec-draft-type-v "
         "--spec-draft-threads --spec-draft-threads-batch --threads-batch-draft -tbd --spec-draft-override-tensor "
         "--override-tensor-draft -otd --spec-draft-n-cpu-moe --spec-draft-ncmoe --n-cpu-moe-draft -ncmoed "

@@ -205,7 +205,7 @@ class Context:
             self.remove(self._scratch)
 
     def hold_rest(self, seq: int, length: int) -> None:
-        """Keeps a recurrent state of `length` tokens in the scratch sequence: llama.cpp copies it at the next decode."""
+        """Keeps a recurrent state of `length` tokens in the scratch sequence: llama.cpp copies it as `seq` decodes."""
         self.copy(seq, self._scratch, length, length)
         self._is_held = True
 

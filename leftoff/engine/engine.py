@@ -151,7 +151,7 @@ class LlamaEngine:
             raise InputError("a sequence occurs twice in one batch: join its tokens")
         for work in works:
             if work.num_drafted and not self.memory.can_draft:
-                raise InputError(f"{self.memory.kind.value} memory takes no drafts: its last tokens cannot be taken back")
+                raise InputError(f"{self.memory.kind.value} memory takes no drafts: no token can be taken back")
             if work.tokens.size <= work.num_drafted:
                 raise InputError(f"no tokens for sequence {work.seq}")
             if not self.memory.is_whole(work.seq):

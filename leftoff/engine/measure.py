@@ -28,6 +28,8 @@ _MOST_RUNS = 64
 _STEP_S = 0.3
 _AT_LOAD_S = 0.05  # for each thing that is measured at load
 _LONG_S = 0.3
+_BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
+_BATCHES_S = 0.3  # then the rest is extrapolated
 _NEARLY = 0.85
 # What one piece more costs on a CPU, in tokens: pieces of 64 are prefilled 8 % slower than those of 512, pieces of 128
 # 4 %.
@@ -104,6 +106,23 @@ def _piece_seconds(engine: LlamaEngine) -> dict[int, float]:
         is_long = bool(seconds) and max(seconds.values()) > _AT_LOAD_S
         if not is_long or (engine.is_on_device and prompt.size in (_LEAST_CUT, prompts[-1].size)):
             seconds[prompt.size] = best_seconds(functools.partial(_read_anew, engine, prompt))
+    return seconds
+
+
+def measure_batches(engine: LlamaEngine) -> dict[int, float]:
+    """The seconds that batches of one sequence take by their number of tokens, as long as that is quick to measure."""
+    seconds: dict[int, float] = {}
+    deadline = time.perf_counter() + _BATCHES_S
+    with _empty_sequence(engine):
+        _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
+        for num_tokens in _BATCHES:
+            is_late = len(seconds) > 1 and time.perf_counter() > deadline
+            if is_late or num_tokens > engine.memory.free_cells // 4:
+                break
+            work = Work(_SEQUENCE, some_tokens(engine, num_tokens), all_logits=True)
+            seconds[num_tokens] = best_seconds(functools.partial(engine.decode, [work]))
+    engine.memory.clear()
+    engine.context.clear()
     return seconds
 
 

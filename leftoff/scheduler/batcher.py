@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from leftoff.cache.costs import Costs
+from leftoff.drafts.drafter import Drafter
+from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.scheduler.run import Run
+
+Batch = list[tuple[Run, Work]]
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,20 @@ class Limits:
 class Batcher:
     """Builds batches from running replies and pieces of prompts (chunked prefill). Decodes nothing itself."""
 
-    def __init__(self, engine: LlamaEngine, costs: Costs, limits: Limits) -> None:
+    def __init__(self, engine: LlamaEngine, costs: Costs, limits: Limits, drafter: Drafter | None = None) -> None:
         self._engine = engine
+        self._drafter = drafter
         self._costs = costs
         self._limits = limits
         self._is_on_device = engine.is_on_device
 
-    def next(self, runs: Sequence[Run], step: int) -> list[tuple[Run, Work]]:
-        """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
+    def next(self, runs: Sequence[Run], step: int) -> tuple[Batch, Draft | None]:
+        """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short.
+
+        With a draft, the last work of the batch is the one that ends in it.
+        """
         reading: list[Run] = []
-        batch: list[tuple[Run, Work]] = []
+        batch: Batch = []
         for run in runs:
             if run.finish is not None:
                 continue
@@ -45,7 +53,7 @@ class Batcher:
             else:
                 batch.append((run, run.work(1)))
         if not reading:
-            return batch
+            return self._with_draft(batch)
         limits = self._limits
         most = self._most_tokens(self._engine.batch_tokens - len(batch))
         # so many tokens of prompts delay running replies by no more than `piece_ms`, or than a piece does in any case
@@ -60,12 +68,42 @@ class Batcher:
                 run.last_served = step
                 # a second prompt keeps the others waiting, and must leave them their cells
                 room = min(room, quick, free_cells) - work.tokens.size
-        return batch
+        return batch, None
 
-    def saw(self, works: Sequence[Work], ms: float) -> None:
+    def _with_draft(self, batch: Batch) -> tuple[Batch, Draft | None]:
+        """Adds a draft to the reply with the longest match, if that pays and takes only cells that are free.
+
+        It goes last, so that what is taken back leaves no hole between cells. A recurrent state is drafted for only if
+        its reply is alone: llama.cpp computes the sequences of such a model together as far as all have tokens, and
+        what is left of the longest in a second pass.
+        """
+        drafter, memory = self._drafter, self._engine.memory
+        if drafter is None or not batch or (memory.has_state and len(batch) > 1):
+            return batch, None
+        num_tokens = sum(work.tokens.size for _, work in batch)
+        room = min(self._engine.batch_tokens, memory.free_cells) - num_tokens
+        best: tuple[Run, Work, Draft] | None = None
+        for run, work in batch:
+            if run.trail is None or (best is not None and run.trail.length <= best[2].length):
+                continue
+            num_others = num_tokens - work.tokens.size
+            most = min(room, run.most_drafted)
+            draft = drafter.draft(run.trail, most, num_sure=work.tokens.size, num_others=num_others)
+            if draft is not None and (drafted := run.work_with(draft)).num_drafted:
+                best = run, drafted, draft
+        if best is None:
+            return batch, None
+        run, work, draft = best
+        return [*(each for each in batch if each[0] is not run), (run, work)], draft
+
+    def saw(self, works: Sequence[Work], draft: Draft | None, ms: float) -> None:
         """Learns from the time that a batch took."""
         memory, num_tokens = self._engine.memory, sum(work.tokens.size for work in works)
         num_cells = memory.num_cells - memory.free_cells
+        if self._drafter is not None and len(works) == 1 and (draft is not None or num_tokens == 1):
+            self._drafter.times.saw(num_tokens, ms)
+        if draft is not None:
+            return
         if num_tokens > len(works):
             self._costs.saw_prefill(num_tokens, ms, num_cells)
         else:

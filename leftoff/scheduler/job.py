@@ -7,8 +7,13 @@ from enum import Enum
 from typing import Protocol
 
 from leftoff.cache.report import ReuseReport
+from leftoff.engine.errors import EngineError
 from leftoff.sampling import Sampling
 from leftoff.types import Logits, Prompt
+
+
+class QueueFullError(EngineError):
+    """More requests are waiting than the server is willing to hold."""
 
 
 class Finish(Enum):
@@ -34,6 +39,15 @@ class Timings:
     finished: float = 0.0
     num_read: int = 0
     num_generated: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0  # of those that were drafted
+    drafted_from: dict[str, int] = field(default_factory=dict)  # those that were accepted, by where they come from
+
+    def saw_draft(self, source: str, num_drafted: int, num_accepted: int) -> None:
+        """A draft was verified."""
+        self.num_drafted += num_drafted
+        self.num_accepted += num_accepted
+        self.drafted_from[source] = self.drafted_from.get(source, 0) + num_accepted
 
     @property
     def waited_ms(self) -> float:

@@ -11,11 +11,12 @@ from leftoff.cache.blob_store import Search
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetches
 from leftoff.cache.turn import Turn
+from leftoff.drafts.trail import Draft, Trail
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError
 from leftoff.engine.sampler import Sampler
 from leftoff.scheduler.job import Finish, Job, Sink, Timings
-from leftoff.types import Logits
+from leftoff.types import Logits, Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,9 @@ class Run:
         self.is_put_off = False  # too many others fetch
         self.search: Search | None = None  # in the shared store, before it is known what to fetch
         self.fetch: Fetches | None = None
+        self.trail: Trail | None = None  # if drafts are made for its reply
         self._sampler: Sampler | None = None
-        self._next = np.empty(1, np.int32)
+        self._next = np.empty(1, np.int32)  # tokens of the reply that are chosen and not decoded
         self._sampled: tuple[int, Logits | None] | None = None  # and not handed to the sink yet
         self._num_scored = 1  # positions of the prompt: no logits tell of the first
 
@@ -85,7 +87,7 @@ class Run:
         self.fetch = self.search = None
 
     def work(self, limit: int) -> Work:
-        """The tokens to decode next: the prompt up to the next snapshot, or the token just chosen."""
+        """The tokens to decode next: the prompt up to the next snapshot, or what was chosen last."""
         if not self.turn.is_reading:
             return Work(self.turn.seq, self._next)
         start, prompt = self.turn.position, self.turn.prompt
@@ -94,6 +96,41 @@ class Run:
         end = min(self.turn.next_piece_end, start + limit)
         tokens = prompt.tokens[start:end]
         return Work(self.turn.seq, tokens, logits=end == prompt.length, all_logits=self.reads_all)
+
+    @property
+    def most_drafted(self) -> int:
+        """How many tokens more than the next one the reply may have."""
+        if self.job.max_tokens is None:
+            return self._engine.memory.num_cells
+        return self.job.max_tokens - self.timings.num_generated - 1
+
+    def work_with(self, draft: Draft) -> Work:
+        """The tokens to decode next, with a draft of what follows them, up to the end of the reply."""
+        ends = [index for index, token in enumerate(draft.tokens) if self._is_end(token)]
+        tokens = draft.tokens[: ends[0]] if ends else draft.tokens
+        following = np.concatenate([self._next, np.array(tokens, np.int32)])
+        return Work(self.turn.seq, following, num_drafted=len(tokens))
+
+    def verify(self, work: Work, row: int, draft: Draft) -> int:
+        """Samples a token for each one of the draft, up to the first that is another; `row` is that of the last.
+
+        Returns how many tokens of the work belong to the reply.
+        """
+        num_right, num_sure = 0, work.tokens.size - work.num_drafted
+        while True:
+            self.sample(row - work.num_drafted + num_right)
+            self.take_sampled()
+            if self.finish is not None or num_right == work.num_drafted:
+                break
+            if self._next[-1] != work.tokens[num_sure + num_right]:
+                break
+            num_right += 1
+        self.timings.saw_draft(draft.source.value, work.num_drafted, num_right)
+        return num_sure + num_right
+
+    def decode_again(self, tokens: Tokens) -> None:
+        """These tokens were taken back from the engine with wrong ones: they come before what was chosen last."""
+        self._next = np.concatenate([tokens, self._next])
 
     def score(self, work: Work, row: int) -> None:
         """Passes on the logits at the positions of a piece that was decoded; `row` is that of its last token."""
@@ -109,7 +146,7 @@ class Run:
             self._fail(error)
 
     def pause(self) -> None:
-        """Gives its slot up. To resume, it reads the token chosen last, after all that is kept of it."""
+        """Gives its slot up. To resume, it reads what was chosen last, after all that is kept of it."""
         self.is_paused = True
         if not self.turn.is_reading:
             so_far = np.concatenate([self.turn.sequence.tokens, self._next])
@@ -147,6 +184,23 @@ class Run:
         except Exception as error:
             self._fail(error)
 
+    def report_progress(self, work: Work, row: int) -> Logits | None:
+        """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
+        if not self.turn.is_reading:
+            return None
+        self.score(work, row)
+        if self.timings.num_generated == 0:
+            self.timings.num_read = self.turn.position + work.tokens.size
+            self.sink.progress(self.timings.num_read)
+        return self._engine.logits(row).copy() if work.logits else None
+
+    def report_end(self, finish: Finish, error: Exception | None) -> None:
+        self.timings.finished = time.perf_counter()
+        try:
+            self.sink.finished(finish, self.timings, error)
+        except Exception:  # the sink's own matter: other runs go on
+            logger.exception("the end of a reply could not be told")
+
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.close()
@@ -181,6 +235,8 @@ class Run:
             return
         timings.num_generated += 1
         self._next = np.array([token], np.int32)  # a new array: the cache has still to be told of the last one
+        if self.trail is not None:
+            self.trail.append(token)
         if job.constraint is not None:
             job.constraint.accept(token)
         if not self.sink.token(token, logits):

@@ -16,32 +16,32 @@ from collections.abc import Sequence
 from leftoff.cache.cache import Cache
 from leftoff.cache.plan import Plan
 from leftoff.cache.tree import common_prefix
+from leftoff.drafts.drafter import Drafter
+from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
 from leftoff.scheduler.batcher import Batcher, Limits
-from leftoff.scheduler.job import Finish
+from leftoff.scheduler.job import Finish, QueueFullError
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.sampling_threads import SamplingThreads
-from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
 
 _MOST_AHEAD = 4
 
 
-class QueueFullError(EngineError):
-    """More requests are waiting than the server is willing to hold."""
-
-
 class Scheduler:
     """Drives one engine through its cache."""
 
-    def __init__(self, engine: LlamaEngine, cache: Cache, limits: Limits | None = None) -> None:
+    def __init__(
+        self, engine: LlamaEngine, cache: Cache, limits: Limits | None = None, drafter: Drafter | None = None
+    ) -> None:
         self.engine = engine
         self.cache = cache
         self.limits = limits or Limits()
         self.runs: list[Run] = []
-        self._batcher = Batcher(engine, cache.costs, self.limits)
+        self.drafter = drafter
+        self._batcher = Batcher(engine, cache.costs, self.limits, drafter)
         self._sampling = SamplingThreads(engine)
         self._waiting: deque[Run] = deque()
         self._cancelled: set[Run] = set()
@@ -188,7 +188,7 @@ class Scheduler:
         plan = self._plan(run)
         enough = self.limits.worth_going_on if plan.goes_on else self.limits.worth_reading_ahead
         if self.cache.kept_length(run.prompt) - plan.resume < enough:
-            self._report_end(run, Finish.CANCELLED, None)
+            run.report_end(Finish.CANCELLED, None)
             return
         with self._changed:
             if self._waiting:  # submitted meanwhile, when there was nothing to interrupt
@@ -221,7 +221,7 @@ class Scheduler:
                 logger.exception("an unforeseen error at the beginning of a reply")
             self._stop_waiting(run)
             run.close()
-            self._report_end(run, Finish.FAILED, error)
+            run.report_end(Finish.FAILED, error)
             return True
         assert turn is not None
         self._stop_waiting(run)
@@ -231,12 +231,14 @@ class Scheduler:
         if not is_resumed:
             run.timings.num_read = turn.report.reused
             run.sink.started(turn.report)
+            if self.drafter is not None:
+                run.trail = self.drafter.begin(run.job.namespace, run.prompt.tokens, turn.report.reused)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
         return True
 
     def _decode(self) -> None:
-        batch = self._batcher.next(self.runs, self._step)
+        batch, draft = self._batcher.next(self.runs, self._step)
         if not batch:
             return
         runs, works = zip(*batch, strict=True)
@@ -253,24 +255,25 @@ class Scheduler:
         except EngineError as error:
             self._fail(runs, error)
             return
-        self._batcher.saw(works, 1000 * (time.perf_counter() - began))
-        kept = [self._report_progress(run, work, row) for run, work, row in zip(runs, works, rows, strict=True)]
-        self._sampling.sample([(run, row) for run, work, row in zip(runs, works, rows, strict=True) if work.logits])
+        self._batcher.saw(works, draft, 1000 * (time.perf_counter() - began))
+        steps = list(zip(runs, works, rows, strict=True))
+        kept = [run.report_progress(work, row) for run, work, row in steps]
+        self._sampling.sample([(run, row) for run, work, row in steps if work.logits and not work.num_drafted])
         for run in runs:
             run.take_sampled()
+        if draft is not None:
+            works = (*works[:-1], self._settle(*steps[-1], draft))
         # last: the tokens are on their way to those who wait for them while snapshots are taken
         for run, work, logits in zip(runs, works, kept, strict=True):
             self.cache.advance(run.turn, work.tokens, logits)
 
-    def _report_progress(self, run: Run, work: Work, row: int) -> Logits | None:
-        """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
-        if not run.turn.is_reading:
-            return None
-        run.score(work, row)
-        if run.timings.num_generated == 0:
-            run.timings.num_read = run.turn.position + work.tokens.size
-            run.sink.progress(run.timings.num_read)
-        return self.engine.logits(row).copy() if work.logits else None
+    def _settle(self, run: Run, work: Work, row: int, draft: Draft) -> Work:
+        """Verifies the draft of a run. Returns what the engine holds of the work: what was wrong is taken back."""
+        num_kept = run.verify(work, row, draft)
+        num_held = self.engine.settle(work, num_kept)
+        if num_held < num_kept and run.finish is None:
+            run.decode_again(work.tokens[num_held:num_kept])
+        return Work(work.seq, work.tokens[:num_held])
 
     def _make_way(self, error: NoRoomError) -> None:
         """No cells are left: preempts the run that came last, until another has ended."""
@@ -314,7 +317,7 @@ class Scheduler:
         for run in dropped:
             self._stop_waiting(run)
             run.close()
-            self._report_end(run, Finish.CANCELLED, None)
+            run.report_end(Finish.CANCELLED, None)
         for run in list(self.runs):
             if run in cancelled:
                 self._close(run, Finish.CANCELLED)
@@ -330,16 +333,11 @@ class Scheduler:
         self.cache.finish(run.turn)
         if run.timings.num_generated:
             self.cache.costs.saw_reply(run.timings.num_generated)
+        if run.trail is not None and self.drafter is not None:
+            self.drafter.finish(run.job.namespace, run.trail, run.job.prompt.tokens)
         run.close()
-        self._report_end(run, finish, error)
+        run.report_end(finish, error)
 
     def _stop_waiting(self, run: Run) -> None:
         self._fetching.discard(run)
         run.stop_waiting()
-
-    def _report_end(self, run: Run, finish: Finish, error: Exception | None) -> None:
-        run.timings.finished = time.perf_counter()
-        try:
-            run.sink.finished(finish, run.timings, error)
-        except Exception:  # the sink's own matter: other runs go on
-            logger.exception("the end of a reply could not be told")

@@ -18,6 +18,8 @@ from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models, models
+from leftoff.drafts.batch_times import BatchTimes
+from leftoff.drafts.drafter import Drafter
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.devices import available_ram, default_gpus
@@ -25,7 +27,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.fit import Wishes, fit_model, shortage_explained
-from leftoff.engine.measure import measure_at_load
+from leftoff.engine.measure import measure_at_load, measure_batches
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
@@ -47,6 +49,7 @@ _VIEW_PART = 16  # times as much of the shared store is remembered as RAM holds
 _SHOWN_DIGITS = 8
 _CORES_FOR_DISK = 4  # from so many on, a GPU does not notice that the disk is written
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
+_LEAST_GAIN = 1.3  # if every token of a draft were right; half of that is often lost
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
@@ -99,7 +102,22 @@ def make_scheduler(model: Model, settings: Settings, fleet: "Fleet | None" = Non
         stay=Stay.IF_FASTER if settings.parked < 0 and engine.memory.num_sequences > settings.slots else None,
     )
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
-    return Scheduler(engine, cache, limits)
+    return Scheduler(engine, cache, limits, _drafter(engine, cache, settings))
+
+
+def _drafter(engine: LlamaEngine, cache: Cache, settings: Settings) -> Drafter | None:
+    """None where no draft can pay, or is not wanted. With a grid a reply is decoded one token at a time, always."""
+    if settings.draft == "off" or settings.deterministic or not engine.memory.can_draft:
+        return None
+    times = BatchTimes(measure_batches(engine))
+    if settings.draft == "auto" and times.best_gain < _LEAST_GAIN:
+        return None
+    return Drafter(
+        times,
+        decodes_again=engine.memory.has_state,
+        most_drafted=settings.draft_max,
+        known=cache.tiers.known_tokens,
+    )
 
 
 def _placement(engine: LlamaEngine) -> Placement:

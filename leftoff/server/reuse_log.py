@@ -39,6 +39,9 @@ class Record:
     computed: int = 0
     unread: int = 0  # tokens of the prompt that were never read: the request was cancelled, or failed
     generated: int = 0
+    drafted: int = 0
+    accepted: int = 0  # of the tokens that were drafted
+    drafted_from: dict[str, int] = field(default_factory=dict)  # the accepted ones, by where they were copied from
     source: str = "nothing"
     reasons: dict[str, int] = field(default_factory=dict)
     differs_at: int | None = None
@@ -72,6 +75,8 @@ class Record:
             return ""
         ms = self.waited_ms + self.prompt_ms + self.generation_ms
         parts = [f"{self.generated:,} generated"] if self.generated else []
+        if self.drafted:
+            parts[-1:] = [f"{self.generated:,} generated, {self.accepted:,} of {self.drafted:,} drafted right"]
         if self.first_token_ms is not None:
             parts.append(f"first token after {self.first_token_ms:,.0f} ms")
         if self.finish == Finish.FAILED.value:
@@ -144,6 +149,9 @@ class Journal:
             prompt_tokens=prompt.length,
             unread=prompt.length,
             generated=timings.num_generated,
+            drafted=timings.num_drafted,
+            accepted=timings.num_accepted,
+            drafted_from=dict(timings.drafted_from),
             finish=finish.value,
             error=str(error) if error is not None else None,
             waited_ms=timings.waited_ms,
@@ -246,6 +254,8 @@ class Counts:
     reused_tokens: int = 0
     computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: Counter[str] = field(default_factory=Counter)  # of those, by where they were copied from
     read_ahead_tokens: int = 0
     prompt_seconds: float = 0.0
     generation_seconds: float = 0.0
@@ -265,6 +275,8 @@ class Counts:
         self.reused_tokens += record.reused
         self.computed_tokens.update(record.reasons)
         self.generated_tokens += record.generated
+        self.drafted_tokens += record.drafted
+        self.accepted_tokens.update(record.drafted_from)
         self.prompt_seconds += record.prompt_ms / 1000
         self.generation_seconds += record.generation_ms / 1000
         self.most_tokens = max(self.most_tokens, record.prompt_tokens + record.generated)

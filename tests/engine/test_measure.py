@@ -12,6 +12,7 @@ from leftoff.engine.measure import (
     best_seconds,
     measure,
     measure_at_load,
+    measure_batches,
     measure_decode,
     measure_pages,
     measure_prefill,
@@ -57,6 +58,17 @@ def test_what_is_measured_at_load_is_plausible_and_leaves_the_engine_as_it_was(e
     assert 0 <= rates.cut_ms < 1e4
     assert 1e-3 < rates.step_ms < 1e4
     assert is_plausible(rates.moved)
+
+
+@pytest.mark.parametrize("engine", KINDS, indirect=True)
+def test_batches_are_measured_from_one_token_on(engine: LlamaEngine) -> None:
+    before = first_logits(engine)
+    seconds = measure_batches(engine)
+    assert is_empty(engine)
+    assert first_logits(engine) == before
+    assert len(seconds) >= 2
+    assert list(seconds)[:2] == [1, 2]
+    assert all(1e-6 < time_s < 10 for time_s in seconds.values())
 
 
 def test_the_best_of_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:

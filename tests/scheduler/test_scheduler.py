@@ -8,9 +8,8 @@ import pytest
 from leftoff.engine.engine import Work
 from leftoff.engine.errors import InputError, NoRoomError
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.scheduler.job import Finish, Job
+from leftoff.scheduler.job import Finish, Job, QueueFullError
 from leftoff.scheduler.run import Run
-from leftoff.scheduler.scheduler import QueueFullError
 from leftoff.types import Prompt
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run

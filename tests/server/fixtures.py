@@ -18,7 +18,15 @@ CONTEXT_TOKENS = 4096
 
 def settings(architecture: str = "qwen35", **changes: object) -> Settings:
     """One thread: the tests themselves run in parallel."""
-    values = {"alias": "tiny", "ctx": CONTEXT_TOKENS, "threads": 1, "slots": 4, "ram": 64, "disk": 0} | changes
+    values = {
+        "alias": "tiny",
+        "ctx": CONTEXT_TOKENS,
+        "threads": 1,
+        "slots": 4,
+        "ram": 64,
+        "disk": 0,
+        "draft": "off",
+    } | changes
     return Settings(**({"model": str(model_path(architecture))} | values))  # type: ignore[arg-type]
 
 

@@ -16,6 +16,21 @@ export function sentence(report) {
   return parts.join(" · ");
 }
 
+/** @param {Report} report */
+function drafted({ accepted, drafted, drafted_from }) {
+  const sources = Object.entries(drafted_from).filter(([, tokens]) => tokens > 0);
+  const from = sources.map(([source, tokens]) => `${count(tokens)} ${COPIED_FROM[source] ?? source}`).join(", ");
+  return `Drafts: ${count(accepted)} of ${count(drafted)} tokens were right${from && `: copied from ${from}`}.`;
+}
+
+/** @type {Record<string, string>} */
+const COPIED_FROM = {
+  reply: "this reply",
+  conversation: "this conversation",
+  sibling: "others with the same beginning",
+  other: "other conversations",
+};
+
 /** @param {{report: Report}} props */
 export function ReportView({ report }) {
   const reasons = Object.entries(report.reasons);
@@ -35,6 +50,7 @@ export function ReportView({ report }) {
       }
       ${report.error && html`<p class="problem">${report.error}</p>`}
       ${report.notes.map((note) => html`<p class="quiet">${note}</p>`)}
+      ${report.drafted > 0 && html`<p>${drafted(report)}</p>`}
       <p class="quiet">${count(report.generated)} tokens written · ${report.finish} ·
         waited ${duration(report.waited_ms)}, read ${duration(report.prompt_ms)}, wrote ${duration(report.generation_ms)}</p>
     </div>`;

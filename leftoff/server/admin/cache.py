@@ -119,6 +119,8 @@ class CacheApi(Dialect):
         num_points = sum(budget.num_points for budget in budgets)
         self._service.cache.clear(is_meant)
         self._service.forget_replies(is_meant)
+        if self._service.scheduler.drafter is not None:
+            self._service.scheduler.drafter.forget(is_meant)
         return {
             "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
             "entries": num_points - sum(budget.num_points for budget in budgets),

@@ -70,6 +70,9 @@ def _llama_server_metrics(counts: Counts, num_running: int, num_waiting: int) ->
 
 
 def _request_metrics(counts: Counts) -> Iterator[Metric]:
+    yield _counter("leftoff_drafted_tokens", "Tokens drafted for replies", counts.drafted_tokens)
+    accepted = dict(counts.accepted_tokens)
+    yield _labelled_counter("leftoff_accepted_tokens", "Drafted tokens that were right", "source", accepted)
     yield _labelled_counter("leftoff_requests", "Requests by how they ended", "finish", counts.requests)
     refused = dict(counts.refused)  # at once: the event loop writes it
     yield _labelled_counter("leftoff_refused_requests", "Requests refused, by HTTP status", "status", refused)

@@ -83,9 +83,15 @@ class TreeApi(Dialect):
 
     async def drop(self, request: Request) -> Response:
         namespace, node = await self._find(request)
-        tokens, cache = node.path, self._service.cache
-        freed = await self._service.between_steps(lambda: cache.drop(tokens, node.start, namespace))
+        freed = await self._service.between_steps(lambda: self._drop(node.path, node.start, namespace))
         return json_response({"freed_bytes": freed})
+
+    def _drop(self, tokens: Tokens, start: int, namespace: str) -> int:
+        """Called on the engine's thread."""
+        drafter = self._service.scheduler.drafter
+        if drafter is not None:
+            drafter.forget(lambda name: name == namespace)
+        return self._service.cache.drop(tokens, start, namespace)
 
     async def pin(self, request: Request) -> Response:
         return await self._pin(request, is_pinned=True)

@@ -16,7 +16,7 @@ from leftoff.chat.template.render import TemplateError
 from leftoff.chat.work import GivenUpError
 from leftoff.config import MIB
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
-from leftoff.scheduler.scheduler import QueueFullError
+from leftoff.scheduler.job import QueueFullError
 
 BAD_REQUEST = "invalid_request_error"
 CLIENT_GONE = 499  # the status of a request whose client has left: nobody reads it but the log

@@ -124,7 +124,7 @@ class Native(Dialect):
             "id": 0,
             "n_ctx": service.context_tokens,
             "params": default_settings(service.default_sampling, service.settings.max_tokens),
-            "speculative": False,
+            "speculative": service.scheduler.drafter is not None,
             "is_processing": False,
         }
         return json_response(

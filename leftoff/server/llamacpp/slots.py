@@ -126,7 +126,9 @@ class Slots(Dialect):
         ]
 
     def _state(self, sequence: EngineSequence, run: Run | None, tenant: Tenant) -> wire.SlotState:
-        state = wire.SlotState(sequence.seq, self._service.context_tokens, sequence.is_busy)
+        service = self._service
+        has_drafts = service.scheduler.drafter is not None
+        state = wire.SlotState(sequence.seq, service.context_tokens, sequence.is_busy, has_drafts)
         if tenant.is_alone or tenant.sees(sequence.namespace):
             state.n_tokens = sequence.length
         if run is None:

@@ -82,7 +82,7 @@ class SlotState(Struct):
     id: int
     n_ctx: int
     is_processing: bool
-    speculative: bool = False
+    speculative: bool
     n_tokens: int | UnsetType = UNSET  # in its sequence
     id_task: str | UnsetType = UNSET
     n_prompt_tokens: int | UnsetType = UNSET

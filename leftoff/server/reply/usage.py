@@ -26,8 +26,8 @@ class Usage(Struct):
     prompt_tokens_details: PromptDetails
 
 
-class WireTimings(Struct):
-    """llama-server's names: `cache_n` reused, `prompt_n` computed."""
+class WireTimings(Struct, omit_defaults=True):
+    """llama-server's names: `cache_n` reused, `prompt_n` computed. Drafts are told of where there were any."""
 
     cache_n: int
     prompt_n: int
@@ -38,6 +38,8 @@ class WireTimings(Struct):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: int = 0
+    draft_n_accepted: int = 0
 
 
 class PromptProgress(Struct):
@@ -67,6 +69,8 @@ def timings_of(ends: Sequence[End], num_per_prompt: int = 1) -> WireTimings:
         prompt_ms=max(_prompt_ms(end.timings) for end in ends),
         generated=sum(end.timings.num_generated for end in ends),
         generation_ms=max(_generation_ms(end.timings) for end in ends),
+        drafted=sum(end.timings.num_drafted for end in ends),
+        accepted=sum(end.timings.num_accepted for end in ends),
     )
 
 
@@ -79,6 +83,8 @@ def timings_so_far(stream: ReplyStream) -> WireTimings:
         prompt_ms=_prompt_ms(timings),
         generated=timings.num_generated,
         generation_ms=_generation_ms(timings),
+        drafted=timings.num_drafted,
+        accepted=timings.num_accepted,
     )
 
 
@@ -103,7 +109,16 @@ def _generation_ms(timings: Timings) -> float:
     return 1000 * (end - timings.first_token) if timings.first_token else 0.0
 
 
-def _wire_timings(*, reused: int, computed: int, prompt_ms: float, generated: int, generation_ms: float) -> WireTimings:
+def _wire_timings(
+    *,
+    reused: int,
+    computed: int,
+    prompt_ms: float,
+    generated: int,
+    generation_ms: float,
+    drafted: int,
+    accepted: int,
+) -> WireTimings:
     return WireTimings(
         cache_n=reused,
         prompt_n=computed,
@@ -114,6 +129,8 @@ def _wire_timings(*, reused: int, computed: int, prompt_ms: float, generated: in
         predicted_ms=generation_ms,
         predicted_per_token_ms=_ratio(generation_ms, generated),
         predicted_per_second=_ratio(1000 * generated, generation_ms),
+        draft_n=drafted,
+        draft_n_accepted=accepted,
     )
 
 

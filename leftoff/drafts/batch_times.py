@@ -1,0 +1,49 @@
+"""How long a batch takes by its number of tokens, as a multiple of a batch of one. Measured at load, then as it goes.
+
+On a GPU eight tokens take about as long as one; on a CPU twice as long or eight times, depending on its instructions
+and on the build of llama.cpp.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+
+MOST_TOKENS = 64
+_WEIGHT = 0.1  # of the newest measurement
+
+
+class BatchTimes:
+    """Multiples for 1 to 64 tokens, between and beyond the measured sizes on straight lines."""
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        """With the seconds that batches of some sizes took; one of them is 1."""
+        sizes = sorted(seconds)
+        self._ms = 1000 * seconds[1]
+        self._multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MOST_TOKENS + 1))]
+
+    def multiple(self, num_tokens: int) -> float:
+        return self._multiples[min(num_tokens, MOST_TOKENS)]
+
+    @property
+    def best_gain(self) -> float:
+        """How many times more tokens a second come from the best size of batch than from one token at a time."""
+        return max(size / self._multiples[size] for size in range(1, MOST_TOKENS + 1))
+
+    def saw(self, num_tokens: int, ms: float) -> None:
+        """A batch took so long. One of a single token tells how long that takes now, with so many tokens before it."""
+        if num_tokens > MOST_TOKENS:
+            return
+        expected = self._ms * self._multiples[num_tokens]
+        if not 0.25 * expected < ms < 4 * expected and num_tokens > 1:
+            return  # the machine was busy with something else
+        self._ms += _WEIGHT * (ms / self._multiples[num_tokens] - self._ms)
+        if num_tokens > 1:
+            self._multiples[num_tokens] += _WEIGHT * (ms / self._ms - self._multiples[num_tokens])
+
+
+def _between(sizes: list[int], seconds: Mapping[int, float], size: int) -> float:
+    """Seconds of a batch, on the line through the measured sizes next to it."""
+    if len(sizes) == 1:
+        return size * seconds[sizes[0]] / sizes[0]
+    index = min(max(1, bisect_left(sizes, size)), len(sizes) - 1)
+    low, high = sizes[index - 1], sizes[index]
+    return seconds[low] + (size - low) * (seconds[high] - seconds[low]) / (high - low)

@@ -1,0 +1,112 @@
+"""The trail of one reply: its last tokens, and the place before where the same tokens stand."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from leftoff.drafts.odds import Odds
+from leftoff.drafts.token_log import LONGEST_MATCH, ORDERS, TokenLog
+from leftoff.types import Tokens
+
+_ORDER = ORDERS[-1]
+FAMILY_TOKENS = 64
+
+
+class Source(Enum):
+    """Where a draft was copied from."""
+
+    REPLY = "reply"  # this reply
+    CONVERSATION = "conversation"  # its prompt
+    SIBLING = "sibling"  # another sequence that begins with the same tokens
+    OTHER = "other"  # any other of the namespace
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Tokens that may come next, and how many before them are the same there."""
+
+    tokens: list[int]
+    length: int
+    source: Source
+
+
+def family_of(tokens: Tokens) -> int:
+    """The same for sequences that begin with the same tokens."""
+    return hash(tokens[:FAMILY_TOKENS].tobytes())
+
+
+class Trail:
+    """Follows the longest match of the last tokens, in this reply or in the log, as long as it is right."""
+
+    def __init__(self, log: TokenLog, prompt: Tokens, odds: Odds) -> None:
+        self._log = log
+        self._prompt = prompt
+        self._family = family_of(prompt)
+        self._recent: list[int] = prompt[-LONGEST_MATCH:].tolist()
+        self._num_before = len(self._recent)
+        self._places: dict[tuple[int, ...], int] = {}  # what follows each three tokens of the reply
+        self._at: int | None = None  # the token that is expected next, in the reply or in the log
+        self._is_in_log = False
+        self.length = 0  # of the match
+        self.odds = Odds(odds)
+
+    @property
+    def reply(self) -> list[int]:
+        """With a few tokens of the prompt before it."""
+        return self._recent[max(0, self._num_before - ORDERS[0]) :]
+
+    @property
+    def reply_position(self) -> int:
+        """Where `reply` begins in the sequence."""
+        return self._prompt.size - min(self._num_before, ORDERS[0])
+
+    def append(self, token: int) -> None:
+        """The reply goes on with this token. Counts whether it was expected."""
+        recent = self._recent
+        if self._at is not None:
+            is_right = self._expected(1) == [token]
+            self.odds.saw(self.length, is_right=is_right)
+            self._at = self._at + 1 if is_right else None
+            self.length += is_right
+        self._places[tuple(recent[-_ORDER:])] = len(recent)
+        recent.append(token)
+        if self._at is None or not self._expected(1):
+            self._look_up()
+
+    def draft(self, most: int) -> Draft | None:
+        """What may come next, as far as the match goes."""
+        if self._at is None or most < 1:
+            return None
+        return Draft(self._expected(most), self.length, self._source())
+
+    def _expected(self, most: int) -> list[int]:
+        assert self._at is not None
+        if self._is_in_log:
+            return self._log.following(self._at, most)
+        return self._recent[self._at : self._at + most]
+
+    def _look_up(self) -> None:
+        recent = self._recent
+        self._at, self._is_in_log, self.length = None, False, 0
+        at = self._places.get(tuple(recent[-_ORDER:]))
+        if at is not None:
+            self._at, self.length = at, self._common(at)
+        found = self._log.find(recent[-LONGEST_MATCH:])
+        if found is not None and found.length > self.length:
+            self._at, self._is_in_log, self.length = found.at, True, found.length
+
+    def _common(self, at: int) -> int:
+        recent, length = self._recent, _ORDER
+        while length < min(at, LONGEST_MATCH) and recent[at - 1 - length] == recent[-1 - length]:
+            length += 1
+        return length
+
+    def _source(self) -> Source:
+        assert self._at is not None
+        if not self._is_in_log:
+            return Source.REPLY
+        segment = self._log.segment(self._at)
+        if segment.family != self._family:
+            return Source.OTHER
+        position = segment.position + self._at - segment.start
+        own = self._prompt[max(0, position - _ORDER) : position].tolist()
+        return Source.CONVERSATION if own == self._log.following(self._at - len(own), len(own)) else Source.SIBLING

@@ -1,0 +1,79 @@
+"""Drafts as clients see them: the same reply, its timings, the report, the metrics; and how they are turned off."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from leftoff.server import build
+from leftoff.server.service import Service
+from tests.server.fixtures import settings
+
+TEXT = " ".join(f"step {number} of the way is a lamp" for number in range(12))
+QUOTE = {"prompt": f"Repeat: {TEXT}. Again: ", "grammar": f'root ::= "{TEXT}"', "n_predict": 200, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """As on a machine where a batch of many tokens takes as long as one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        with Service(settings(draft="auto")) as service:
+            yield service
+
+
+def test_a_quote_is_drafted_and_told(http: httpx.Client, service: Service) -> None:
+    reply = http.post("/completion", json=QUOTE).json()
+    assert reply["content"] == TEXT
+    timings = reply["timings"]
+    assert timings["predicted_n"] == reply["tokens_predicted"]
+    assert 0 < timings["draft_n_accepted"] <= timings["draft_n"]
+    (report,) = http.get("/cache/requests?n=1").json()["requests"]
+    assert (report["drafted"], report["accepted"]) == (timings["draft_n"], timings["draft_n_accepted"])
+    assert sum(report["drafted_from"].values()) == report["accepted"]
+    assert report["drafted_from"]["conversation"] > 0
+    assert f"{report['accepted']} of {report['drafted']} drafted right" in service.journal.records[0].ending
+    metrics = http.get("/metrics").text
+    assert 'leftoff_accepted_tokens_total{source="conversation"}' in metrics
+    assert http.get("/props").json()["default_generation_settings"]["speculative"] is True
+    assert http.get("/slots").json()[0]["speculative"] is True
+
+
+def test_logprobs_and_streams_are_of_accepted_tokens(http: httpx.Client) -> None:
+    whole = http.post("/completion", json=QUOTE | {"n_probs": 1}).json()
+    assert len(whole["completion_probabilities"]) == whole["tokens_predicted"]
+    assert "".join(each["token"] for each in whole["completion_probabilities"]) == TEXT
+    with http.stream("POST", "/completion", json=QUOTE | {"stream": True}) as stream:
+        events = [json.loads(line.removeprefix("data: ")) for line in stream.iter_lines() if line]
+    assert "".join(event["content"] for event in events) == TEXT
+
+
+def test_a_stop_string_within_a_draft(http: httpx.Client) -> None:
+    prompt = f"{TEXT}. Again: {TEXT}. Again:"
+    whole = http.post("/completion", json={"prompt": prompt, "n_predict": 60, "temperature": 0}).json()
+    stop = whole["content"][len(whole["content"]) // 2 :][:6]
+    cut = http.post("/completion", json={"prompt": prompt, "n_predict": 60, "temperature": 0, "stop": [stop]}).json()
+    assert cut["content"] == whole["content"].partition(stop)[0]
+
+
+def test_what_is_cleared_is_not_drafted_from(http: httpx.Client, service: Service) -> None:
+    http.post("/completion", json=QUOTE)
+    assert service.scheduler.drafter is not None
+    assert service.scheduler.drafter.nbytes > 0
+    assert http.delete("/cache").status_code == 200
+    assert service.scheduler.drafter.nbytes == 0
+
+
+@pytest.mark.parametrize(("draft", "deterministic"), [("off", False), ("tree", True)])
+def test_without(draft: str, deterministic: bool) -> None:
+    with Service(settings(draft=draft, deterministic=deterministic)) as service:
+        assert service.scheduler.drafter is None
+
+
+def test_auto_does_without_where_no_draft_can_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "measure_batches", lambda _: {1: 0.01, 4: 0.04, 8: 0.08})
+    with Service(settings(draft="auto")) as service:
+        assert service.scheduler.drafter is None
+    with Service(settings(draft="tree")) as service:
+        assert service.scheduler.drafter is not None
