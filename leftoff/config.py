@@ -33,7 +33,7 @@ KV_TYPES = {  # ggml's numbers
     "q4_0": 2,
     "iq4_nl": 20,
 }
-MOST_DRAFTED = 63
+MOST_DRAFTED = 255  # llama-server takes more, which no match is worth
 _PLAIN_TYPES = ("f32", "f16", "bf16")
 ALL_LAYERS = -2  # as llama-server counts them; -1 is as many as fit
 # Settings that say where weights and the KV cache go, for commands that take only some settings.

@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--ctx", type=int, default=16384)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--ram", type=int, default=4096, help="MiB")
+    parser.add_argument("--ngram", action="store_true", help="draft tokens that the context repeats")
     arguments = parser.parse_args()
     server = xllamacpp.Server(parameters(arguments))
     print("URL", server.listening_address, flush=True)
@@ -38,6 +39,8 @@ def parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     params.endpoint_slots = params.endpoint_metrics = True
     params.warmup = params.fit_params = params.ui = False
     params.n_gpu_layers = 0
+    if arguments.ngram:
+        params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     params.hostnames, params.port = ["127.0.0.1"], free_port()
     return params
 

@@ -1,0 +1,101 @@
+"""How much faster replies come with drafts: leftoff with and without, and llama-server with its own n-gram drafts.
+
+All have the same model, threads and requests, in one run, in turns. The figure is the rate of a reply after its first
+token; a ratio is the median over all rounds. With LEFTOFF_LIBLLAMA set, leftoff uses another build of llama.cpp than
+the llama-server here, which is then left out.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+from statistics import median
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from lab.speed.agent_work import Work, agent_work, nothing_to_repeat
+from lab.speed.server import started
+
+OFF, ON, PEER = "leftoff --draft off", "leftoff", "llama-server"
+Rates = dict[str, list[float]]  # by side
+
+
+def rate(http: httpx.Client, work: Work) -> float:
+    """Tokens per second after the first. Raises ValueError if the reply is not the one wanted."""
+    body = {"prompt": work.prompt, "grammar": work.grammar, "n_predict": 4096, "temperature": 0, "cache_prompt": True}
+    first = last = 0.0
+    text, num_tokens = "", 0
+    with http.stream("POST", "/completion", json=body | {"stream": True}) as response:
+        for line in response.iter_lines():
+            if not line.startswith("data: "):
+                continue
+            event = json.loads(line.removeprefix("data: "))
+            last = time.perf_counter()
+            first = first or last
+            text += event.get("content", "")
+            num_tokens = event.get("timings", {}).get("predicted_n", num_tokens)
+    if text.strip() != work.reply.strip():
+        raise ValueError(f"{work.task}: another reply came: {text[-80:]!r}")
+    return (num_tokens - 1) / (last - first)
+
+
+def play(sides: dict[str, httpx.Client], works: Iterable[Work], found: dict[str, Rates]) -> None:
+    """Asks each side in turn. The first branch of a task only makes it known."""
+    seen: set[str] = set()
+    for work in works:
+        for side, http in sides.items():
+            figure = rate(http, work)
+            if work.task != "a second branch" or work.task in seen:
+                found[work.task][side].append(figure)
+        seen.add(work.task)
+
+
+def ratios(rates: Rates, side: str, base: str) -> float:
+    return median(mine / other for mine, other in zip(rates[side], rates[base], strict=True))
+
+
+def show(found: dict[str, Rates], sides: Iterable[str]) -> None:
+    others = [side for side in sides if side != OFF]
+    table = Table("tokens/s", *sides, *(f"{side} ÷ without" for side in others))
+    for task, rates in found.items():
+        gains = [f"{ratios(rates, side, OFF):.2f}" for side in others]
+        table.add_row(task, *(f"{median(rates[side]):.0f}" for side in sides), *gains)
+    Console(width=120).print(table)
+    work = [rates for task, rates in found.items() if task != "nothing to repeat"]
+    for side in others:
+        gain = median(ratios(rates, side, OFF) for rates in work)
+        print(f"{side}: {gain:.2f} times the rate without, median over the work of agents")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", default="leftoff/models/leftoff-tiny-q8_0.gguf")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    common = [arguments.model, "--slots", "4", "--ctx", "16384", "--threads", str(arguments.threads)]
+    leftoff = [sys.executable, "-m", "leftoff", "serve", *common, "--port", "0", "--disk", "0"]
+    commands = {OFF: ([*leftoff, "--draft", "off"], "http://"), ON: (leftoff, "http://")}
+    if "LEFTOFF_LIBLLAMA" not in os.environ:
+        commands[PEER] = ([sys.executable, "-m", "lab.bench.peer", *common, "--ngram"], "URL")
+    found: dict[str, Rates] = defaultdict(lambda: defaultdict(list))
+    with ExitStack() as stack:
+        urls = {side: stack.enter_context(started(*command)) for side, command in commands.items()}
+        sides = {side: httpx.Client(base_url=url, timeout=600) for side, url in urls.items()}
+        for number in range(arguments.rounds):
+            play(sides, [*agent_work(number), nothing_to_repeat(number)], found)
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(found, commands)
+
+
+if __name__ == "__main__":
+    main()
