@@ -33,7 +33,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 260  # the store that machines share, and the router, came with twenty
+MAX_FILES = 270  # the store that machines share, the router and drafts came with thirty
 
 
 @dataclass(frozen=True)
