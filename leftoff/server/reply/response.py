@@ -4,7 +4,7 @@ Replies are cancelled as soon as their client disconnects.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
 from leftoff.server.reply.stream import End, Event, Piece, ReplyStream, start_reply
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.service import Service
+from leftoff.store import points
 
 _encode = msgspec.json.Encoder().encode
 
@@ -183,11 +184,22 @@ async def answer(
 ) -> Response:
     """Starts the jobs and responds with their replies, as one body or as a stream."""
     replies = Replies(service, jobs, request_id, shows_progress=stream and writer.shows_progress)
+    headers = _headers_for_router(request, service, jobs[0])
     if stream:
-        return EventStream(replies, writer)
+        return EventStream(replies, writer, headers)
     request.state.has_jobs = True
     with replies:
-        return json_response(writer.whole(await attended(request.receive, replies.collect())))
+        response = json_response(writer.whole(await attended(request.receive, replies.collect())))
+        response.headers.update(headers)
+        return response
+
+
+def _headers_for_router(request: Request, service: Service, job: ReplyJob) -> dict[str, str]:
+    """A router asks where the prompt may be resumed."""
+    if points.HEADER not in request.headers:
+        return {}
+    found = points.points_of(job.prompt, job.namespace, service.engine.settings.grid)
+    return {points.HEADER: points.encode_points(found)}
 
 
 def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
@@ -200,16 +212,17 @@ class EventStream(Response):
 
     silent_seconds = 15.0  # until something is sent to keep the client: proxies and clients wait for a minute or more
 
-    def __init__(self, replies: Replies, writer: Writer) -> None:
+    def __init__(self, replies: Replies, writer: Writer, headers: Mapping[str, str]) -> None:
         super().__init__()
         self._replies = replies
+        self._sent_headers = [*writer.framing.headers, *((k.encode(), v.encode()) for k, v in headers.items())]
         self._writer = writer
         self._is_silent = True  # nothing but signs of life was sent since the last tick
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_unread: Callable[[], int] = scope.get("state", {}).get(NUM_UNREAD, lambda: 0)
         with self._replies, suppress(ClientGoneError):
-            await send({"type": "http.response.start", "status": 200, "headers": self._writer.framing.headers})
+            await send({"type": "http.response.start", "status": 200, "headers": self._sent_headers})
             ticks = asyncio.create_task(self._tick())
             try:
                 await attended(receive, self._write(send, num_unread))

@@ -1,0 +1,152 @@
+"""The router as a web application: its own few routes, and everything else passed on to a replica."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leftoff.cluster.fleet import Fleet, ReplicaView, unknown_replica
+from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.meters import Meters
+from leftoff.cluster.proxy import Proxy
+from leftoff.cluster.router import Router
+
+logger = logging.getLogger("leftoff.route")
+
+_HEALTH_S = 1.0
+
+
+class RouterApp:
+    """An ASGI application. `/health`, `/metrics` and `/cluster` are its own."""
+
+    def __init__(self, index_url: str | None = None, replica_urls: Sequence[str] = ()) -> None:
+        self.fleet = Fleet()
+        self._index_url = index_url
+        self._replica_urls = [url.rstrip("/") for url in replica_urls]
+        self._meters = Meters(self.fleet)
+        self._index: IndexFollower | None = None
+        self._proxy: Proxy | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            assert self._proxy is not None, "the application was not started: run it with its lifespan"
+            await (self._own(scope["method"], scope["path"]) or self._proxy)(scope, receive, send)
+
+    # --- lifespan
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def start(self) -> None:
+        """Begins to follow the index, and to ask replicas that were named for their health."""
+        if self._index_url:
+            self._index = IndexFollower(self._index_url, self.fleet)
+            self._index.start()
+        self._proxy = Proxy(Router(self.fleet, self._index), self._meters)
+        if self._replica_urls:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_for_health())
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._index is not None:
+            await self._index.close()
+        if self._proxy is not None:
+            await self._proxy.close()
+
+    async def _ask_for_health(self) -> None:
+        """Replicas that were named, unless they have a heartbeat in the index."""
+        timeout = aiohttp.ClientTimeout(total=2 * _HEALTH_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                known = {view.told.url for view in self.fleet.views.values() if view.number is not None}
+                for url in self._replica_urls:
+                    if url not in known:
+                        await self._ask_one(session, url)
+                await asyncio.sleep(_HEALTH_S)
+
+    async def _ask_one(self, session: aiohttp.ClientSession, url: str) -> None:
+        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with session.get(f"{url}/health") as answer:
+                if answer.ok:
+                    self.fleet.beat(unknown_replica(url))
+                    return
+        view = self.fleet.views.pop(url, None)
+        if view is not None:
+            view.gone.set()
+            logger.warning("replica %s is gone: it does not answer /health", url)
+
+    # --- own routes
+
+    def _own(self, method: str, path: str) -> Response | None:
+        if method != "GET":
+            return None
+        if path in ("/health", "/v1/health"):
+            is_ready = bool(self.fleet.candidates(""))
+            return _json({"status": "ok" if is_ready else "no replica"}, 200 if is_ready else 503)
+        if path == "/metrics":
+            return Response(self._meters.text(), media_type="text/plain; version=0.0.4")
+        if path == "/cluster":
+            return _json(self._described())
+        return None
+
+    def _described(self) -> dict[str, Any]:
+        groups = self.fleet.groups
+        return {
+            "index": None if self._index is None else "ok" if self._index.is_reachable else "unreachable",
+            "groups": [
+                {"fingerprint": name, "described": views[0].told.described, "replicas": [*map(_described, views)]}
+                for name, views in groups.items()
+            ],
+            "notes": _differences(list(groups.values())),
+        }
+
+
+def _described(view: ReplicaView) -> dict[str, Any]:
+    told = view.told
+    return {
+        "id": told.id,
+        "url": told.url,
+        "model": told.model,
+        "version": told.version,
+        "state": told.state if view.takes_requests else "unreachable",
+        "load": msgspec.to_builtins(told.load),
+        "queue_ms": round(view.queue_ms, 1),
+        "in_flight": len(view.flights),
+        "held_points": len(view.held) if view.number is not None else None,
+        "requests": view.num_requests,
+        "failures": view.num_failures,
+    }
+
+
+def _differences(groups: Sequence[Sequence[ReplicaView]]) -> list[str]:
+    """Replicas of different models, libraries or KV types never share a byte: it is said which they are."""
+    if len(groups) < 2:
+        return []
+    most = max(groups, key=len)
+    return [
+        f"{view.told.url} shares nothing with the others: it runs {view.told.described or 'something unknown'},"
+        f" they run {most[0].told.described or 'something unknown'}"
+        for group in groups
+        if group is not most
+        for view in group
+    ]
+
+
+def _json(content: Any, status: int = 200) -> Response:  # noqa: ANN401
+    return Response(msgspec.json.encode(content), status, media_type="application/json")

@@ -1,0 +1,171 @@
+"""Follows the index: heartbeats, what replicas keep and drop, what the store has, and what other routers have learnt.
+
+When the index cannot be reached, what was known last is used on, and it is tried again every second: a router without
+an index routes worse, and nothing else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec import MsgspecError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from leftoff.cluster.fleet import Fleet, ReplicaView
+from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
+from leftoff.store.replica import decode_delta, decode_held, decode_replica
+
+logger = logging.getLogger("leftoff.route")
+
+_BEAT_S = 0.5
+_RETRY_S = 1.0
+_BLOCK_MS = 500
+_PATIENCE_S = 0.05  # of a request for the index
+_DAY_S = 86_400
+_PROBLEMS = (RedisError, OSError, TimeoutError, asyncio.TimeoutError)
+_MOST_DELTAS = 500  # read at once
+_LATE_BEATS = 4  # so many heartbeats in a row that told of a delta which has not come: it is lost
+
+
+class IndexFollower:
+    """Keeps a `Fleet` up to date. Implements `memory.Shared`."""
+
+    def __init__(self, url: str, fleet: Fleet) -> None:
+        self._redis: Any = Redis.from_url(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
+        self._fleet = fleet
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last_ids: dict[bytes, bytes] = {}  # of the streams of deltas
+        self.is_reachable = True
+
+    def start(self) -> None:
+        for loop in (self._follow_heartbeats, self._follow_deltas):
+            self._spawn(self._always(loop))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(*_PROBLEMS):
+            await self._redis.aclose()
+
+    def _spawn(self, work: Any) -> None:  # noqa: ANN401
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _always(self, step: Any) -> None:  # noqa: ANN401
+        while True:
+            try:
+                await step()
+                self._note(True)
+            except _PROBLEMS as error:
+                self._note(False, error)
+                await asyncio.sleep(_RETRY_S)
+            except Exception:  # a value that nobody foresaw must not end the following
+                logger.exception("the index holds something unexpected")
+                await asyncio.sleep(_RETRY_S)
+
+    def _note(self, is_reachable: bool, error: BaseException | None = None) -> None:
+        if is_reachable != self.is_reachable:
+            self.is_reachable = is_reachable
+            state = "is back" if is_reachable else f"cannot be reached ({error}): going on by what was known last"
+            logger.warning("the index %s", state)
+
+    # --- heartbeats
+
+    async def _follow_heartbeats(self) -> None:
+        ids = await self._redis.zrange(REPLICAS, 0, -1)
+        beats = await self._redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
+        for beat in filter(None, beats):
+            with suppress(MsgspecError):
+                self._take(self._fleet.beat(decode_replica(beat)))
+        for view in self._fleet.expire():
+            logger.warning("replica %s at %s is gone: no heartbeat", view.id, view.told.url)
+        await asyncio.sleep(_BEAT_S)
+
+    def _take(self, view: ReplicaView) -> None:
+        view.num_late = view.num_late + 1 if view.number is None or view.number < view.told.number else 0
+        if view.number is None or view.num_late >= _LATE_BEATS:
+            view.num_late = 0
+            self._spawn(self._resync(view))
+
+    async def _resync(self, view: ReplicaView) -> None:
+        """The place in the stream first: what comes after it is not missed, and what comes twice does no harm."""
+        with suppress(*_PROBLEMS):
+            await self._begin_stream(Keys(view.told.fingerprint).deltas)
+            fields = await self._redis.hgetall(Keys(view.told.fingerprint).held(view.id))
+            number = int(fields.pop(NUMBER, 0))
+            with suppress(MsgspecError):
+                view.replace_held(map(decode_held, fields.values()), number)
+
+    # --- deltas
+
+    async def _follow_deltas(self) -> None:
+        keys = [Keys(fingerprint).deltas for fingerprint in self._fleet.groups if fingerprint]
+        if not keys:
+            await self._redis.ping()
+            await asyncio.sleep(_BEAT_S)
+            return
+        for key in keys:
+            await self._begin_stream(key)
+        streams = {key: self._last_ids[key] for key in keys}
+        for key, entries in await self._redis.xread(streams, count=_MOST_DELTAS, block=_BLOCK_MS) or ():
+            for entry_id, fields in entries:
+                self._last_ids[key] = entry_id
+                self._apply(fields)
+
+    async def _begin_stream(self, key: bytes) -> None:
+        if key not in self._last_ids:
+            latest = await self._redis.xrevrange(key, count=1)
+            self._last_ids.setdefault(key, latest[0][0] if latest else b"0-0")
+
+    def _apply(self, fields: Mapping[bytes, bytes]) -> None:
+        view = self._fleet.views.get(fields.get(b"replica", b"").decode())
+        if view is not None and view.number is not None:
+            with suppress(MsgspecError):
+                if not view.apply(decode_delta(fields[b"delta"])):
+                    self._spawn(self._resync(view))
+
+    # --- the store
+
+    async def stored(self, fingerprint: str, tags: Sequence[bytes]) -> list[bytes]:
+        """Those of the tags at which the store has anything. Empty if the index does not answer soon."""
+        if not self.is_reachable or not tags:
+            return []
+        keys = Keys(fingerprint)
+        with suppress(*_PROBLEMS):
+            async with asyncio.timeout(_PATIENCE_S), self._redis.pipeline(transaction=False) as pipeline:
+                for tag in tags:
+                    pipeline.exists(keys.at(tag))
+                found = await pipeline.execute()
+            return [tag for tag, is_there in zip(tags, found, strict=True) if is_there]
+        return []
+
+    # --- memory.Shared
+
+    async def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        if not self.is_reachable or not keys:
+            return {}
+        with suppress(*_PROBLEMS):
+            async with asyncio.timeout(_PATIENCE_S):
+                values = await self._redis.mget([_route_key(key) for key in keys])
+            return {key: value for key, value in zip(keys, values, strict=True) if value}
+        return {}
+
+    def put(self, values: Mapping[bytes, bytes]) -> None:
+        if self.is_reachable:
+            self._spawn(self._put(values))
+
+    async def _put(self, values: Mapping[bytes, bytes]) -> None:
+        with suppress(*_PROBLEMS):
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for key, value in values.items():
+                    pipeline.set(_route_key(key), value, ex=_DAY_S)
+                await pipeline.execute()
+
+
+def _route_key(key: bytes) -> bytes:
+    return b"leftoff:route:" + key

@@ -1,0 +1,231 @@
+"""The router's HTTP side: passes requests of any dialect to a replica, and its answer back, byte by byte.
+
+Nothing of an answer is sent before its first byte of body has come: until then a request whose replica fails, refuses
+or disappears is sent to another one. After that a stream ends with an error in the words of its dialect.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
+from leftoff.cluster.fleet import ReplicaView
+from leftoff.cluster.memory import NOTHING_KNOWN
+from leftoff.cluster.meters import Meters
+from leftoff.cluster.router import AllFullError, Choice, NoReplicaError, Router
+from leftoff.server.anthropic.writer import error_body as anthropic_error
+from leftoff.server.http.errors import ApiError, busy, shape_at
+from leftoff.server.ollama.writer import error_body as ollama_error
+from leftoff.store import points
+
+logger = logging.getLogger("leftoff.route")
+
+REPLICA = "x-leftoff-replica"
+_HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "expect"})
+_NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
+_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
+_OWNED_IN_PATH = re.compile(r"/(?:responses|conversations)/((?:resp|conv)_[\w-]+)")
+_OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
+_BUSY = 503
+_CONNECT_S = 2.0
+_PROBLEMS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+
+
+class ReplicaFailedError(Exception):
+    """Nothing of an answer has come, and nothing will: another replica may be tried."""
+
+
+@dataclass
+class Answer:
+    """An answer that has begun: its first bytes are here."""
+
+    response: aiohttp.ClientResponse
+    first: bytes
+    rest: AsyncIterator[bytes]
+
+
+class Proxy:
+    """Passes requests on. Belongs to the event loop."""
+
+    def __init__(self, router: Router, meters: Meters) -> None:
+        self._router = router
+        self._meters = meters
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            return
+        chain = read_chain(body, request.headers) if body else NO_CHAIN
+        passing = asyncio.create_task(self._pass_on(request, body, chain, send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (passing, leaving):
+                task.cancel()
+            await asyncio.gather(passing, leaving, return_exceptions=True)
+        if not passing.cancelled() and (error := passing.exception()) is not None:
+            raise error
+
+    async def _pass_on(self, request: Request, body: bytes, chain: Chain, send: Send) -> None:
+        tried: list[str] = []
+        refused: Answer | None = None
+        while True:
+            try:
+                choice = await self._choose(request, chain, tried)
+            except (NoReplicaError, AllFullError) as error:
+                if refused is not None:
+                    await self._send_back(request, refused, None, send)
+                else:
+                    self._meters.refused()
+                    await _refusal(request.scope["path"], busy(str(error)))(request.scope, request.receive, send)
+                return
+            tried.append(choice.view.id)
+            flight = choice.view.send(chain, choice.estimate.work_ms)
+            try:
+                answer = await self._ask(request, body, choice)
+                if answer.response.status == _BUSY and len(tried) < len(self._router.fleet.views):
+                    refused = await _read_whole(answer)
+                    continue
+                choice.view.begun(flight)
+                await self._send_back(request, answer, choice, send)
+                return
+            except ReplicaFailedError as error:
+                choice.view.failed()
+                self._meters.retried()
+                logger.warning("replica %s: %s: trying another one", choice.view.told.url, error)
+            finally:
+                choice.view.ended(flight)
+
+    async def _choose(self, request: Request, chain: Chain, tried: list[str]) -> Choice:
+        began = time.perf_counter()
+        if (named := _OWNED_IN_PATH.search(request.url.path)) is not None:
+            owner = await self._router.owner_of(named[1])
+            if owner is not None and owner.id not in tried:
+                return Choice(owner, chain, owner.estimate(NO_CHAIN, NOTHING_KNOWN))
+        choice = await self._router.choose(chain, tried)
+        self._meters.chosen(choice, time.perf_counter() - began)
+        return choice
+
+    async def _ask(self, request: Request, body: bytes, choice: Choice) -> Answer:
+        """Raises `ReplicaFailedError` unless the replica begins to answer."""
+        asking = asyncio.create_task(self._begin(request, body, choice.view))
+        gone = asyncio.create_task(choice.view.gone.wait())
+        try:
+            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise ReplicaFailedError("its heartbeat has stopped")
+            return await asking
+        except _PROBLEMS as error:
+            raise ReplicaFailedError(str(error) or type(error).__name__) from error
+        finally:
+            for task in (asking, gone):
+                task.cancel()
+            await asyncio.gather(asking, gone, return_exceptions=True)
+
+    async def _begin(self, request: Request, body: bytes, view: ReplicaView) -> Answer:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, timeout=timeout
+            )
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        headers = [(k, v) for k, v in request.headers.items() if k not in _NOT_PASSED_ON]
+        response = await self._session.request(
+            request.method,
+            view.told.url.rstrip("/") + path,
+            data=body or None,
+            headers=[*headers, (points.HEADER, "1")],
+            allow_redirects=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
+        )
+        chunks = response.content.iter_any()
+        first = await anext(chunks, b"")
+        return Answer(response, first, chunks)
+
+    async def _send_back(self, request: Request, answer: Answer, choice: Choice | None, send: Send) -> None:
+        response = answer.response
+        headers = [
+            (k.lower().encode(), v.encode()) for k, v in response.headers.items() if k.lower() not in _HOP_BY_HOP
+        ]
+        headers = [(k, v) for k, v in headers if k.decode() != points.HEADER]
+        if choice is not None:
+            headers.append((REPLICA.encode(), choice.view.id.encode()))
+            self._learn(request, answer, choice)
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        try:
+            await send({"type": "http.response.body", "body": answer.first, "more_body": True})
+            async for chunk in answer.rest:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except _PROBLEMS:
+            await self._break_off(request, answer, choice, send)
+            return
+        finally:
+            if not response.content.at_eof():
+                response.close()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _learn(self, request: Request, answer: Answer, choice: Choice) -> None:
+        told = answer.response.headers.get(points.HEADER)
+        if told and (decoded := points.decode_points(told)) is not None:
+            self._router.learn(choice, decoded)
+        if request.method == "POST" and (name := _OWNED_IN_BODY.search(answer.first)) is not None:
+            self._router.own(name[1].decode(), choice.view)
+
+    async def _break_off(self, request: Request, answer: Answer, choice: Choice | None, send: Send) -> None:
+        """The replica failed in the middle. A stream can say so; for the rest the connection is cut."""
+        self._meters.broken()
+        where = choice.view.told.url if choice is not None else "a replica"
+        logger.warning("%s broke off in the middle of an answer to %s", where, request.url.path)
+        if choice is not None:
+            choice.view.failed()
+        kind = answer.response.headers.get("content-type", "")
+        error = ApiError(
+            502,
+            "the replica failed in the middle of the answer: send the request again",
+            kind="server_error",
+            code="replica_failed",
+        )
+        content = msgspec.json.encode(shape_at(request.url.path, _SHAPES)(error))
+        if kind.startswith("text/event-stream"):
+            name = b"event: error\n" if request.url.path.startswith(("/v1/messages", "/v1/responses")) else b""
+            last = b"\n\n" + name + b"data: " + content + b"\n\n"
+        elif kind.startswith("application/x-ndjson"):
+            last = b"\n" + content + b"\n"
+        else:
+            raise ConnectionAbortedError(error.message)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+async def _read_whole(answer: Answer) -> Answer:
+    """An answer that may be sent later: its connection is free for others."""
+    with suppress(*_PROBLEMS):
+        answer.first += b"".join([chunk async for chunk in answer.rest])
+    return answer
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _refusal(path: str, error: ApiError) -> Response:
+    content = msgspec.json.encode(shape_at(path, _SHAPES)(error))
+    return Response(content, error.status, headers=error.headers, media_type="application/json")

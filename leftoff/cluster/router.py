@@ -1,0 +1,151 @@
+"""Chooses a replica for each request: the one whose estimated price is the lowest.
+
+It has no state of its own that matters: several routers may run, and one that was just started only estimates worse
+for a moment.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from leftoff.cluster.chain import Chain
+from leftoff.cluster.fleet import PAGE_TOKENS, Fleet, ReplicaView
+from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.memory import Known, PromptMemory
+from leftoff.cluster.score import Estimate, Found
+from leftoff.errors import LeftoffError
+from leftoff.lru import LruCache
+from leftoff.store.points import PromptPoints
+
+_MOST_OWNERS = 100_000
+_ASKED_TAGS = 3  # the deepest places for which the store is asked
+_STORED_S = 10.0  # how long an answer of the store is believed
+_NEAR_TOKENS = 64  # what is missing is read faster than the store is asked
+
+
+class NoReplicaError(LeftoffError):
+    """There is no replica to send a request to: none is known, or none can be reached."""
+
+
+class AllFullError(LeftoffError):
+    """Every replica has as many requests waiting as it takes."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The replica for a request, and what is expected there."""
+
+    view: ReplicaView
+    chain: Chain
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    view: ReplicaView
+    estimate: Estimate
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Among equals the one that was sent the least: so new conversations spread."""
+        return self.estimate.price_ms, self.view.num_requests
+
+
+class Router:
+    """One per process. Belongs to the event loop."""
+
+    def __init__(self, fleet: Fleet, index: IndexFollower | None = None) -> None:
+        self.fleet = fleet
+        self._index = index
+        self._memory = PromptMemory(index)
+        self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(max_entries=_MOST_OWNERS)
+        self._owners: LruCache[str, str] = LruCache(max_entries=_MOST_OWNERS)
+        self._token_bytes: dict[str, float] = {}  # by fingerprint: what a token's state weighs, about
+
+    async def choose(self, chain: Chain, besides: Collection[str] = ()) -> Choice:
+        """Raises `NoReplicaError` and `AllFullError`."""
+        views = self.fleet.candidates(chain.model, besides)
+        if not views:
+            raise NoReplicaError(f"no replica can be reached ({len(self.fleet.views)} known, {len(besides)} tried)")
+        if chain.owner is not None and (owner := await self._owner(chain.owner, views)) is not None:
+            views = [owner]
+        if not (free := [view for view in views if not view.is_full]):
+            raise AllFullError(f"all {len(views)} replicas have as many requests waiting as they take")
+        known = await self._memory.find(chain)
+        best = self._best(chain, known, free)
+        if self._index is not None and self._may_be_better_from_store(best, known):
+            best = self._best(chain, known, free, await self._found_in_store(free, known))
+        return Choice(best.view, chain, best.estimate)
+
+    def _best(
+        self, chain: Chain, known: Known, views: Sequence[ReplicaView], stored: dict[str, list[Found]] | None = None
+    ) -> _Candidate:
+        found = stored or {}
+        candidates = [_Candidate(v, v.estimate(chain, known, found.get(v.told.fingerprint, ()))) for v in views]
+        return min(candidates, key=lambda candidate: candidate.rank)
+
+    def learn(self, choice: Choice, points: PromptPoints) -> None:
+        """A replica has told where a prompt may be resumed."""
+        self._memory.learn(choice.chain, points)
+
+    # --- ids that one replica alone knows
+
+    def own(self, name: str, view: ReplicaView) -> None:
+        """A replica has made an id under which it keeps something for later requests."""
+        self._owners.put(name, view.id)
+        if self._index is not None:
+            self._index.put({_owner_key(name): view.id.encode()})
+
+    async def _owner(self, name: str, views: Sequence[ReplicaView]) -> ReplicaView | None:
+        owner = self._owners.get(name)
+        if owner is None and self._index is not None:
+            found = await self._index.find([_owner_key(name)])
+            owner = found.get(_owner_key(name), b"").decode()
+        return next((view for view in views if view.id == owner), None)
+
+    async def owner_of(self, name: str) -> ReplicaView | None:
+        """The replica that made an id, if it is there."""
+        return await self._owner(name, self.fleet.candidates(""))
+
+    # --- the store
+
+    def _may_be_better_from_store(self, best: _Candidate, known: Known) -> bool:
+        """Someone could resume deeper than the best one does, or does so behind a queue."""
+        if not known.places:
+            return False
+        deepest = max(place.position for place in known.places)
+        return best.estimate.queue_ms > 0 or deepest - best.estimate.resume > _NEAR_TOKENS
+
+    async def _found_in_store(self, views: Sequence[ReplicaView], known: Known) -> dict[str, list[Found]]:
+        places = sorted(known.places, key=lambda place: -place.position)[:_ASKED_TAGS]
+        found: dict[str, list[Found]] = {}
+        for fingerprint in {view.told.fingerprint for view in views if view.told.has_store}:
+            there = await self._which_are_stored(fingerprint, [place.tag for place in places])
+            token_bytes = self._bytes_of_token(fingerprint, views)
+            found[fingerprint] = [
+                Found(at, nbytes := round(token_bytes * at), 0, nbytes, -(-at // PAGE_TOKENS) + 1)
+                for at in (place.position for place in places if place.tag in there)
+            ]
+        return found
+
+    async def _which_are_stored(self, fingerprint: str, tags: Sequence[bytes]) -> set[bytes]:
+        assert self._index is not None
+        now = time.monotonic()
+        known = {tag: seen[1] for tag in tags if (seen := self._stored.get(tag)) and now - seen[0] < _STORED_S}
+        asked = [tag for tag in tags if not known.get(tag)]
+        there = await self._index.stored(fingerprint, asked) if asked else []
+        for tag in there:
+            self._stored.put(tag, (now, True))
+        return {*there, *(tag for tag, is_there in known.items() if is_there)}
+
+    def _bytes_of_token(self, fingerprint: str, views: Sequence[ReplicaView]) -> float:
+        """What the state of a token weighs, from what replicas hold: once known, it stays."""
+        if not self._token_bytes.get(fingerprint):
+            held = (held for view in views if view.told.fingerprint == fingerprint for held in view.held.values())
+            weights = [(each.ram_bytes + each.disk_bytes) / each.end for each in held if each.end]
+            self._token_bytes[fingerprint] = max(weights, default=0.0)
+        return self._token_bytes[fingerprint]
+
+
+def _owner_key(name: str) -> bytes:
+    return b"owner:" + name.encode()

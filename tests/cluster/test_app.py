@@ -1,0 +1,85 @@
+"""A router over replicas that share an index and a store: they are found, and conversations move without being read."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from lab.bench.process import Process
+from tests.cluster.processes import replica, router
+from tests.cluster.test_proxy import chat, known
+from tests.patience import PATIENCE_S, until
+from tests.store.parts import Redis, redis
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Redis]:
+    with redis() as part:
+        yield part
+
+
+@pytest.fixture(scope="module")
+def replicas(index: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Process]]:
+    store = f"file://{tmp_path_factory.mktemp('store')}"
+    with ExitStack() as closing:
+        processes = [replica("--index", index.url, "--store", store) for _ in range(2)]
+        for process in processes:
+            closing.callback(process.close)
+        yield processes
+
+
+@pytest.fixture(scope="module")
+def route(index: Redis, replicas: list[Process]) -> Iterator[Process]:
+    process = router("--index", index.url)
+    assert until(lambda: len(known(process)) == len(replicas))
+    yield process
+    process.close()
+
+
+def held(route: Process) -> int:
+    return sum(int(str(each["held_points"] or 0)) for each in known(route))
+
+
+def test_replicas_are_found_and_a_conversation_stays_at_home(route: Process) -> None:
+    said, homes = ["My name is Ada."], []
+    for question in ("What is my name?", "Say it again.", "And once more."):
+        before = held(route)
+        answer = chat(route.url, *said)
+        homes.append(answer.headers["x-leftoff-replica"])
+        said += [answer.json()["choices"][0]["message"]["content"], question]
+        assert until(lambda before=before: held(route) > before), "the replica tells what it keeps"  # type: ignore[misc]
+    assert len({*homes}) == 1
+
+
+def test_one_fingerprint_is_one_group_and_nothing_is_said(route: Process) -> None:
+    described = httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()
+    assert described["index"] == "ok"
+    (group,) = described["groups"]
+    assert len(group["replicas"]) == 2
+    assert described["notes"] == []
+
+
+def test_another_router_knows_what_the_first_has_learnt(index: Redis, route: Process) -> None:
+    said = ["Where is Rome?", "In Italy.", "And Paris?", "In France.", "And Oslo?"]
+    home = chat(route.url, *said).headers["x-leftoff-replica"]
+    other = router("--index", index.url)
+    try:
+        assert until(lambda: len(known(other)) == 2 and held(other) == held(route) > 0)
+        for _ in range(2):
+            answer = chat(other.url, *said, "In Norway.", "And Bern?")
+            assert answer.headers["x-leftoff-replica"] == home
+    finally:
+        other.close()
+
+
+def test_a_replica_that_stops_is_left_out_and_its_conversation_goes_on(route: Process, replicas: list[Process]) -> None:
+    said = ["My name is Bob."]
+    first = chat(route.url, *said)
+    home = first.headers["x-leftoff-replica"]
+    url = next(each["url"] for each in known(route) if each["id"] == home)
+    next(process for process in replicas if process.url == url).stop()
+    said += [first.json()["choices"][0]["message"]["content"], "What is my name?"]
+    answer = chat(route.url, *said)
+    assert answer.status_code == 200
+    assert answer.headers["x-leftoff-replica"] != home

@@ -1,0 +1,123 @@
+"""The follower of the index, against a real server: heartbeats, deltas, gaps, and an index that goes away."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis as Client
+
+from leftoff.cluster.fleet import Fleet
+from leftoff.cluster.index import IndexFollower
+from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
+from leftoff.store.replica import Delta, Held, Replica, encode
+from tests.cluster.test_fleet import held, replica
+from tests.patience import PATIENCE_S
+from tests.store.parts import Redis, redis
+
+KEYS = Keys("F1")
+
+
+@pytest.fixture
+def server() -> Iterator[Redis]:
+    with redis() as server:
+        yield server
+
+
+class Teller:
+    """A replica's side of the index, as `leftoff/store/replica.py` describes it."""
+
+    def __init__(self, server: Redis) -> None:
+        self.redis = Client.from_url(server.url)
+
+    def beat(self, told: Replica) -> None:
+        self.redis.zadd(REPLICAS, {told.id: 1.0})
+        self.redis.set(replica_key(told.id), encode(told), ex=60)
+
+    def tell(self, name: str, delta: Delta, *, in_stream: bool = True) -> None:
+        fields: dict[Any, Any] = {each.tag: encode(each) for each in delta.kept} | {NUMBER: str(delta.number).encode()}
+        self.redis.hset(KEYS.held(name), mapping=fields)
+        if in_stream:
+            self.redis.xadd(KEYS.deltas, {"replica": name, "delta": encode(delta)})
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def following(server: Redis, play: Callable[[Fleet, IndexFollower, Teller], Awaitable[None]]) -> None:
+    async def run() -> None:
+        fleet = Fleet()
+        index = IndexFollower(server.url, fleet)
+        index.start()
+        try:
+            await play(fleet, index, Teller(server))
+        finally:
+            await index.close()
+
+    asyncio.run(run())
+
+
+def one(tag: bytes, end: int = 100) -> list[Held]:
+    return [held(tag, end)]
+
+
+def test_a_replica_and_what_it_holds_are_found_and_followed(server: Redis) -> None:
+    async def play(fleet: Fleet, _: IndexFollower, teller: Teller) -> None:
+        teller.tell("a", Delta(1, one(b"before"), []))
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views and fleet.views["a"].number == 1)
+        teller.tell("a", Delta(2, one(b"after"), []))
+        await until(lambda: {*fleet.views["a"].held} == {b"before", b"after"})
+
+    following(server, play)
+
+
+def test_after_a_gap_everything_is_read_anew(server: Redis) -> None:
+    async def play(fleet: Fleet, _: IndexFollower, teller: Teller) -> None:
+        teller.tell("a", Delta(1, one(b"1"), []))
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views and fleet.views["a"].number == 1)
+        teller.tell("a", Delta(2, one(b"2"), []), in_stream=False)
+        teller.tell("a", Delta(3, one(b"3"), []))
+        await until(lambda: {*fleet.views["a"].held} == {b"1", b"2", b"3"})
+
+    following(server, play)
+
+
+def test_without_an_index_what_was_known_stays_and_comes_back(server: Redis) -> None:
+    async def play(fleet: Fleet, index: IndexFollower, teller: Teller) -> None:
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views)
+        server.kill()
+        await until(lambda: not index.is_reachable)
+        assert await index.find([b"key"]) == {}
+        assert await index.stored("F1", [b"tag"]) == []
+        index.put({b"key": b"value"})
+        assert fleet.views["a"].takes_requests
+        server.start()
+        again = Teller(server)
+        again.beat(replica("a"))
+        again.beat(replica("b"))
+        await until(lambda: "b" in fleet.views)
+
+    following(server, play)
+
+
+def test_routers_share_what_they_learn_and_ask_what_is_stored(server: Redis) -> None:
+    async def play(_: Fleet, index: IndexFollower, teller: Teller) -> None:
+        index.put({b"key": b"value"})
+        teller.redis.hset(KEYS.at(b"t" * 32), "2:0", "100")
+        found: dict[bytes, bytes] = {}
+        there: list[bytes] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while not (found and there):  # the index has fifty milliseconds to answer: on a busy machine it may not
+                await asyncio.sleep(0.01)
+                found = dict(await index.find([b"key", b"other"]))
+                there = await index.stored("F1", [b"t" * 32, b"u" * 32])
+        assert found == {b"key": b"value"}
+        assert there == [b"t" * 32]
+
+    following(server, play)

@@ -1,0 +1,140 @@
+"""The router over two real replicas: all dialects, streams, a replica that dies, and one that is busy."""
+
+import json
+from collections.abc import Iterator
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+from lab.bench.process import Process
+from tests.cluster.processes import replica, router
+from tests.patience import PATIENCE_S, until
+
+HEADER = "You are a helpful assistant. " * 40
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[list[Process]]:
+    processes = [replica(), replica()]
+    yield processes
+    for process in processes:
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def route(replicas: list[Process]) -> Iterator[Process]:
+    flags = [flag for process in replicas for flag in ("--replica", process.url)]
+    process = router(*flags)
+    assert until(lambda: len(known(process)) == 2)
+    yield process
+    process.close()
+
+
+def known(route: Process) -> list[dict[str, object]]:
+    groups = httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()["groups"]
+    return [each for group in groups for each in group["replicas"] if each["state"] == "ready"]
+
+
+def chat(url: str, *messages: str, **fields: object) -> httpx.Response:
+    roles = ("user", "assistant")
+    said = [{"role": roles[index % 2], "content": text} for index, text in enumerate(messages)]
+    body = {"messages": [{"role": "system", "content": HEADER}, *said], "max_tokens": 8, "temperature": 0, **fields}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S)
+
+
+def test_an_answer_is_as_a_replica_gives_it(replicas: list[Process], route: Process) -> None:
+    through, straight = chat(route.url, "Hello"), chat(replicas[0].url, "Hello")
+    assert through.status_code == 200
+    assert through.json()["choices"] == straight.json()["choices"]
+    assert through.headers["x-leftoff-replica"] in {process.url for process in replicas}
+    assert "x-leftoff-points" not in through.headers
+
+
+def test_a_conversation_stays_where_its_state_is(route: Process) -> None:
+    said, homes, computed = ["My name is Ada."], set(), []
+    for question in ("What is my name?", "Say it again.", "And once more."):
+        answer = chat(route.url, *said)
+        homes.add(answer.headers["x-leftoff-replica"])
+        computed.append(answer.json()["timings"]["prompt_n"])
+        said += [answer.json()["choices"][0]["message"]["content"], question]
+    assert len(homes) == 1
+    assert max(computed[1:]) < 60
+
+
+def test_streams_and_dialects_pass_through(route: Process) -> None:
+    with openai.OpenAI(base_url=f"{route.url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
+        chunks = client.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": "Hello"}], stream=True, max_tokens=8
+        )
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        first = client.responses.create(model="any", input="My name is Ada.", max_output_tokens=16)
+        second = client.responses.create(
+            model="any", input="What is my name?", previous_response_id=first.id, max_output_tokens=16
+        )
+        assert second.previous_response_id == first.id
+        assert client.responses.retrieve(first.id).id == first.id
+        assert client.models.list().data
+    with anthropic.Anthropic(base_url=route.url, api_key="any", max_retries=0, timeout=PATIENCE_S) as claude:
+        said = claude.messages.create(model="any", max_tokens=8, messages=[{"role": "user", "content": "Hello"}])
+        assert said.content
+    lines = httpx.post(
+        f"{route.url}/api/chat",
+        json={"model": "any", "messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 4}},
+        timeout=PATIENCE_S,
+    ).text.splitlines()
+    assert json.loads(lines[-1])["done"] is True
+    raw = httpx.post(f"{route.url}/completion", json={"prompt": "Once", "n_predict": 4}, timeout=PATIENCE_S)
+    assert raw.json()["content"]
+
+
+def test_what_a_replica_refuses_is_refused_in_its_words(replicas: list[Process], route: Process) -> None:
+    body = {"messages": [{"role": "user", "content": 3}]}
+    answers = [
+        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S) for url in (route.url, replicas[0].url)
+    ]
+    assert answers[0].status_code == answers[1].status_code == 400
+    assert answers[0].json() == answers[1].json()
+
+
+def test_figures_for_prometheus(route: Process) -> None:
+    text = httpx.get(f"{route.url}/metrics", timeout=PATIENCE_S).text
+    assert "leftoff_route_decision_seconds_bucket" in text
+    assert "leftoff_route_replica_up" in text
+
+
+def test_a_replica_that_is_killed(replicas: list[Process], route: Process) -> None:
+    """One that had not begun is answered by the other replica; one that had ends with an error."""
+    first = chat(route.url, "Tell me a story.")
+    home = first.headers["x-leftoff-replica"]
+    (killed,) = (process for process in replicas if process.url == home)
+    body = {"messages": [{"role": "system", "content": HEADER}, {"role": "user", "content": "Tell me a story."}]}
+    with httpx.stream(
+        "POST",
+        f"{route.url}/v1/chat/completions",
+        json=body | {"stream": True, "max_tokens": 2000, "ignore_eos": True},
+        timeout=PATIENCE_S,
+    ) as stream:
+        lines = stream.iter_lines()
+        assert stream.headers["x-leftoff-replica"] == home
+        assert next(lines).startswith("data: ")
+        killed.kill()
+        last = [line for line in lines if line][-1]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_failed"
+    answer = chat(route.url, "Tell me a story.")
+    assert answer.status_code == 200
+    assert answer.headers["x-leftoff-replica"] != home
+
+
+def test_without_replicas_clients_are_told_to_come_back() -> None:
+    gone = replica()
+    process = router("--replica", gone.url)
+    try:
+        gone.close()
+        answer = chat(process.url, "Hello")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"]
+        assert "no replica" in answer.json()["error"]["message"]
+    finally:
+        process.close()
