@@ -48,10 +48,12 @@ class Server:
 
 
 @contextmanager
-def serving(*arguments: str, model: Path | str | None = None, max_handles: int | None = None) -> Iterator[Server]:
+def serving(
+    *arguments: str, model: Path | str | None = None, max_handles: int | None = None, module: str = "leftoff"
+) -> Iterator[Server]:
     """`model` is another than the tests' own; an empty one leaves it to leftoff."""
     path = str(model_path("qwen35") if model is None else model)
-    command = [sys.executable, "-m", "leftoff", "serve", *filter(None, [path]), "--port", "0", *SMALL, *arguments]
+    command = [sys.executable, "-m", module, "serve", *filter(None, [path]), "--port", "0", *SMALL, *arguments]
     if max_handles is not None:
         command = ["sh", "-c", f'ulimit -n {max_handles}; exec "$@"', "sh", *command]
     with (

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slow", action="store_true", help="shorter prompts, for a model that takes its time")
     parser.add_argument("--noise", action="store_true", help="allow what cannot be helped, measured in the same run")
+    parser.add_argument("--drafts", action="store_true", help="draft whatever is found, and compare with no drafts")
     args, flags = parser.parse_known_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +43,7 @@ def main() -> int:
             flags,
             is_slow=args.slow,
             measures_noise=args.noise,
+            drafts=args.drafts,
             progress=_show,
         )
     print(f"{args.model} {' '.join(flags)}\n{tally}\nin {time.monotonic() - began:.0f} s")

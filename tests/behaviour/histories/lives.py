@@ -22,8 +22,10 @@ _COMMON = ("--log-level", "warning", "--no-remember-replies")
 class Lives:
     """`leftoff serve` on one folder, ended by SIGTERM or SIGKILL now and then, and started with other settings."""
 
-    def __init__(self, model: Path, folder: Path, seed: int, flags: Sequence[str]) -> None:
+    def __init__(self, model: Path, folder: Path, seed: int, flags: Sequence[str], *, drafts: bool = False) -> None:
+        """With `drafts` it drafts whatever it finds."""
         self._model = model
+        self._module = "tests.behaviour.eager_drafts" if drafts else "leftoff"
         self._folder = folder
         self._rng = random.Random(seed)
         self._flags = flags
@@ -52,14 +54,15 @@ class Lives:
         }
         given = [text for name, value in flags.items() for text in (name, str(value))]
         end = rng.choice([signal.SIGTERM, signal.SIGKILL])
-        where = ("--cache-dir", str(self._folder))
-        self.http = self._life.enter_context(_served(self._model, [*given, *where, *self._flags], end))
+        draft = ("--draft", "off" if self._module == "leftoff" else "tree")
+        arguments = [*given, *draft, "--cache-dir", str(self._folder), *self._flags]
+        self.http = self._life.enter_context(_served(self._model, arguments, end, self._module))
         self.num_lives += 1
 
 
 def never_left(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server with one slot whose cache is empty for whoever comes with a new salt."""
-    return _served(model, ["--ctx", "4096", "--slots", "1", *_IN_RAM, *flags])
+    return _served(model, ["--ctx", "4096", "--slots", "1", "--draft", "off", *_IN_RAM, *flags])
 
 
 def many_slots(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
@@ -73,8 +76,10 @@ def with_neighbours(model: Path, flags: Sequence[str]) -> AbstractContextManager
 
 
 @contextmanager
-def _served(model: Path, flags: Sequence[str], end: signal.Signals = signal.SIGKILL) -> Iterator[httpx.Client]:
-    with serving(*_COMMON, *flags, model=model) as server:
+def _served(
+    model: Path, flags: Sequence[str], end: signal.Signals = signal.SIGKILL, module: str = "leftoff"
+) -> Iterator[httpx.Client]:
+    with serving(*_COMMON, *flags, model=model, module=module) as server:
         assert server.url, f"it did not start: {server.log}"
         with httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http:
             yield http

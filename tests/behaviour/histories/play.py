@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 
 from tests.behaviour.histories.answers import Gap, ask, gap
+from tests.behaviour.histories.batch_noise import batch_noise
 from tests.behaviour.histories.lives import Lives, never_left, with_neighbours
 from tests.behaviour.histories.tree import Sizes, Tree
 
@@ -64,11 +65,12 @@ def play(
     *,
     is_slow: bool = False,
     measures_noise: bool = False,
+    drafts: bool = False,
     progress: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Of a slow model the prompts are shorter."""
+    """Of a slow model the prompts are shorter. With drafts it drafts whatever it finds; the measure never does."""
     tally = Tally()
-    with never_left(model, flags) as cold, Lives(model, folder, seed, flags) as lives:
+    with never_left(model, flags) as cold, Lives(model, folder, seed, flags, drafts=drafts) as lives:
         sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
         tree = Tree(seed, sizes, with_chat=with_chat)
         while tally.steps.total() < num_steps:
@@ -93,6 +95,8 @@ def play(
         if measures_noise:
             num_samples = max(_LEAST_NOISE, num_steps // _STEPS_PER_NOISE)
             tally.noise = _noise(model, cold, sizes, seed, num_samples, flags)
+            if drafts:
+                tally.noise = max(tally.noise, batch_noise(model, num_steps, seed))
     return tally
 
 

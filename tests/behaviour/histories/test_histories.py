@@ -16,9 +16,9 @@ RWKV = SHARED / "models" / "rwkv7-tiny.gguf"
 SMALL_PIECES = ("--batch", "32", "--ubatch", "32")
 
 
-def assert_nothing_is_seen(model: Path, folder: Path, num_steps: int, *flags: str) -> None:
+def assert_nothing_is_seen(model: Path, folder: Path, num_steps: int, *flags: str, drafts: bool = False) -> None:
     is_deterministic = "--deterministic" in flags
-    tally = play(model, folder, num_steps, 0, flags, measures_noise=not is_deterministic)
+    tally = play(model, folder, num_steps, 0, flags, measures_noise=not is_deterministic, drafts=drafts)
     assert tally.is_within_noise, tally
     assert tally.num_cached > 0.2 * tally.num_prompt, f"hardly anything was resumed: {tally}"
 
@@ -29,6 +29,11 @@ def test_deterministic_answers_are_those_of_a_server_that_never_left(tmp_path: P
 
 def test_by_default_small_pieces_are_added_up_the_same_way_wherever_they_end(tmp_path: Path) -> None:
     assert_nothing_is_seen(default_model(), tmp_path, 8, *SMALL_PIECES)
+
+
+@pytest.mark.parametrize("architecture", ["qwen35", "gemma3"])
+def test_drafts_are_not_seen(architecture: str, tmp_path: Path) -> None:
+    assert_nothing_is_seen(model_path(architecture), tmp_path, 15, *SMALL_PIECES, drafts=True)
 
 
 def test_deterministic_answers_with_a_small_kv_type(tmp_path: Path) -> None:
