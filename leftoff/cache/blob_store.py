@@ -151,6 +151,11 @@ class SharedBlobStore(BlobStore, Protocol):
         """How long it takes until the store begins to answer; None before anything was measured."""
         ...
 
+    @property
+    def num_waiting(self) -> int:
+        """How many blobs are not written yet."""
+        ...
+
     def search(self, wanted: Wanted) -> Search:
         """Starts to look up a prompt."""
         ...

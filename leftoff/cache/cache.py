@@ -93,7 +93,10 @@ class Cache:
 
     def search(self, prompt: Prompt, namespace: str = "") -> Search | None:
         """Starts to look the prompt up in the shared store, while others run. None if that cannot gain anything."""
-        return self.tiers.store.search(prompt, self.plan(prompt, namespace)) if self.tiers.store is not None else None
+        if self.tiers.store is None:
+            return None
+        header_end = self._placement.on_grid(prompt.header_end or 0)
+        return self.tiers.store.search(prompt.tokens, self.plan(prompt, namespace), header_end)
 
     def fetch(self, prompt: Prompt, namespace: str = "", search: Search | None = None) -> Fetches | None:
         """Starts to fetch what the prompt needs from below RAM, while others run. None if it needs nothing from there.

@@ -73,8 +73,12 @@ class DiskTier(Tier):
         if self._is_worth_it(path, end, is_shared=is_shared):
             path = replace(path, rank=Rank(Worth.SHARED if is_shared else Worth.END, self._clock()))
             if self._saver.save_point(path, end, is_durable=True):
-                self._saver.save_pages_so_far(replace(path, seq=None))
+                self._save_pages(path, end)
             self._promote(path, end, path.rank)
+
+    def _save_pages(self, path: SavePath, end: int) -> None:  # noqa: ARG002
+        """Copies what RAM has of the pages up to a point that was saved; the rest comes with the end of the path."""
+        self._saver.save_pages_so_far(replace(path, seq=None))
 
     def catch_up(self, ram: Tier) -> None:
         """Copies from RAM what the blob store had no room for, the latest conversations first. Called when idle."""

@@ -17,10 +17,12 @@ from leftoff.cache.disk_tier import DiskSettings, DiskTier
 from leftoff.cache.fetch import Watch
 from leftoff.cache.plan import Plan
 from leftoff.cache.policy import Policy, ValuePerByte
+from leftoff.cache.save import SavePath
 from leftoff.engine.memory.base import Bytes, Memory
-from leftoff.types import Prompt, Tokens
+from leftoff.types import Tokens
 
 STORE = "store"
+_HEADER_MARGIN = 4  # how many times longer reading a header must take than fetching its snapshot
 _PATIENCE_S = 5.0  # with a store that delivers nothing at all
 
 
@@ -42,15 +44,28 @@ class StoreTier(DiskTier):
         below = DiskSettings(settings.blobs, settings.view_bytes, settings.policy, STORE)
         super().__init__(below, clock, memory, costs, page_tokens)
         self.watch = Watch(_PATIENCE_S)
+        self._snapshot_bytes = memory.snapshot_bytes
 
-    def search(self, prompt: Prompt, plan: Plan) -> Search | None:
-        """Starts to look a prompt up. None if reading what the plan leaves takes no longer than one fetch."""
-        num_left = prompt.length - plan.resume
+    @property
+    def num_waiting(self) -> int:
+        """How many pages and snapshots are not in the store yet: until then no other machine finds them."""
+        return self._shared.num_waiting
+
+    def search(self, tokens: Tokens, plan: Plan, header_end: int) -> Search | None:
+        """Starts to look a prompt up. None if reading what the plan leaves takes no longer than one fetch.
+
+        A header that is worth storing is read by one machine: the others wait for it.
+        """
+        if not self._has_snapshots:
+            header_end -= header_end % self._page_tokens  # a page that reaches past it is of one prompt alone
+        num_left = int(tokens.size) - plan.resume
         read_ms = self._costs.prefill_ms(num_left)
         if num_left <= 1 or read_ms <= self._costs.fetch_ms(STORE, 1):
             return None
-        wanted = Wanted(plan.lookup.namespace, prompt.tokens, plan.resume, read_ms, prompt.header_end)
-        return self._shared.search(wanted)
+        header_ms = self._costs.prefill_ms(max(0, header_end - plan.resume))
+        is_worth_it = header_ms > _HEADER_MARGIN * self._costs.fetch_ms(STORE, self._snapshot_bytes(header_end))
+        known = Wanted(plan.lookup.namespace, tokens, plan.resume, read_ms, header_end if is_worth_it else None)
+        return self._shared.search(known)
 
     def add_found(self, search: Search) -> None:
         """Puts what a search has found into the trees."""
@@ -70,6 +85,10 @@ class StoreTier(DiskTier):
     def clear_store(self, is_meant: Callable[[str], bool]) -> None:
         """Removes the namespaces that are meant from the store, whatever machine has stored them."""
         self._shared.clear(is_meant)
+
+    def _save_pages(self, path: SavePath, end: int) -> None:
+        """All of them, and none that reaches past the point: another machine finds only those of its own prompt."""
+        self._saver.save_until(path, end)
 
     def _expect_rate(self) -> None:
         if (call_ms := self._shared.call_ms) is not None:

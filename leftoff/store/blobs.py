@@ -62,6 +62,10 @@ class StoreBlobs:
     def bytes_per_ms(self) -> float | None:
         return None
 
+    @property
+    def num_waiting(self) -> int:
+        return self.writer.num_waiting
+
     def stored_paths(self) -> Iterable[StoredPath]:
         """None: no machine loads the index of a fleet."""
         return ()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -162,13 +163,13 @@ class Index:
 
 
 def connect(url: str) -> "Redis":
-    """A client that gives up quickly: a part that fails must not hold up what works."""
+    """A client that gives up quickly, but for a connection that was closed meanwhile, which it opens again."""
     try:
         return Redis.from_url(
             url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
             socket_timeout=_CALL_S,
             socket_connect_timeout=_CALL_S,
-            retry=Retry(NoBackoff(), 0),
+            retry=Retry(NoBackoff(), 1, (exceptions.ConnectionError,)),
         )
     except ValueError as error:
         raise SettingError(f"--index {url}: {error}: give a URL such as redis://host:6379/0") from error

@@ -1,7 +1,7 @@
 """Looks a prompt up in the index, and lets one machine of the fleet read a header that is new to all of them.
 
-Who finds no header takes a lease on reading it; the others wait for who has, and look again. They wait no longer than
-reading it would take them, and never for a machine that is gone: a lease expires.
+Who finds no header takes a lease on reading it; the others wait for who has, and look again. They wait as long as more
+and more of it is stored, and never for a machine that is gone or stands still: a lease expires.
 """
 
 import asyncio
@@ -19,8 +19,7 @@ from leftoff.store.link import Link
 
 SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
 _FIRST_LOOK_S, _LOOK_S = 0.01, 0.1  # while another machine reads the header: at first, and at most
-_LEASE_MARGIN_MS = 2000.0
-_MOST_WAIT_S = 60.0
+_LEASE_MARGIN_MS = 5000.0
 
 
 class StoreSearch:
@@ -61,23 +60,25 @@ class Searcher:
             blobs = await self._link.index.search(path, known)
         return Found(blobs, resumable(blobs, known, self._kind))
 
-    async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes], None]) -> Found:
+    async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes, float], None]) -> Found:
         """What is stored, once the header is, or once this machine is the one to read it: then `held` has the lease."""
         found = await self.blobs(path, wanted.known)
         end = wanted.header_end
         if end is None or found.resume >= end:
             return found
         key = self._link.index.keys.reading(path.tag(end))
-        header_ms = wanted.read_ms * (end - wanted.known) / max(1, int(path.tokens.size) - wanted.known)
-        deadline = time.monotonic() + min(_MOST_WAIT_S, (1.5 * header_ms + _LEASE_MARGIN_MS) / 1000)
-        look_s = _FIRST_LOOK_S
-        while not await self._link.index.take_lease(key, 2 * header_ms + _LEASE_MARGIN_MS):
+        token_ms = wanted.read_ms / max(1, int(path.tokens.size) - wanted.known)
+        ttl_ms = 2 * token_ms * (end - found.resume) + _LEASE_MARGIN_MS
+        deadline, look_s = time.monotonic() + ttl_ms / 1000, _FIRST_LOOK_S
+        while not await self._link.index.take_lease(key, ttl_ms):
             await asyncio.sleep(look_s)
             look_s = min(_LOOK_S, 2 * look_s)
-            found = await self.blobs(path, wanted.known)
+            before, found = found.resume, await self.blobs(path, wanted.known)
+            if found.resume > before:
+                deadline = time.monotonic() + (2 * token_ms * (end - found.resume) + _LEASE_MARGIN_MS) / 1000
             if found.resume >= end or time.monotonic() > deadline:
                 return found
-        held(key)
+        held(key, ttl_ms)
         return await self.blobs(path, wanted.known)  # it may have been stored, and the lease released, in between
 
 

@@ -35,6 +35,15 @@ class StoreRecord(Record):
     num_tries: int = 0
 
 
+@dataclass
+class Lease:
+    """On reading a prompt up to some position: it is renewed as long as something more of it is stored."""
+
+    ttl_ms: float
+    num_written: int  # when it was renewed last
+    is_stored: bool = False  # a blob that ends at the position is
+
+
 class StoreWriter:
     """Methods without `async` may be called from any thread, and return at once."""
 
@@ -46,7 +55,8 @@ class StoreWriter:
         self._waiting: dict[str, StoreRecord] = {}  # also those in hand
         self._in_hand_bytes = 0
         self._touched: dict[str, StoreRecord] = {}
-        self._leases: set[bytes] = set()  # of prompts that this process reads, until they are stored
+        self._leases: dict[bytes, Lease] = {}
+        self._num_written = 0
         self._lost: list[Record] = []
         self._lock = threading.Lock()
         self._wake = asyncio.Event()
@@ -93,10 +103,10 @@ class StoreWriter:
                 self._queue.remove(record)
                 self._waiting.pop(record.name, None)
 
-    def hold_lease(self, key: bytes) -> None:
-        """Releases a lease on reading once all that waits is stored."""
+    def hold_lease(self, key: bytes, ttl_ms: float) -> None:
+        """Releases a lease on reading once the end of what is read is stored, and all that waits with it."""
         with self._lock:
-            self._leases.add(key)
+            self._leases[key] = Lease(ttl_ms, self._num_written)
 
     def take_lost(self) -> list[Record]:
         with self._lock:
@@ -156,6 +166,10 @@ class StoreWriter:
             record.item = None
             self._in_hand_bytes -= record.nbytes
             self._waiting.pop(record.name, None)
+            self._num_written += 1
+            lease = self._leases.get(link.index.keys.reading(record.object.tag))
+            if lease is not None:
+                lease.is_stored = True
 
     def _sealed(self, blob: Blob, item: Item) -> bytearray:
         content = bytearray(seal(item, self._fingerprint, blob.tag))
@@ -179,7 +193,9 @@ class StoreWriter:
 
     async def _release_leases(self) -> None:
         with self._lock:
-            leases, self._leases = (self._leases, set()) if not self._waiting else (set(), self._leases)
+            leases = [key for key, lease in self._leases.items() if lease.is_stored and not self._waiting]
+            for key in leases:
+                del self._leases[key]
         for key in leases:
             try:
                 await self._link.index.release_lease(key)
@@ -191,9 +207,21 @@ class StoreWriter:
             await asyncio.sleep(_TOUCH_S)
             with self._lock:
                 touched, self._touched = self._touched, {}
-            if touched and not self._link.index_breaker.is_open:
-                try:
-                    with self._link.index_breaker.watching(*INDEX_PROBLEMS):
-                        await self._link.index.touch((each.object, each.worth) for each in touched.values())
-                except INDEX_PROBLEMS:
-                    continue
+            if self._link.index_breaker.is_open:
+                continue
+            try:
+                with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+                    await self._link.index.touch((each.object, each.worth) for each in touched.values())
+                    await self._renew_leases()
+            except INDEX_PROBLEMS:
+                continue
+
+    async def _renew_leases(self) -> None:
+        with self._lock:
+            num_written = self._num_written
+            leases = {key: lease for key, lease in self._leases.items() if lease.num_written < num_written}
+        for key, lease in leases.items():
+            lease.num_written = num_written
+            if not await self._link.index.renew_lease(key, lease.ttl_ms):
+                with self._lock:
+                    self._leases.pop(key, None)

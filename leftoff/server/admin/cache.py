@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.store_tier import StoreTier
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
 from leftoff.server.http.endpoint import Dialect, Endpoint
@@ -53,13 +54,17 @@ class SlotView(Struct):
 
 
 class TierView(Struct):
-    """How full a tier is. Where tenants share it, each sees its own part, and no evictions."""
+    """How full a tier is. Where tenants share it, each sees its own part, and no evictions.
+
+    Of a store that machines share it is the part that this server knows of; `waiting` is not written there yet.
+    """
 
     name: str
     used_bytes: int
     budget_bytes: int
     entries: int
     evictions: int | UnsetType = UNSET
+    waiting: int | UnsetType = UNSET
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,9 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
     """How full a tier is, for a tenant. Called on the engine's thread."""
     budget = tier.budget
     if tenant.is_alone:
-        return TierView(budget.name, budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions)
+        waiting = tier.num_waiting if isinstance(tier, StoreTier) else UNSET
+        counts = (budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions, waiting)
+        return TierView(budget.name, *counts)
     own = [_held_by(tree.nodes()) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
     num_bytes, num_points = sum(held.num_bytes for held in own), sum(held.num_points for held in own)
     return TierView(budget.name, num_bytes, budget.budget_bytes, num_points)
