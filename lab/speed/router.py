@@ -102,7 +102,7 @@ async def decisions(url: str) -> tuple[Times, Times]:
     cpu_seconds: list[float] = []
     for number in range(_NUM_CONVERSATIONS):
         choice = await router.choose(read_chain(body(number, _NUM_TURNS), {}))
-        router.learn(choice, points(number, choice.chain))
+        router.learn(choice.chain, points(number, choice.chain))
     for number in rng.integers(_NUM_CONVERSATIONS, size=_NUM_DECISIONS).tolist():
         asked = body(number, _NUM_TURNS + 1)
         began, computing = time.perf_counter(), time.thread_time()

@@ -20,6 +20,7 @@ _COMMANDS = {
     "demo": "compare replies with the cache off and on",
     "prewarm": "have a running server read a header before a client asks",
     "route": "pass requests to the replica that answers soonest",
+    "cluster": "start replicas on Ray Serve",
     "cache": "list, check and prune the disk cache",
     "engine": "show and install the llama.cpp library, for a GPU or the CPU",
     "doctor": "describe the library, this machine and a model, and measure its speed",

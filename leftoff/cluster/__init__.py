@@ -1,1 +1,12 @@
-"""Many machines, one cache: several `leftoff serve` processes that share a store, and what routes requests to them."""
+"""Many machines, one cache: routes requests to several `leftoff serve` processes, by itself or inside Ray Serve."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """`serve run leftoff.cluster:app`: Ray is imported when somebody asks for it."""
+    if name == "app":
+        from leftoff.cluster.ray_serve import app  # noqa: PLC0415
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

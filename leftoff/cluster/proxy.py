@@ -32,7 +32,8 @@ logger = logging.getLogger("leftoff.route")
 
 REPLICA = "x-leftoff-replica"
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "expect"})
-_NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
+NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
+NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
 _SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 _OWNED_IN_PATH = re.compile(r"/(?:responses|conversations)/((?:resp|conv)_[\w-]+)")
 _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
@@ -147,7 +148,7 @@ class Proxy:
                 connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, timeout=timeout
             )
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        headers = [(k, v) for k, v in request.headers.items() if k not in _NOT_PASSED_ON]
+        headers = [(k, v) for k, v in request.headers.items() if k not in NOT_PASSED_ON]
         response = await self._session.request(
             request.method,
             view.told.url.rstrip("/") + path,
@@ -162,10 +163,8 @@ class Proxy:
 
     async def _send_back(self, request: Request, answer: Answer, choice: Choice | None, send: Send) -> None:
         response = answer.response
-        headers = [
-            (k.lower().encode(), v.encode()) for k, v in response.headers.items() if k.lower() not in _HOP_BY_HOP
-        ]
-        headers = [(k, v) for k, v in headers if k.decode() != points.HEADER]
+        told = ((name.lower(), value) for name, value in response.headers.items())
+        headers = [(name.encode(), value.encode()) for name, value in told if name not in NOT_SENT_BACK]
         if choice is not None:
             headers.append((REPLICA.encode(), choice.view.id.encode()))
             self._learn(request, answer, choice)
@@ -185,7 +184,7 @@ class Proxy:
     def _learn(self, request: Request, answer: Answer, choice: Choice) -> None:
         told = answer.response.headers.get(points.HEADER)
         if told and (decoded := points.decode_points(told)) is not None:
-            self._router.learn(choice, decoded)
+            self._router.learn(choice.chain, decoded)
         if request.method == "POST" and (name := _OWNED_IN_BODY.search(answer.first)) is not None:
             self._router.own(name[1].decode(), choice.view)
 

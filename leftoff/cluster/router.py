@@ -5,8 +5,9 @@ for a moment.
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.fleet import PAGE_TOKENS, Fleet, ReplicaView
@@ -17,6 +18,7 @@ from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache
 from leftoff.store.points import PromptPoints
 
+NO_STORE: Mapping[str, list[Found]] = MappingProxyType({})
 _MOST_OWNERS = 100_000
 _ASKED_TAGS = 3  # the deepest places for which the store is asked
 _STORED_S = 10.0  # how long an answer of the store is believed
@@ -37,12 +39,6 @@ class Choice:
 
     view: ReplicaView
     chain: Chain
-    estimate: Estimate
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    view: ReplicaView
     estimate: Estimate
 
     @property
@@ -71,22 +67,25 @@ class Router:
             views = [owner]
         if not (free := [view for view in views if not view.is_full]):
             raise AllFullError(f"all {len(views)} replicas have as many requests waiting as they take")
+        return (await self.ranked(chain, free))[0]
+
+    async def ranked(self, chain: Chain, views: Sequence[ReplicaView]) -> list[Choice]:
+        """These replicas, the best first."""
         known = await self._memory.find(chain)
-        best = self._best(chain, known, free)
-        if self._index is not None and self._may_be_better_from_store(best, known):
-            best = self._best(chain, known, free, await self._found_in_store(free, known))
-        return Choice(best.view, chain, best.estimate)
+        choices = self._choices(chain, known, views)
+        if self._index is not None and self._may_be_better_from_store(choices[0], known):
+            choices = self._choices(chain, known, views, await self._found_in_store(views, known))
+        return choices
 
-    def _best(
-        self, chain: Chain, known: Known, views: Sequence[ReplicaView], stored: dict[str, list[Found]] | None = None
-    ) -> _Candidate:
-        found = stored or {}
-        candidates = [_Candidate(v, v.estimate(chain, known, found.get(v.told.fingerprint, ()))) for v in views]
-        return min(candidates, key=lambda candidate: candidate.rank)
+    def _choices(
+        self, chain: Chain, known: Known, views: Sequence[ReplicaView], stored: Mapping[str, list[Found]] = NO_STORE
+    ) -> list[Choice]:
+        choices = [Choice(v, chain, v.estimate(chain, known, stored.get(v.told.fingerprint, ()))) for v in views]
+        return sorted(choices, key=lambda choice: choice.rank)
 
-    def learn(self, choice: Choice, points: PromptPoints) -> None:
+    def learn(self, chain: Chain, points: PromptPoints) -> None:
         """A replica has told where a prompt may be resumed."""
-        self._memory.learn(choice.chain, points)
+        self._memory.learn(chain, points)
 
     # --- ids that one replica alone knows
 
@@ -109,7 +108,7 @@ class Router:
 
     # --- the store
 
-    def _may_be_better_from_store(self, best: _Candidate, known: Known) -> bool:
+    def _may_be_better_from_store(self, best: Choice, known: Known) -> bool:
         """Someone could resume deeper than the best one does, or does so behind a queue."""
         if not known.places:
             return False
