@@ -14,7 +14,7 @@ from rich.console import Console
 
 from leftoff.chat.template.render import MessageDict
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
-from leftoff.cli.loading import hint_at_gpu, load_service, quiet_logs
+from leftoff.cli.loading import hint_at_engine, load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.units import printable
@@ -104,7 +104,7 @@ def _talker(console: Console, whom: str, settings: Settings, options: ReplyOptio
         return RemoteModel(url, options, *settings.api_key[:1])
     quiet_logs()
     service: Service = load_service(console, dataclasses.replace(settings, model=whom, slots=1))
-    hint_at_gpu(console, service.model.library)
+    hint_at_engine(console, service.model.library)
     return LocalModel(service, options)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.loading import hint_at_gpu
+from leftoff.cli.loading import hint_at_engine
 from leftoff.cli.progress import Stages, show_stages
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_report
 from leftoff.engine.binding.library import load_library
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(dataclasses.asdict(report)))
     else:
         show_report(console, report)
-        hint_at_gpu(console, library)
+        hint_at_engine(console, library)
     return 0
 
 

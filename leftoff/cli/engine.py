@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.loading import hint_at_gpu, quiet_logs
+from leftoff.cli.loading import hint_at_engine, quiet_logs
 from leftoff.cli.progress import show_stages
 from leftoff.cli.report import Rows, show_table
 from leftoff.cli.signals import ended_by_signals
@@ -74,7 +74,7 @@ def _show(_args: argparse.Namespace) -> int:
         return 0
     show_table(console, "engine", _library_rows(library))
     show_table(console, "on this machine", _machine_rows(library.path))
-    hint_at_gpu(console, library)
+    hint_at_engine(console, library)
     return 0
 
 

@@ -20,6 +20,7 @@ from leftoff.cli.units import one_line
 from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.gpus import unused_gpu
+from leftoff.engine.processor import unused_instructions
 from leftoff.hub import default_model, find_model
 from leftoff.server.http.line_rate import LineRate
 from leftoff.server.service import Service
@@ -40,9 +41,9 @@ def load_service(console: Console, settings: Settings, leave: Leave = os._exit) 
             raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
 
 
-def hint_at_gpu(console: Console, library: Library) -> None:
-    """Prints one line if this machine has a GPU that the library does not use."""
-    hint = unused_gpu(library)
+def hint_at_engine(console: Console, library: Library) -> None:
+    """Prints one line if there is an engine that would use a GPU, or more of the processor."""
+    hint = unused_gpu(library) or unused_instructions(library.system_info)
     if hint:
         console.print(hint, soft_wrap=True)
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
-from leftoff.cli.loading import hint_at_gpu, load_service, logging_to_stderr
+from leftoff.cli.loading import hint_at_engine, load_service, logging_to_stderr
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.cli.units import printable, show_budget, show_bytes, show_count
@@ -82,7 +82,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         _refuse_a_taken_port(settings.host, settings.port)
     # SIGTERM is the normal way to stop a server: exit code 0
     with ended_by_signals(code=0), load_service(console, settings, _leave) as service:
-        hint_at_gpu(console, service.model.library)
+        hint_at_engine(console, service.model.library)
         service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
         for name, read in prewarm_at_start(service):
             console.print(f"prewarmed {name}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
