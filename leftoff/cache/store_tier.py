@@ -56,6 +56,7 @@ class StoreTier(DiskTier):
 
         A header that is worth storing is read by one machine: the others wait for it.
         """
+        self._expect_rate()
         if not self._has_snapshots:
             header_end -= header_end % self._page_tokens  # a page that reaches past it is of one prompt alone
         num_left = int(tokens.size) - plan.resume
@@ -93,6 +94,8 @@ class StoreTier(DiskTier):
     def _expect_rate(self) -> None:
         if (call_ms := self._shared.call_ms) is not None:
             self._costs.store_call_ms = call_ms
+        if (rate := self._shared.bytes_per_ms) is not None:  # of one blob alone: several at once are no slower
+            self._costs.store_bytes_per_ms = max(rate, self._costs.store_bytes_per_ms)
 
     def _remove_blob(self, data: Bytes) -> None:
         assert isinstance(data, Record)

@@ -1,4 +1,7 @@
-"""`leftoff cache` lists, checks and prunes the disk cache, and exports and imports prefixes of prompts."""
+"""`leftoff cache` lists, checks and prunes the disk cache, and exports and imports prefixes of prompts.
+
+With `--store` it lists, checks, prunes and clears the store that machines share (`cache_store.py`).
+"""
 
 import argparse
 import json
@@ -14,7 +17,7 @@ from leftoff.cli.cache_view import findings_json, model_json, show_findings, sho
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
-from leftoff.config import MIB
+from leftoff.config import MIB, Settings
 from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
 from leftoff.disk.secret import FILE as SECRET
@@ -25,6 +28,7 @@ from leftoff.disk.tools.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.setting import SettingError
 
 _DAY_S = 86_400
 _SOUND, _FAULTY = 0, 1
@@ -36,7 +40,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "cache",
         description="Manages the disk cache, which has a folder for each model. Entries can be listed while a server "
-        "runs; to change something, stop it first.",
+        "runs; to change something, stop it first. With --store and --index: the store that servers share.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     listing = _add(actions, "list", _list, "list models and conversations, with their sizes and ages")
@@ -66,22 +70,33 @@ def _add(
     text: str,
 ) -> CommandLine:
     parser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    add_settings(parser, ("cache_dir",))
+    add_settings(parser, ("cache_dir", "store", "index"))
     parser.add_argument(
         "--model",
         dest="only",
         metavar="NAME",
         help="only this model: its name, or the beginning of its folder's name",
     )
-    parser.set_defaults(run=lambda args: _run(action, args))
+    parser.set_defaults(run=lambda args: _run(name, action, args))
     return parser
 
 
-def _run(action: Callable[["_Request"], int], args: argparse.Namespace) -> int:
+def _run(name: str, action: Callable[["_Request"], int], args: argparse.Namespace) -> int:
+    settings = settings_from(args)
+    if settings.store:
+        return _run_on_store(name, args, settings)
     try:
         return action(_Request(args))
     except FolderBusyError as error:
         raise FolderError(f"{error.folder} is in use by a server ({error.holder}): stop it first") from error
+
+
+def _run_on_store(name: str, args: argparse.Namespace, settings: Settings) -> int:
+    try:
+        from leftoff.cli import cache_store  # noqa: PLC0415  # an extra that need not be installed
+    except ImportError as error:
+        raise SettingError(f"--store takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
+    return cache_store.run(name, args, settings)
 
 
 def _amount(text: str) -> float:

@@ -27,7 +27,8 @@ from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
 from leftoff.store.keys import StoredBlob, namespace_hash
 from leftoff.store.link import PROBLEMS, Link, check
 from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
-from leftoff.store.objects import MissingError, ObjectName
+from leftoff.store.objects import MissingError, ObjectName, Reader
+from leftoff.store.prober import Prober
 from leftoff.store.search import Searcher, StoreSearch
 from leftoff.store.writer import StoreRecord, StoreWriter
 from leftoff.types import Tokens
@@ -35,14 +36,16 @@ from leftoff.types import Tokens
 logger = logging.getLogger("leftoff.store")
 
 TIER = "store"
-_WEIGHT = 0.2  # of the newest measurement of a call
+_READ_S = 10.0  # for one object
 
 
 class StoreBlobs:
     """The blobs of one fingerprint."""
 
-    def __init__(self, link: Link, fingerprint: str, arena: Arena, kind: MemoryKind, *, queue_bytes: int) -> None:
-        self._link = link
+    def __init__(
+        self, link: Link, prober: Prober, fingerprint: str, arena: Arena, kind: MemoryKind, *, queue_bytes: int
+    ) -> None:
+        self.link = link
         self._fingerprint = fingerprint
         self._arena = arena
         self.writer = StoreWriter(link, fingerprint, queue_bytes)
@@ -51,7 +54,7 @@ class StoreBlobs:
         self._reads = asyncio.Semaphore(STORE_CALLS)
         self._verifiers = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-verify")
         self._path = HashedPath("", np.empty(0, np.int32))  # of the item that was put last
-        self.call_ms: float | None = None
+        self._prober = prober
         self._has_reported_damage = False
 
     @property
@@ -60,7 +63,12 @@ class StoreBlobs:
 
     @property
     def bytes_per_ms(self) -> float | None:
-        return None
+        """Of one object: several at once come faster."""
+        return self._prober.bytes_per_ms
+
+    @property
+    def call_ms(self) -> float | None:
+        return self._prober.call_ms
 
     @property
     def num_waiting(self) -> int:
@@ -73,13 +81,13 @@ class StoreBlobs:
     # --- looking up
 
     def search(self, wanted: Wanted) -> StoreSearch:
-        return StoreSearch(self._link.call(self._search(wanted)))
+        return StoreSearch(self.link.call(self._search(wanted)))
 
     async def _search(self, wanted: Wanted) -> StoredPath | None:
         try:
-            check(self._link.index_breaker)
-            check(self._link.reads)
-            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+            check(self.link.index_breaker)
+            check(self.link.reads)
+            with self.link.index_breaker.watching(*INDEX_PROBLEMS):
                 path = HashedPath(wanted.namespace, wanted.tokens)
                 found = await self._searcher.header(path, wanted, self.writer.hold_lease)
         except PROBLEMS:
@@ -131,24 +139,24 @@ class StoreBlobs:
     def remove(self, record: Record) -> None:
         if isinstance(record, StoreRecord):
             self.writer.cancel(record)
-            self._link.call(self._remove([record.object]))
+            self.link.call(self._remove([record.object]))
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
-        self._link.call(self._clear(is_meant))
+        self.link.call(self._clear(is_meant))
 
     async def _clear(self, is_meant: Callable[[str], bool]) -> None:
         try:
-            for namespace in filter(is_meant, await self._link.index.namespaces()):
-                prefix = f"{self._link.group}/{namespace_hash(namespace)}"
-                async for objects in self._link.objects.listed(prefix):
+            for namespace in filter(is_meant, await self.link.index.namespaces()):
+                prefix = f"{self.link.group}/{namespace_hash(namespace)}"
+                async for objects in self.link.objects.listed(prefix):
                     names = [ObjectName.parse(f"{namespace_hash(namespace)}/{each.name}") for each in objects]
                     await self._remove([name for name in names if name is not None])
         except PROBLEMS as error:
             logger.error("what was to be removed from the store is still there (%s): delete it again", error)
 
     async def _remove(self, names: Sequence[ObjectName]) -> None:
-        await self._link.index.remove(names)
-        await self._link.objects.delete([f"{self._link.group}/{name}" for name in names])
+        await self.link.index.remove(names)
+        await self.link.objects.delete([f"{self.link.group}/{name}" for name in names])
 
     # --- reading
 
@@ -159,7 +167,7 @@ class StoreBlobs:
         assert isinstance(record, StoreRecord)
         item = record.item
         if item is None:
-            return self._link.call(self._read(record))
+            return self.link.call(self._read(record))
         answer: Future[Item] = Future()
         answer.set_result(item)
         return answer
@@ -167,12 +175,12 @@ class StoreBlobs:
     async def _read(self, record: StoreRecord) -> Item:
         """Raises `BlobError` whatever the reason: the tier then forgets the record."""
         try:
-            check(self._link.reads)
+            check(self.link.reads)
             async with self._reads:
-                with self._link.reads.watching(*OBJECT_PROBLEMS):
-                    got = await self._link.objects.get(f"{self._link.group}/{record.object}")
-            self._saw_call(got.call_ms)
-            return await self._link.loop.run_in_executor(self._verifiers, self._verified, record.blob, got.data)
+                with self.link.reads.watching(*OBJECT_PROBLEMS):
+                    async with asyncio.timeout(_READ_S):
+                        got = await self.link.objects.get(f"{self.link.group}/{record.object}")
+            return await self.link.loop.run_in_executor(self._verifiers, self._verified, record.blob, got.data)
         except MissingError as error:
             await self._drop(record)
             raise BlobError(f"{record.object} is not stored any more") from error
@@ -184,7 +192,7 @@ class StoreBlobs:
             raise BlobError(f"{record.object} cannot be fetched: {error}") from error
 
     def _verified(self, blob: Blob, data: memoryview) -> Item:
-        item = unseal(_Reader(data), data.nbytes, self._fingerprint, self._arena, blob.tag)
+        item = unseal(Reader(data), data.nbytes, self._fingerprint, self._arena, blob.tag)
         blob.check(item)
         return item
 
@@ -199,9 +207,6 @@ class StoreBlobs:
         if not self._has_reported_damage:
             self._has_reported_damage = True
             logger.warning("%s was removed and will be computed again: %s", record.object, error)
-
-    def _saw_call(self, ms: float) -> None:
-        self.call_ms = ms if self.call_ms is None else self.call_ms + _WEIGHT * (ms - self.call_ms)
 
     # --- ending
 
@@ -218,17 +223,4 @@ class StoreBlobs:
 
     @property
     def _is_failing(self) -> bool:
-        return self._link.writes.is_failing or self._link.index_breaker.is_failing
-
-
-class _Reader:
-    """Bytes that read like a file, without a copy."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._left = data
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        count = min(buffer.nbytes, self._left.nbytes)
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
+        return self.link.writes.is_failing or self.link.index_breaker.is_failing

@@ -1,4 +1,4 @@
-"""Notices that a part of the fleet fails, says so once, and lets it be tried again a moment later."""
+"""Notices that a part of the fleet fails, and says so once; until it is known to be back, nobody waits for it."""
 
 import logging
 import time
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 logger = logging.getLogger("leftoff.store")
 
-RETRY_S = 1.0
+_REASON = 240  # characters: what stores say of themselves is long
 
 
 class Breaker:
-    """One part, such as the index. While it is open, nobody waits for the part. Any thread may call it."""
+    """One part, such as the index. `prober.py` finds out when it is back. Any thread may call it."""
 
     def __init__(self, part: str, meaning: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`meaning` says what a failure means for the server."""
@@ -19,22 +19,17 @@ class Breaker:
         self._meaning = meaning
         self._clock = clock
         self._failed_since: float | None = None
-        self._retry_at = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        return self._failed_since is not None and self._clock() < self._retry_at
 
     @property
     def is_failing(self) -> bool:
-        """It failed last time, whether or not it may be tried again by now."""
         return self._failed_since is not None
 
     def failed(self, error: BaseException) -> None:
-        self._retry_at = self._clock() + RETRY_S
         if self._failed_since is None:
             self._failed_since = self._clock()
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            if len(reason) > _REASON:
+                reason = f"{reason[: _REASON // 2]} … {reason[-_REASON // 2 :]}"
             logger.warning("%s fails (%s): %s, until it is back", self._part, reason, self._meaning)
 
     def worked(self) -> None:

@@ -33,7 +33,7 @@ class Collector:
         """Until it is cancelled."""
         while True:
             try:
-                if not self._link.index_breaker.is_open and await self._link.index.take_lease(self._key, _LEASE_MS):
+                if not self._link.index_breaker.is_failing and await self._link.index.take_lease(self._key, _LEASE_MS):
                     await self.collect()
             except PROBLEMS as error:
                 logger.debug("the store is not collected: %s", error)

@@ -17,13 +17,14 @@ from leftoff.store.keys import SECRET
 from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.objects import MissingError
 from leftoff.store.observe import Observation, observe
+from leftoff.store.prober import Prober
 from leftoff.store.publisher import Identity, Publisher
 from leftoff.store.replies import IndexReplies, ReplyStore
+from leftoff.store.tools import ABOUT
 
 logger = logging.getLogger("leftoff.store")
 
 _SECRET = "secret"
-_ABOUT = "about"  # of a fingerprint: itself and what it stands for, for people
 _START_S = 3.0  # for a part to answer at start; afterwards nobody waits for one
 _LEAVE_S = 1.0
 
@@ -32,6 +33,7 @@ class Fleet:
     """To be joined once the engine is loaded, and its fingerprint known; before that nothing else may be called."""
 
     link: Link
+    _prober: Prober
     _memory: Memory
     _described: str
 
@@ -47,6 +49,8 @@ class Fleet:
         self._memory = memory
         self._described = described
         self.link = Link(*self._urls, memory.fingerprint, days=self._days)
+        self._prober = Prober(self.link)
+        self.link.start(self._prober.run())
         if self.link.has_store:
             self.link.start(Collector(self.link, self._budget_bytes).run())
 
@@ -54,11 +58,12 @@ class Fleet:
         """The shared tier, if there is a store."""
         if not self.link.has_store:
             return None
-        blobs = StoreBlobs(self.link, self._memory.fingerprint, arena, self._memory.kind, queue_bytes=queue_bytes)
         try:
-            blobs.call_ms = self.link.call(self._introduce()).result(_START_S)
+            self.link.call(self._introduce()).result(_START_S)
         except (*PROBLEMS, TimeoutError) as error:
             self.link.reads.failed(error)
+        fingerprint, kind = self._memory.fingerprint, self._memory.kind
+        blobs = StoreBlobs(self.link, self._prober, fingerprint, arena, kind, queue_bytes=queue_bytes)
         return StoreSettings(blobs, view_bytes)
 
     def secret(self, own: bytes) -> bytes:
@@ -102,15 +107,13 @@ class Fleet:
                 pass  # the heartbeat expires
         self.link.close()
 
-    async def _introduce(self) -> float:
-        """Says in the store what the fingerprint stands for; returns how long the store takes to answer."""
-        name = f"{self.link.group}/{_ABOUT}"
-        about = f"{self._memory.fingerprint}\n{self._described}\n".encode()
-        try:
-            return (await self.link.objects.get(name)).call_ms
-        except MissingError:
-            await self.link.objects.put(name, about)
-        return (await self.link.objects.get(name)).call_ms
+    async def _introduce(self) -> None:
+        """Says in the store what the fingerprint stands for, and measures how fast it answers."""
+        await self.link.objects.put_if_absent(
+            f"{self.link.group}/{ABOUT}", f"{self._memory.fingerprint}\n{self._described}\n".encode()
+        )
+        for _ in range(2):  # the first may have to put what the second fetches
+            await self._prober.measure_store()
 
     async def _shared_secret(self, own: bytes) -> bytes:
         """In the store, which outlives the index; without one, in the index."""

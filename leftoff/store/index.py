@@ -69,13 +69,13 @@ class Usage:
 class Index:
     """The index of one fingerprint. Every call belongs to the event loop of the store, and may raise `PROBLEMS`."""
 
-    def __init__(self, url: str, fingerprint: str, *, days: int = 30) -> None:
+    def __init__(self, url: str, fingerprint: str, *, days: float = 30) -> None:
         """What was not used for so many days may be removed; its keys expire some time later by themselves."""
         self.url = url
         self.keys = Keys(fingerprint)
         self.token = secrets.token_bytes(8)  # of the leases that this process takes
         self.max_age_s = days * _DAY_S
-        self._expiry_ms = 2000 * self.max_age_s
+        self._expiry_ms = int(2000 * max(1, self.max_age_s))
         self.redis = connect(url)
         script = self.redis.register_script
         self._add, self._touch, self._remove = script(_ADD), script(_TOUCH), script(_REMOVE)

@@ -60,6 +60,7 @@ class Keys:
     def __init__(self, fingerprint: str) -> None:
         self.group = fingerprint[:_FINGERPRINT_DIGITS]
         self._prefix = f"leftoff:{{{self.group}}}:".encode()
+        self.pattern = self._prefix.replace(b"{", b"\\{").replace(b"}", b"\\}") + b"*"  # of all of them
         self.blobs = self._prefix + b"blobs"
         self.bytes = self._prefix + b"bytes"
         self.namespaces = self._prefix + b"namespaces"

@@ -1,6 +1,6 @@
 """The connection of this process to the store and its index: one thread with an event loop, on which all calls run.
 
-A failing part is noticed here: while its breaker is open, calls fail at once.
+A failing part is noticed by those who call it: while its breaker says so, others do not.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _JOIN_S = 2.0
 
 
 class PartDownError(ConnectionError):
-    """A part that failed a moment ago is not asked again yet."""
+    """A part that failed is not asked again before it is known to be back."""
 
 
 class Link:
@@ -95,9 +95,9 @@ class Link:
 
 
 def check(breaker: Breaker) -> None:
-    """Raises `PartDownError` while a part is not to be asked."""
-    if breaker.is_open:
-        raise PartDownError("it failed a moment ago")
+    """Raises `PartDownError` while a part fails."""
+    if breaker.is_failing:
+        raise PartDownError("it fails")
 
 
 def _public(url: str) -> str:

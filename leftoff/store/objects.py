@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import from_url
 
 from leftoff.disk.blob import Blob
@@ -80,6 +80,19 @@ class Listed:
         return cls(str(meta["path"])[skipped:], meta["size"], max(0.0, time.time() - meta["last_modified"].timestamp()))
 
 
+class Reader:
+    """Bytes that read like a file, without a copy."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._left = data
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        count = min(buffer.nbytes, self._left.nbytes)
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
 class Objects:
     """The objects of one store. Every call but `open` belongs to the event loop of the store."""
 
@@ -105,9 +118,9 @@ class Objects:
         """Of several that put at once, the first wins, where the store can tell."""
         try:
             await obstore.put_async(self._store, name, data, mode="create", use_multipart=False)
-        except FileExistsError:
+        except (AlreadyExistsError, FileExistsError):
             return
-        except NotImplementedError:
+        except (NotSupportedError, NotImplementedError):
             await self.put(name, data)
 
     async def delete(self, names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from msgspec import DecodeError
 
 from leftoff.store.index import PROBLEMS
 from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
-from leftoff.store.link import Link, check
+from leftoff.store.link import Link
 from leftoff.store.observe import Observation, held_by
 from leftoff.store.replica import (
     EXPIRY_S,
@@ -66,7 +66,6 @@ class Publisher:
         beat = 0
         while True:
             try:
-                check(self._link.index_breaker)
                 with self._link.index_breaker.watching(*PROBLEMS):
                     await self.beat()
                     if beat % _LOOK_EVERY == 0:

@@ -45,7 +45,7 @@ class IndexReplies:
         with self._lock:
             found |= {key: self._waiting[key] for key in keys if key in self._waiting}
         missing = [key for key in keys if key not in found]
-        if missing and not self._link.index_breaker.is_open:
+        if missing and not self._link.index_breaker.is_failing:
             answer = self._link.call(self._get(missing))
             try:
                 found |= answer.result(_PATIENCE_S)

@@ -13,7 +13,6 @@ from leftoff.disk.blob import Blob
 from leftoff.disk.queue import WriteQueue
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.seal import seal
-from leftoff.store.breaker import RETRY_S
 from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
 from leftoff.store.link import PROBLEMS, Link, check
 from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
@@ -22,6 +21,7 @@ from leftoff.store.objects import ObjectName
 _NUM_WRITERS = 8
 _MOST_TRIES = 20  # of one blob, while others are written: it may be too large for the store
 _TOUCH_S = 2.0
+_RETRY_S = 1.0
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class StoreWriter:
                 await self._write(record)
             except PROBLEMS:
                 self._try_again(record)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(_RETRY_S)
 
     def _next(self) -> StoreRecord | None:
         with self._lock:
@@ -152,7 +152,6 @@ class StoreWriter:
     async def _write(self, record: StoreRecord) -> None:
         link, item = self._link, record.item
         assert item is not None
-        check(link.writes)
         check(link.index_breaker)
         with link.index_breaker.watching(*INDEX_PROBLEMS):
             is_there = await link.index.has(record.object)
@@ -207,7 +206,7 @@ class StoreWriter:
             await asyncio.sleep(_TOUCH_S)
             with self._lock:
                 touched, self._touched = self._touched, {}
-            if self._link.index_breaker.is_open:
+            if self._link.index_breaker.is_failing:
                 continue
             try:
                 with self._link.index_breaker.watching(*INDEX_PROBLEMS):

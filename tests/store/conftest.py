@@ -9,6 +9,7 @@ import pytest
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.store.blobs import StoreBlobs
 from leftoff.store.link import Link
+from leftoff.store.prober import Prober
 from tests.disk.stores import ARENA, FINGERPRINT
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis, redis
@@ -30,7 +31,9 @@ def opened(index: Redis, tmp_path: Path) -> Iterator[Opened]:
         def open_(fingerprint: str = FINGERPRINT, url: str = "", index_url: str = index.url) -> StoreBlobs:
             link = Link(url or f"file://{tmp_path}/store", index_url, fingerprint)
             closing.callback(link.close)
-            blobs = StoreBlobs(link, fingerprint, ARENA, MemoryKind.HYBRID, queue_bytes=1 << 20)
+            prober = Prober(link)
+            link.start(prober.run())
+            blobs = StoreBlobs(link, prober, fingerprint, ARENA, MemoryKind.HYBRID, queue_bytes=1 << 20)
             closing.callback(blobs.close, PATIENCE_S)
             return blobs
 

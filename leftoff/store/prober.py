@@ -1,0 +1,79 @@
+"""Asks the parts of the fleet now and then: so a part that failed is known to be back, and a slow one to be fast again.
+
+While a part fails nobody else asks it, and no request waits for it. The object that is fetched also measures the store:
+else one bad minute would make fetching seem slow for ever, because nothing would be fetched any more.
+"""
+
+import asyncio
+import secrets
+import time
+
+from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
+from leftoff.store.link import Link
+from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
+from leftoff.store.objects import MissingError
+
+PAUSE_S = 1.0
+_MEASURE_S = 10.0
+_PROBE_S = 3.0  # for an answer
+_PROBE = "probe"
+_PROBE_BYTES = 256 << 10
+_WEIGHT = 0.5  # of the newest measurement
+
+
+class Prober:
+    """Belongs to the loop of the link."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.call_ms: float | None = None
+        self.bytes_per_ms: float | None = None
+        self._next = 0.0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            if self._link.index_breaker.is_failing:
+                await self.ask_index()
+            if self._link.has_store and (self._link.reads.is_failing or time.monotonic() >= self._next):
+                await self.measure_store()
+            await asyncio.sleep(PAUSE_S)
+
+    async def ask_index(self) -> None:
+        try:
+            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+                await self._link.index.now()
+        except INDEX_PROBLEMS:
+            return
+
+    async def measure_store(self) -> None:
+        """Fetches the probe; where there is none it is put first."""
+        self._next = time.monotonic() + _MEASURE_S
+        began = time.perf_counter()
+        try:
+            with self._link.reads.watching(*OBJECT_PROBLEMS):
+                async with asyncio.timeout(_PROBE_S):
+                    got = await self._link.objects.get(_PROBE)
+        except MissingError:
+            await self._put_probe()
+        except OBJECT_PROBLEMS:
+            return
+        else:
+            self._saw(got.call_ms, 1000 * (time.perf_counter() - began) - got.call_ms)
+
+    async def _put_probe(self) -> None:
+        self._next = 0.0
+        try:
+            with self._link.writes.watching(*OBJECT_PROBLEMS):
+                async with asyncio.timeout(_PROBE_S):
+                    await self._link.objects.put(_PROBE, secrets.token_bytes(_PROBE_BYTES))
+            self._link.reads.worked()
+        except OBJECT_PROBLEMS:
+            return
+
+    def _saw(self, call_ms: float, rest_ms: float) -> None:
+        rate = _PROBE_BYTES / max(rest_ms, 0.01)
+        self.call_ms = call_ms if self.call_ms is None else self.call_ms + _WEIGHT * (call_ms - self.call_ms)
+        self.bytes_per_ms = (
+            rate if self.bytes_per_ms is None else self.bytes_per_ms + _WEIGHT * (rate - self.bytes_per_ms)
+        )

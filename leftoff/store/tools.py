@@ -1,0 +1,124 @@
+"""Lists, verifies, prunes and clears a shared store, for `leftoff cache --store`. Servers may run meanwhile."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.arena import Arena
+from leftoff.engine.seal import kind_of, span_of, unseal
+from leftoff.store.collector import Collector
+from leftoff.store.index import Index, Usage
+from leftoff.store.link import Link
+from leftoff.store.objects import Listed, MissingError, ObjectName, Objects, Reader
+
+ABOUT = "about"  # the object that says what a group is of
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the servers of one fingerprint have stored."""
+
+    name: str  # the beginning of the fingerprint
+    fingerprint: str
+    described: str
+    num_objects: int
+    nbytes: int
+    newest_s: float  # the age of the object that was stored last
+    known: Usage  # to the index
+
+
+@dataclass(frozen=True)
+class StoreFault:
+    """An object that is not what it should be, or an entry of the index without one."""
+
+    name: str
+    reason: str
+
+
+async def about(objects: Objects, group: str) -> tuple[str, str]:
+    """The fingerprint of a group and what it stands for; the first is only its beginning if nobody has written that."""
+    with suppress(MissingError):
+        lines = bytes((await objects.get(f"{group}/{ABOUT}")).data).decode("utf-8", "replace").splitlines()
+        if len(lines) == 2 and lines[0].startswith(group):
+            return lines[0], lines[1]
+    return group, "unknown"
+
+
+async def group_of(link: Link) -> Group:
+    """The group of a link: all its objects are listed."""
+    fingerprint, described = await about(link.objects, link.group)
+    num_objects = nbytes = 0
+    newest_s = float("inf")
+    async for listed in blobs_of(link.objects, link.group):
+        num_objects, nbytes, newest_s = num_objects + 1, nbytes + listed.nbytes, min(newest_s, listed.age_s)
+    return Group(link.group, fingerprint, described, num_objects, nbytes, newest_s, await link.index.usage())
+
+
+async def blobs_of(objects: Objects, group: str) -> AsyncIterator[Listed]:
+    """All objects of a group that are blobs by their names."""
+    async for chunk in objects.listed(group):
+        for listed in chunk:
+            if ObjectName.parse(listed.name) is not None:
+                yield listed
+
+
+async def verify(link: Link, fingerprint: str, *, fix: bool) -> tuple[int, list[StoreFault]]:
+    """Reads every object; returns how many, and what is wrong. With `fix`, what is damaged is removed."""
+    faults: list[StoreFault] = []
+    known = {name.decode() async for name, _ in link.index.redis.zscan_iter(link.index.keys.blobs, count=_AT_ONCE)}
+    num_objects, arena = 0, Arena()
+    async for listed in blobs_of(link.objects, link.group):
+        num_objects += 1
+        known.discard(listed.name)
+        reason = await _fault(link, listed.name, fingerprint, arena)
+        if reason:
+            faults.append(StoreFault(listed.name, reason))
+    faults += [StoreFault(name, "the index knows it, and the store has no such object") for name in sorted(known)]
+    if fix:
+        names = [name for fault in faults if (name := ObjectName.parse(fault.name)) is not None]
+        await link.index.remove(names)
+        await link.objects.delete([f"{link.group}/{name}" for name in names])
+        await Collector(link, 0).rebuild()
+    return num_objects, faults
+
+
+async def _fault(link: Link, text: str, fingerprint: str, arena: Arena) -> str:
+    """Why an object cannot be used; empty if it can."""
+    name = ObjectName.parse(text)
+    assert name is not None
+    try:
+        got = await link.objects.get(f"{link.group}/{text}")
+        item = unseal(Reader(got.data), got.data.nbytes, fingerprint, arena)
+    except MissingError:
+        return ""  # it was removed meanwhile
+    except BlobError as error:
+        return str(error)
+    is_other = (kind_of(item), *span_of(item)) != (name.kind, name.start, name.end)
+    return "a blob of other positions than its name says" if is_other else ""
+
+
+async def prune(link: Link, to_bytes: int | None, older_days: float | None, index_url: str) -> int:
+    """Removes what is worth least till so many bytes are left, and what was not used for so long; returns its size."""
+    removed = 0
+    if older_days is not None:
+        old = Index(index_url, link.group, days=older_days)
+        try:
+            while names := await old.first_to_go(_AT_ONCE, only_old=True):
+                removed += await link.index.remove(names)
+                await link.objects.delete([f"{link.group}/{name}" for name in names])
+        finally:
+            await old.close()
+    return removed + (await Collector(link, to_bytes).prune(to_bytes) if to_bytes is not None else 0)
+
+
+async def clear(link: Link) -> int:
+    """Removes all objects of a group, and all that the index knows of it; returns how many objects."""
+    num_objects = 0
+    async for key in link.index.redis.scan_iter(match=link.index.keys.pattern, count=_AT_ONCE):
+        await link.index.redis.delete(key)
+    async for chunk in link.objects.listed(link.group):
+        await link.objects.delete([f"{link.group}/{listed.name}" for listed in chunk])
+        num_objects += len(chunk)
+    return num_objects

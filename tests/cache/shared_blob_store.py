@@ -1,0 +1,73 @@
+"""A blob store in memory that two caches share: each finds what the other has put, prompt by prompt."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
+from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.types import Tokens
+from tests.cache.memory_blob_store import Blob, MemoryBlobStore
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A search that has its answer at once."""
+
+    found: StoredPath | None
+    is_done: bool = True
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        call()
+
+
+@dataclass
+class SharedStore(MemoryBlobStore):
+    """Implements `cache.blob_store.SharedBlobStore`; an item that is put a second time stays as it is."""
+
+    call_ms: float | None = 0.01
+    num_waiting: int = 0
+    searched: list[Wanted] = field(default_factory=list)
+
+    def stored_paths(self) -> Iterable[StoredPath]:
+        return ()
+
+    def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
+        start, end = _span(item)
+        name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
+        record = Record(name, item.nbytes + self.overhead_bytes, "store")
+        self.stored.setdefault(name, Blob(item, record, namespace, tokens))
+        self.num_puts += 1
+        self.ranks[name] = rank
+        return record
+
+    def search(self, wanted: Wanted) -> Answer:
+        self.searched.append(wanted)
+        blobs = [blob for blob in self.stored.values() if self._is_on_path(blob, wanted)]
+        blobs.sort(key=lambda blob: _span(blob.item)[::-1])
+        if not blobs:
+            return Answer(None)
+        items = [_recorded(blob) for blob in blobs]
+        end = max(_span(blob.item)[1] for blob in blobs)
+        return Answer(StoredPath(wanted.namespace, wanted.tokens[:end], items, [0.0] * len(items)))
+
+    def release(self, record: Record) -> None: ...
+
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        self.stored = {name: blob for name, blob in self.stored.items() if not is_meant(blob.namespace)}
+
+    def _is_on_path(self, blob: Blob, wanted: Wanted) -> bool:
+        end = _span(blob.item)[1]
+        is_new = wanted.known < end <= wanted.tokens.size and blob.namespace == wanted.namespace
+        return is_new and np.array_equal(blob.tokens[:end], wanted.tokens[:end])
+
+
+def _span(item: Item) -> tuple[int, int]:
+    return (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
+
+
+def _recorded(blob: Blob) -> Item:
+    item = blob.item
+    record = Record(blob.record.name, blob.record.nbytes, "store")
+    return Page(item.start, item.end, record) if isinstance(item, Page) else Snapshot(item.position, record)

@@ -1,0 +1,134 @@
+"""Caches that share a store: what one machine has read the others resume from, exactly, and need not know before."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.costs import Costs
+from leftoff.cache.store_tier import StoreSettings
+from leftoff.engine.memory.base import MemoryKind
+from leftoff.types import MessageSpan, Prompt, Tokens
+from tests.cache.chain import ChainMemory
+from tests.cache.driver import Driver
+from tests.cache.shared_blob_store import SharedStore
+from tests.cache.trees import UNLIMITED
+
+KINDS = [MemoryKind.HYBRID, MemoryKind.ATTENTION, MemoryKind.RECURRENT]
+SLOW = 0.01  # tokens per ms: whatever is stored is worth a fetch
+
+
+class Machine(Driver):
+    """A cache of its own over the store that all share."""
+
+    def __init__(self, store: SharedStore, kind: MemoryKind, budget_bytes: int = UNLIMITED) -> None:
+        memory = ChainMemory(kind, 1, 4096)
+        cache = Cache(
+            memory,
+            num_slots=1,
+            budget_bytes=budget_bytes,
+            store=StoreSettings(store, UNLIMITED),
+            costs=Costs(prefill_tokens_per_ms=SLOW),
+            page_tokens=32,
+        )
+        super().__init__(cache, memory)
+
+    def ask(self, prompt: Prompt, reply: Tokens | None = None, namespace: str = "") -> int:
+        """As a run does: looks the prompt up, and reads what nobody has; returns the tokens that it computed."""
+        search = self.cache.search(prompt, namespace)
+        self.cache.fetch(prompt, namespace, search)
+        turn = self.request(prompt, reply, namespace)
+        self.cache.check_integrity()
+        return turn.report.computed
+
+
+def tokens(seed: int, size: int) -> Tokens:
+    return np.random.default_rng(seed).integers(0, 1000, size).astype(np.int32)
+
+
+def chat(*parts: Tokens) -> Prompt:
+    """A header, and a message that it is followed by."""
+    spans = [
+        MessageSpan("system", 0, parts[0].size),
+        MessageSpan("user", parts[0].size, sum(part.size for part in parts)),
+    ]
+    return Prompt(np.concatenate(parts), tuple(spans))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversation_moves_at_every_turn(kind: MemoryKind) -> None:
+    store = SharedStore()
+    machines = [Machine(store, kind) for _ in range(3)]
+    so_far, computed = tokens(0, 200), []
+    for turn in range(6):
+        so_far = np.concatenate([so_far, tokens(100 + turn, 40)])
+        reply = tokens(200 + turn, 10)
+        computed.append(machines[turn % 3].ask(Prompt(so_far), reply))
+        so_far = np.concatenate([so_far, reply])
+    assert computed == [240, 40, 40, 40, 40, 40]
+
+
+@pytest.mark.parametrize("kind", [MemoryKind.HYBRID, MemoryKind.RECURRENT])
+def test_a_header_is_read_once_by_all_machines(kind: MemoryKind) -> None:
+    store, header = SharedStore(), tokens(1, 300)
+    computed = [Machine(store, kind).ask(chat(header, tokens(seed, 20))) for seed in (2, 3, 4)]
+    assert computed == [320, 20, 20]
+
+
+def test_who_has_the_prompt_does_not_ask() -> None:
+    store = SharedStore()
+    machine = Machine(store, MemoryKind.HYBRID)
+    prompt = Prompt(tokens(5, 200))
+    machine.ask(prompt, tokens(6, 5))
+    machine.ask(prompt)
+    assert len(store.searched) == 1
+    again = Prompt(np.concatenate([prompt.tokens, tokens(6, 5), tokens(7, 30)]))
+    machine.ask(again)
+    assert store.searched[-1].known == 205
+
+
+def test_a_store_that_is_slow_is_not_asked() -> None:
+    store = SharedStore(call_ms=1e9)
+    Machine(store, MemoryKind.HYBRID).ask(Prompt(tokens(8, 200)))
+    assert store.searched == []
+
+
+def test_namespaces_share_nothing() -> None:
+    store, prompt = SharedStore(), Prompt(tokens(9, 200))
+    Machine(store, MemoryKind.HYBRID).ask(prompt, namespace="one/")
+    assert Machine(store, MemoryKind.HYBRID).ask(prompt, namespace="two/") == 200
+    assert Machine(store, MemoryKind.HYBRID).ask(Prompt(np.append(prompt.tokens, 1)), namespace="one/") == 1
+
+
+def test_what_one_forgets_the_store_keeps_unless_it_was_a_wish() -> None:
+    store, prompt = SharedStore(), Prompt(tokens(10, 200))
+    one = Machine(store, MemoryKind.HYBRID)
+    one.ask(prompt)
+    assert one.cache.tiers.store is not None
+    one.cache.tiers.store.budget.make_room(UNLIMITED)
+    assert one.cache.tiers.store.budget.num_points == 0
+    assert store.stored
+    one.cache.clear(lambda name: name == "")
+    assert not store.stored
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    moves=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 40)), min_size=4, max_size=14),
+)
+def test_whatever_is_lost_every_state_is_right(kind: MemoryKind, moves: Sequence[tuple[int, int, int]]) -> None:
+    """The driver holds every restored state against its tokens; blobs vanish between the turns."""
+    store = SharedStore()
+    machines = [Machine(store, kind, budget_bytes=20_000) for _ in range(3)]
+    chats = [tokens(seed, 80) for seed in range(4)]
+    for turn, (machine, number, lost) in enumerate(moves):
+        chats[number] = np.concatenate([chats[number], tokens(500 + turn, 25)])[-600:]
+        reply = tokens(900 + turn, 6)
+        machines[machine].ask(Prompt(chats[number]), reply)
+        chats[number] = np.concatenate([chats[number], reply])
+        if lost % 3 == 0:
+            store.lose(lost)

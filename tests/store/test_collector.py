@@ -1,0 +1,69 @@
+"""The store is kept within its budget by one machine at a time, and an index that has forgotten is rebuilt."""
+
+from pathlib import Path
+
+from leftoff.cache.blob_store import Rank, Worth
+from leftoff.store.blobs import StoreBlobs
+from leftoff.store.collector import Collector
+from tests.disk.stores import FINGERPRINT, page, path_of
+from tests.patience import PATIENCE_S
+from tests.store.conftest import Opened
+from tests.store.parts import Redis
+from tests.store.test_blobs import ITEMS, found, stored
+
+
+def collector(blobs: StoreBlobs, budget_bytes: int) -> Collector:
+    return Collector(blobs.link, budget_bytes)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "store").rglob("*.*.*"))
+
+
+def test_what_is_worth_least_goes_first(opened: Opened, tmp_path: Path) -> None:
+    blobs = opened("01" * 32)
+    for number, worth in enumerate((Worth.SHARED, Worth.MIDDLE, Worth.END)):
+        blobs.put(page(0, 100, nbytes=5000, seed=number), "", path_of(100, seed=200 + number), Rank(worth))
+    assert blobs.flush(PATIENCE_S)
+    link = blobs.link
+    usage = link.call(link.index.usage()).result()
+    assert (usage.num_blobs, usage.nbytes > 15_000) == (3, True)
+    link.call(collector(blobs, 12_000).collect()).result()
+    left = [found(blobs, path_of(100, seed=200 + number)) is not None for number in range(3)]
+    assert left == [True, False, True]
+    assert len(files(tmp_path)) == 2
+    assert link.call(link.index.usage()).result().nbytes < 12_000
+
+
+def test_an_index_that_was_killed_is_rebuilt_from_the_objects(opened: Opened, index: Redis) -> None:
+    blobs, tokens = opened("02" * 32), path_of(400, seed=300)
+    stored(blobs, tokens)
+    index.kill()
+    assert found(blobs, tokens) is None
+    index.start()
+    blobs.link.call(collector(blobs, 1 << 30).collect()).result()
+    path = found(opened("02" * 32), tokens)
+    assert path is not None
+    assert len(path.items) == len(ITEMS)
+    assert blobs.link.call(blobs.link.index.usage()).result().num_blobs == 3
+
+
+def test_entries_without_an_object_are_removed(opened: Opened, tmp_path: Path) -> None:
+    blobs, tokens = opened("03" * 32), path_of(400, seed=301)
+    stored(blobs, tokens)
+    for file in (tmp_path / "store").rglob("*.256.1.0.*"):
+        file.unlink()
+    assert blobs.link.call(collector(blobs, 1 << 30).rebuild()).result() == 0
+    path = found(blobs, tokens)
+    assert path is not None
+    assert len(path.items) == 2
+
+
+def test_one_machine_collects_at_a_time(opened: Opened) -> None:
+    one, other = opened(FINGERPRINT), opened(FINGERPRINT)
+    key = one.link.index.keys.lease("collector")
+    assert one.link.call(one.link.index.take_lease(key, 60_000)).result()
+    assert not other.link.call(other.link.index.take_lease(key, 60_000)).result()
+    one.link.call(one.link.index.release_lease(key)).result()
+    assert other.link.call(other.link.index.take_lease(key, 60_000)).result()
+    other.link.call(other.link.index.release_lease(key)).result()

@@ -1,0 +1,44 @@
+"""A reply that one machine has written is remembered on the others."""
+
+from leftoff.store.replies import IndexReplies
+from tests.disk.stores import FINGERPRINT
+from tests.patience import until
+from tests.store.conftest import Opened
+from tests.store.parts import Redis
+
+
+def test_a_reply_is_found_on_another_machine(opened: Opened) -> None:
+    one, other = (IndexReplies(opened().link, FINGERPRINT) for _ in range(2))
+    one.put(b"k" * 32, "", b"a reply")
+    assert one.get([b"k" * 32]) == {b"k" * 32: b"a reply"}  # also before it is written
+    assert until(lambda: other.get([b"k" * 32, b"x" * 32]) == {b"k" * 32: b"a reply"})
+    assert IndexReplies(opened("cd" * 32).link, "cd" * 32).get([b"k" * 32]) == {}
+
+
+def test_a_damaged_reply_is_not_given(opened: Opened) -> None:
+    link = opened().link
+    replies = IndexReplies(link, FINGERPRINT)
+
+    async def damage() -> None:
+        await link.index.redis.set(link.index.keys.reply(b"d" * 32), b"s" * 16 + b"a reply")
+
+    link.call(damage()).result()
+    assert replies.get([b"d" * 32]) == {}
+
+
+def test_the_replies_of_a_namespace_are_removed(opened: Opened) -> None:
+    replies = IndexReplies(opened().link, FINGERPRINT)
+    replies.put(b"m" * 32, "", b"mine")
+    assert until(lambda: IndexReplies(opened().link, FINGERPRINT).get([b"m" * 32]))
+    replies.remove(lambda name: name == "")
+    assert until(lambda: replies.get([b"m" * 32]) == {})
+
+
+def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, index: Redis) -> None:
+    replies = IndexReplies(opened().link, FINGERPRINT)
+    index.kill()
+    try:
+        replies.put(b"n" * 32, "", b"a reply")
+        assert replies.get([b"o" * 32]) == {}
+    finally:
+        index.start()
