@@ -18,26 +18,27 @@ class BatchTimes:
         """With the seconds that batches of some sizes took; one of them is 1."""
         sizes = sorted(seconds)
         self._ms = 1000 * seconds[1]
-        self._multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MOST_TOKENS + 1))]
+        self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MOST_TOKENS + 1))]
 
     def multiple(self, num_tokens: int) -> float:
-        return self._multiples[min(num_tokens, MOST_TOKENS)]
+        """How many times longer than a single token so many take."""
+        return self.multiples[min(num_tokens, MOST_TOKENS)]
 
     @property
     def best_gain(self) -> float:
         """How many times more tokens a second come from the best size of batch than from one token at a time."""
-        return max(size / self._multiples[size] for size in range(1, MOST_TOKENS + 1))
+        return max(size / self.multiples[size] for size in range(1, MOST_TOKENS + 1))
 
     def saw(self, num_tokens: int, ms: float) -> None:
         """A batch took so long. One of a single token tells how long that takes now, with so many tokens before it."""
         if num_tokens > MOST_TOKENS:
             return
-        expected = self._ms * self._multiples[num_tokens]
+        expected = self._ms * self.multiples[num_tokens]
         if not 0.25 * expected < ms < 4 * expected and num_tokens > 1:
             return  # the machine was busy with something else
-        self._ms += _WEIGHT * (ms / self._multiples[num_tokens] - self._ms)
+        self._ms += _WEIGHT * (ms / self.multiples[num_tokens] - self._ms)
         if num_tokens > 1:
-            self._multiples[num_tokens] += _WEIGHT * (ms / self._ms - self._multiples[num_tokens])
+            self.multiples[num_tokens] += _WEIGHT * (ms / self._ms - self.multiples[num_tokens])
 
 
 def _between(sizes: list[int], seconds: Mapping[int, float], size: int) -> float:

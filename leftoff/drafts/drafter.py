@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from leftoff.drafts.batch_times import BatchTimes
+from leftoff.drafts.batch_times import MOST_TOKENS, BatchTimes
 from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import ORDERS, TokenLog
 from leftoff.drafts.trail import Draft, Trail, family_of
@@ -13,6 +13,7 @@ from leftoff.types import Tokens
 
 _LOG_TOKENS = 1 << 20  # of one namespace: 20 MiB with its tables
 _LOGS_BYTES = 64 << 20  # of all
+_LEAST_CHANCE = 0.05  # that all of a draft is right
 _LEAST_GAIN = 1.05  # a draft must promise so many times the tokens per second
 
 # The latest tokens that the cache knows of a namespace, so many or a few more; the latest last.
@@ -45,7 +46,7 @@ class Drafter:
     def begin(self, namespace: str, prompt: Tokens, num_known: int) -> Trail:
         """The trail of a new reply. The log has seen the first `num_known` tokens of the prompt before."""
         log = self._log(namespace)
-        start = max(0, num_known - ORDERS[0])
+        start = max(0, num_known - ORDERS[-1])
         log.add(prompt[start:], start, family_of(prompt))
         return Trail(log, prompt, self._odds)
 
@@ -63,27 +64,29 @@ class Drafter:
 
         `num_sure` tokens of the reply are decoded in any case, and `num_others` tokens of other replies.
         """
-        draft = trail.draft(min(most, self._most_drafted))
-        if draft is None:
-            return None
-        length = self._best_length(trail.odds, draft, num_sure, num_others)
-        return Draft(draft.tokens[:length], draft.length, draft.source) if length else None
+        tokens = trail.expected(min(most, self._most_drafted))
+        length = self._best_length(trail, len(tokens), num_sure, num_others) if tokens else 0
+        return trail.draft(tokens[:length]) if length else None
 
-    def _best_length(self, odds: Odds, draft: Draft, num_sure: int, num_others: int) -> int:
+    def _best_length(self, trail: Trail, most: int, num_sure: int, num_others: int) -> int:
         """The length with the most tokens for the time, where the other replies wait no longer than for one more."""
-        multiple = self.times.multiple
-        num_tokens = num_sure + num_others
-        best_length, best_rate = 0, _LEAST_GAIN * (1 + num_others) / multiple(num_tokens)
-        longest = multiple(num_tokens + 1) if num_others else float("inf")
-        chance, expected, again = 1.0, 1.0, 0.0
-        for length in range(1, len(draft.tokens) + 1):
-            right = odds.chance(draft.length + length - 1)
+        times, chance_after, num_tokens = self.times.multiples, trail.odds.chance, num_sure + num_others
+        most = min(most, MOST_TOKENS - num_tokens)
+        if most < 1:
+            return 0
+        best_length, best_rate = 0, _LEAST_GAIN * (1 + num_others) / times[num_tokens]
+        longest = times[num_tokens + 1] if num_others else float("inf")
+        chance, expected, again = 1.0, 1.0 + num_others, 0.0
+        for length in range(1, most + 1):
+            right = chance_after(trail.length + length - 1)
             if self._decodes_again:  # this token is the first wrong one: those before it come again in the next batch
-                again += chance * (1 - right) * (multiple(num_sure + length) - 1)
+                again += chance * (1 - right) * (times[num_sure + length] - 1)
             chance *= right
+            if chance < _LEAST_CHANCE:
+                break
             expected += chance
-            time = multiple(num_tokens + length)
-            rate = (expected + num_others) / (time + again)
+            time = times[num_tokens + length]
+            rate = expected / (time + again)
             if rate > best_rate and time <= longest:
                 best_length, best_rate = length, rate
         return best_length

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from leftoff.types import Tokens
 
-ORDERS = (8, 3)  # tokens that are hashed together; the longest first
+ORDERS = (3, 8)  # tokens that are hashed together
 LONGEST_MATCH = 64
 _FIRST_TOKENS = 1 << 12
 _FACTOR, _WORD = 0x9E3779B1, 0xFFFFFFFF
@@ -78,18 +78,19 @@ class TokenLog:
             self._index(self._size - tokens.size, self._size)
 
     def find(self, recent: Sequence[int]) -> Found | None:
-        """The place that follows the longest match of the last tokens, of two that were found by hash."""
+        """The place that follows the longest match of the last tokens, of two that were found by hash.
+
+        Nearly always there is none, and the first look tells.
+        """
         best: Found | None = None
         for order, table in zip(ORDERS, self._tables, strict=True):
-            if len(recent) < order:
-                continue
-            at = int(table[_hash(recent[-order:]) & (table.size - 1)])
-            if at and (best is None or at != best.at):
-                length = self._common(at, recent)
-                if length >= ORDERS[-1] and (best is None or length > best.length):
-                    best = Found(at, length)
-            if best is not None and best.length >= order:
+            at = int(table[_hash(recent[-order:]) & (table.size - 1)]) if len(recent) >= order else 0
+            if not at:
                 return best
+            if best is None or at != best.at:
+                length = self._common(at, recent)
+                if length >= ORDERS[0] and (best is None or length > best.length):
+                    best = Found(at, length)
         return best
 
     def following(self, at: int, most: int) -> list[int]:
@@ -106,6 +107,8 @@ class TokenLog:
 
     def _common(self, at: int, recent: Sequence[int]) -> int:
         """How many tokens before `at`, in its segment, are those of `recent`."""
+        if self._tokens[at - 1] != recent[-1]:  # another hash, nearly always
+            return 0
         before: list[int] = self._tokens[max(self.segment(at).start, at - LONGEST_MATCH) : at].tolist()
         length = 0
         for one, other in zip(reversed(before), reversed(recent), strict=False):

@@ -7,7 +7,7 @@ from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import LONGEST_MATCH, ORDERS, TokenLog
 from leftoff.types import Tokens
 
-_ORDER = ORDERS[-1]
+_ORDER, _LONG = ORDERS
 FAMILY_TOKENS = 64
 
 
@@ -52,12 +52,12 @@ class Trail:
     @property
     def reply(self) -> list[int]:
         """With a few tokens of the prompt before it."""
-        return self._recent[max(0, self._num_before - ORDERS[0]) :]
+        return self._recent[max(0, self._num_before - _LONG) :]
 
     @property
     def reply_position(self) -> int:
         """Where `reply` begins in the sequence."""
-        return self._prompt.size - min(self._num_before, ORDERS[0])
+        return self._prompt.size - min(self._num_before, _LONG)
 
     def append(self, token: int) -> None:
         """The reply goes on with this token. Counts whether it was expected."""
@@ -72,11 +72,13 @@ class Trail:
         if self._at is None or not self._expected(1):
             self._look_up()
 
-    def draft(self, most: int) -> Draft | None:
+    def expected(self, most: int) -> list[int]:
         """What may come next, as far as the match goes."""
-        if self._at is None or most < 1:
-            return None
-        return Draft(self._expected(most), self.length, self._source())
+        return self._expected(most) if self._at is not None and most > 0 else []
+
+    def draft(self, tokens: list[int]) -> Draft:
+        """A draft of the tokens that are expected."""
+        return Draft(tokens, self.length, self._source())
 
     def _expected(self, most: int) -> list[int]:
         assert self._at is not None
@@ -90,7 +92,7 @@ class Trail:
         at = self._places.get(tuple(recent[-_ORDER:]))
         if at is not None:
             self._at, self.length = at, self._common(at)
-        found = self._log.find(recent[-LONGEST_MATCH:])
+        found = self._log.find(recent)
         if found is not None and found.length > self.length:
             self._at, self._is_in_log, self.length = found.at, True, found.length
 

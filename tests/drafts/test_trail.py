@@ -26,26 +26,23 @@ def write(trail: Trail, *tokens: int) -> None:
 
 def test_a_quote_of_the_prompt_is_followed() -> None:
     trail = trail_of(TokenLog(10_000), [*HEADER, 1, 2, 3, 4, 5, 6, 7, 8, 9, 500])
-    assert trail.draft(5) is None
+    assert trail.expected(5) == []
     write(trail, 2, 3)
-    assert trail.draft(5) is None
+    assert trail.expected(5) == []
     write(trail, 4)
-    draft = trail.draft(3)
-    assert draft is not None
+    draft = trail.draft(trail.expected(3))
     assert (draft.tokens, draft.length, draft.source) == ([5, 6, 7], 3, Source.CONVERSATION)
     write(trail, 5, 6)
-    draft = trail.draft(9)
-    assert draft is not None
+    draft = trail.draft(trail.expected(9))
     assert (draft.tokens, draft.length) == ([7, 8, 9, 500], 5)
     write(trail, 77)
-    assert trail.draft(3) is None
+    assert trail.expected(3) == []
 
 
 def test_a_reply_that_repeats_itself_is_followed() -> None:
     trail = trail_of(TokenLog(10_000), HEADER)
     write(trail, 1, 2, 3, 4, 1, 2, 3)
-    draft = trail.draft(9)
-    assert draft is not None
+    draft = trail.draft(trail.expected(9))
     assert (draft.tokens, draft.source) == ([4, 1, 2, 3], Source.REPLY)
 
 
@@ -60,8 +57,7 @@ def test_the_source_is_told() -> None:
         ([41, 42, 43], Source.OTHER),
     ):
         write(trail, *content)
-        draft = trail.draft(1)
-        assert draft is not None
+        draft = trail.draft(trail.expected(1))
         assert (draft.tokens, draft.source) == ([content[-1] + 1], source)
 
 
