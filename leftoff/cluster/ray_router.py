@@ -5,6 +5,7 @@ the index, as for `leftoff route`. It runs in the process of the ingress, which 
 """
 
 import asyncio
+import time
 from typing import Any, ClassVar
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
@@ -12,6 +13,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
 from leftoff.cluster.fleet import Fleet, Flight, ReplicaView, unknown_replica
 from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.meters import Meters
 from leftoff.cluster.router import Choice, Router
 from leftoff.store.points import decode_points
 
@@ -31,6 +33,7 @@ class StateRouter(RequestRouter):
         self._unknown: dict[str, ReplicaView] = {}  # by address: those without a heartbeat
         self._choices: dict[str, dict[ReplicaID, Choice]] = {}  # of requests that are being routed, by their ids
         self._flights: dict[str, tuple[ReplicaView, Flight]] = {}
+        self._meters = Meters(self._fleet)
         type(self)._latest = self
 
     async def choose_replicas(
@@ -39,9 +42,10 @@ class StateRouter(RequestRouter):
         """One rank for each replica, the best first: where it is full, Ray goes on to the next."""
         if not candidate_replicas or pending_request is None:
             return [candidate_replicas]
-        router = self._started()
+        router, began = self._started(), time.perf_counter()
         views = {replica.replica_id: self._view(replica) for replica in candidate_replicas}
         ranked = await router.ranked(_chain_of(pending_request), [*views.values()])
+        self._meters.chosen(ranked[0], time.perf_counter() - began)
         order = {choice.view.id: (place, choice) for place, choice in enumerate(ranked)}
         self._choices[pending_request.metadata.internal_request_id] = {
             replica_id: order[view.id][1] for replica_id, view in views.items()
@@ -80,7 +84,12 @@ class StateRouter(RequestRouter):
             return known
         return self._unknown.setdefault(url, ReplicaView(unknown_replica(url)))
 
-    # --- what the ingress tells
+    # --- for the ingress
+
+    @classmethod
+    def metrics(cls) -> bytes:
+        """The figures of this process for Prometheus: the same as those of `leftoff route`."""
+        return cls._latest._meters.text() if cls._latest is not None else b""
 
     @classmethod
     def begun(cls, body: bytes, headers: dict[str, str], points: str | None) -> None:

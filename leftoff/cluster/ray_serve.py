@@ -116,6 +116,8 @@ class Ingress:
         self._replicas = replicas.options(stream=True)
 
     async def __call__(self, request: Request) -> Response:
+        if (request.method, request.url.path) == ("GET", "/metrics"):
+            return Response(StateRouter.metrics(), media_type="text/plain; version=0.0.4")
         body, headers = await request.body(), dict(request.headers)
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         attempt = 0
