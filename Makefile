@@ -57,20 +57,24 @@ lint-page: $(if $(shell command -v npm),$(NODE)/ready) ## check style and types 
 vendor: $(READY) ## fetch the libraries of the page again, at the versions in lab/page/vendor.py; needs npm
 	@$(BIN)/python -m lab.page.vendor
 
-bench: $(DEV) ## measure the engine, the cache, the eviction policies and the server
+bench: $(DEV) ## measure the engine, the cache, the eviction policies, drafts and the server
 	@$(BIN)/python -m lab.speed.engine
 	@$(BIN)/python -m lab.speed.cache
 	@$(BIN)/python -m lab.speed.policies
 	@$(BIN)/python -m lab.speed.grammar
 	@$(BIN)/python -m lab.speed.restart
+	@$(BIN)/python -m lab.speed.drafts
 	@$(BIN)/python -m lab.speed.server leftoff/models/leftoff-tiny-q8_0.gguf
 
 simulate: $(DEV) ## play a trace of real agents against the cache's policies and those of others
 	@$(BIN)/python -m lab.simulate
 
-proofs: $(DEV) ## the slow proofs: 500 histories, tool loops of 50 turns, 200 kills of the disk store and of the server, ten minutes of soak, 10,000 mutated requests, 500 schemas
+proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,000 sampled tokens, tool loops of 50 turns, 200 kills of the disk store and of the server, ten minutes of soak, 10,000 mutated requests, 500 schemas
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --deterministic
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --batch 32 --ubatch 32
+	@$(BIN)/python -m tests.behaviour.histories embedded 500 --drafts --noise --batch 32 --ubatch 32
+	@$(BIN)/python -m tests.drafts.distribution 20000
+	@$(BIN)/python -m tests.drafts.greedy 100
 	@$(BIN)/python -m tests.behaviour.tool_loop 50
 	@$(BIN)/python -m tests.disk.kill_loop 200
 	@$(BIN)/python -m tests.behaviour.kill_server 200
