@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from msgspec import DecodeError
 
@@ -115,14 +115,18 @@ class Publisher:
         dropped = [tag for tag in self._told if tag not in held]
         if not kept and not dropped:
             return
-        await self._send_delta(kept, dropped, is_whole=False)
+        is_sequel = await self._send_delta(kept, dropped, is_whole=False)
         self._told = held
+        if not is_sequel:
+            await self._send_delta([*held.values()], [], is_whole=True)
 
-    async def _send_delta(self, kept: list[Held], dropped: list[bytes], *, is_whole: bool) -> None:
+    async def _send_delta(self, kept: list[Held], dropped: list[bytes], *, is_whole: bool) -> bool:
+        """False if the index had not the delta before: it has forgotten what was told."""
         keys, identity = self._link.index.keys, self._identity
         delta = Delta(self._number + 1, kept, dropped, is_whole)
         mine: Any = keys.held(identity.id)
         async with self._link.index.redis.pipeline(transaction=True) as pipe:
+            pipe.hget(mine, cast(str, NUMBER))
             if is_whole:
                 pipe.delete(mine)
             fields: dict[Any, Any] = {each.tag: encode(each) for each in kept}
@@ -132,8 +136,9 @@ class Publisher:
             pipe.expire(mine, _HELD_EXPIRY_S)
             entry: dict[Any, Any] = {b"replica": identity.id, b"delta": encode(delta)}
             pipe.xadd(keys.deltas, entry, maxlen=MOST_DELTAS, approximate=True)
-            await pipe.execute()
+            before, *_ = await pipe.execute()
         self._number += 1
+        return int(before or 0) == delta.number - 1
 
     async def _send(self, observation: Observation) -> None:
         identity, redis = self._identity, self._link.index.redis
