@@ -168,6 +168,11 @@ def _cost_of_no_flash(service: Service) -> str:
 
 
 def _budgets(service: Service) -> str:
+    shared = f"; shared with other servers in {service.settings.store}" if service.settings.store else ""
+    return f"{_own_budgets(service)}{shared}"
+
+
+def _own_budgets(service: Service) -> str:
     settings, ram_bytes = service.settings, service.cache.ram.budget.budget_bytes
     ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {show_budget(ram_bytes)} of RAM"
     ram += f" for {_conversations(service, ram_bytes)}" if settings.ram != NO_LIMIT else ""

@@ -31,7 +31,7 @@ export function Details({ nodes, node }) {
     <section class="panel details" aria-label="The chosen stretch">
       <p class="words">${oneLine(node.text)}${node.end - node.start > 48 ? "…" : ""}</p>
       <table>
-        <thead><tr><td></td><th scope="col">tokens</th><th scope="col">RAM</th><th scope="col">disk</th></tr></thead>
+        <thead><tr><td></td><th scope="col">tokens</th><th scope="col">RAM</th><th scope="col">disk</th><th scope="col">store</th></tr></thead>
         <tbody>
           <${Row} label="this stretch" path=${[node]} />
           <${Row} label="whole path" path=${path} />
@@ -60,5 +60,6 @@ function Row({ label, path }) {
   return html`<tr><th scope="row">${label}</th>
     <td>${count(sum((node) => node.end - node.start))}</td>
     <td>${size(sum((node) => node.ram_bytes))}</td>
-    <td>${size(sum((node) => node.disk_bytes))}</td></tr>`;
+    <td>${size(sum((node) => node.disk_bytes))}</td>
+    <td>${size(sum((node) => node.store_bytes))}</td></tr>`;
 }

@@ -70,7 +70,8 @@ function NodeView({ placed: { node, row, parentRow, level }, scale, isChosen, is
 export function tierOf(node) {
   if (node.slots.length) return "live";
   if (node.ram_bytes) return "ram";
-  return node.disk_bytes ? "disk" : "none";
+  if (node.disk_bytes) return "disk";
+  return node.store_bytes ? "store" : "none";
 }
 
 /** @param {number} seconds */
@@ -86,8 +87,9 @@ const squeezed = (text) => text.replace(/\s+/g, " ").trim();
 function places(node) {
   const ram = node.ram_bytes ? `, ${size(node.ram_bytes)} in RAM` : "";
   const disk = node.disk_bytes ? `, ${size(node.disk_bytes)} on disk` : "";
+  const store = node.store_bytes ? `, ${size(node.store_bytes)} in the shared store` : "";
   const slots = node.slots.length ? `, in slot ${node.slots.join(", ")}` : "";
-  return `: tokens ${count(node.start)} to ${count(node.end)}${slots}${ram}${disk}`;
+  return `: tokens ${count(node.start)} to ${count(node.end)}${slots}${ram}${disk}${store}`;
 }
 
 /** @param {{current: HTMLElement | null}} box */

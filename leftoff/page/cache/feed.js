@@ -6,9 +6,9 @@ import { ask, askJson } from "../shared/http.js";
 
 /** @import {Report} from "../shared/origins.js" */
 /**
- * @typedef {{position: number, tier: "RAM" | "disk", bytes: number, hits: number, is_pinned: boolean}} Point
+ * @typedef {{position: number, tier: "RAM" | "disk" | "store", bytes: number, hits: number, is_pinned: boolean}} Point
  * @typedef {{id: string, parent: string | null, start: number, end: number, age_s: number, slots: number[],
- *   ram_tokens: number, ram_bytes: number, disk_tokens: number, disk_bytes: number, points: Point[], text: string,
+ *   ram_tokens: number, ram_bytes: number, disk_tokens: number, disk_bytes: number, store_tokens: number, store_bytes: number, points: Point[], text: string,
  *   is_found: boolean}} TreeNode
  * @typedef {{namespace: string, is_whole: boolean, nodes: TreeNode[]}} Tree
  * @typedef {{name: string, used_bytes: number, budget_bytes: number, entries: number, evictions?: number}} Tier

@@ -15,14 +15,16 @@ export function Gauges({ state }) {
     </section>`;
 }
 
+const TITLES = /** @type {Record<string, string>} */ ({ disk: "Disk", store: "Shared store, as far as known here" });
+
 /** @param {{tier: Tier}} props */
 function TierGauge({ tier }) {
   const share = tier.budget_bytes ? tier.used_bytes / tier.budget_bytes : 0;
   return html`
     <div class="panel gauge">
-      <h2>${tier.name === "disk" ? "Disk" : tier.name}</h2>
+      <h2>${TITLES[tier.name] ?? tier.name}</h2>
       <p class="big">${size(tier.used_bytes)} <span class="quiet">of ${size(tier.budget_bytes)}</span></p>
-      <${Meter} share=${share} name=${tier.name === "disk" ? "disk" : "ram"} label=${`${tier.name}: ${percent(share)} used`} />
+      <${Meter} share=${share} name=${tier.name === "RAM" ? "ram" : tier.name} label=${`${tier.name}: ${percent(share)} used`} />
       <p class="quiet">${count(tier.entries)} snapshots${tier.evictions !== undefined && `, ${count(tier.evictions)} evicted`}</p>
     </div>`;
 }

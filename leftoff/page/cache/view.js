@@ -12,7 +12,7 @@ import { Requests } from "./requests.js";
 
 /** @import {Tree} from "./feed.js" */
 
-const TIERS = ["live", "ram", "disk"];
+const TIERS = ["live", "ram", "disk", "store"];
 const MOST_ZOOM = 64;
 const SEARCH_PAUSE_MS = 200;
 

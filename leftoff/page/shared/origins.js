@@ -16,6 +16,7 @@ const KEPT = [
   { key: "shared", name: "shared", label: "shared slot" },
   { key: "RAM", name: "ram", label: "RAM" },
   { key: "disk", name: "disk", label: "disk" },
+  { key: "store", name: "store", label: "shared store" },
   { key: "read ahead", name: "ahead", label: "read ahead" },
 ];
 

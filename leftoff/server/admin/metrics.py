@@ -92,8 +92,13 @@ def _tier_metrics(tiers: Sequence[TierView]) -> Iterator[Metric]:
         used.add_metric([tier.name], tier.used_bytes)
         budget.add_metric([tier.name], tier.budget_bytes)
         entries.add_metric([tier.name], tier.entries)
+    waiting = {tier.name: tier.waiting for tier in tiers if tier.waiting is not UNSET}
     evictions = {tier.name: tier.evictions for tier in tiers if tier.evictions is not UNSET}
     yield from (used, budget, entries)
+    for name, count in waiting.items():
+        family = GaugeMetricFamily("leftoff_cache_waiting", "Pages and snapshots not written yet", labels=["tier"])
+        family.add_metric([name], count)
+        yield family
     yield _labelled_counter("leftoff_cache_evictions", "Resume points given up for the budget", "tier", evictions)
 
 

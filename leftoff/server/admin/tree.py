@@ -37,6 +37,8 @@ class NodeView(Struct):
     ram_bytes: int
     disk_tokens: int
     disk_bytes: int
+    store_tokens: int
+    store_bytes: int
     points: list[PointView]
     text: str
     is_found: bool
@@ -162,8 +164,9 @@ class TreeApi(Dialect):
     def _node(self, node: Merged, is_found: bool) -> NodeView:
         ram_tokens, ram_bytes = node.held("RAM")
         disk_tokens, disk_bytes = node.held("disk")
+        store_tokens, store_bytes = node.held("store")
         points = node.points
-        of = {tier: sum(point.bytes for point in points if point.tier == tier) for tier in ("RAM", "disk")}
+        of = {tier: sum(point.bytes for point in points if point.tier == tier) for tier in ("RAM", "disk", "store")}
         return NodeView(
             id=node.id,
             parent=node.parent.id if node.parent is not None else None,
@@ -175,6 +178,8 @@ class TreeApi(Dialect):
             ram_bytes=round(ram_bytes) + of["RAM"],
             disk_tokens=disk_tokens,
             disk_bytes=round(disk_bytes) + of["disk"],
+            store_tokens=store_tokens,
+            store_bytes=round(store_bytes) + of["store"],
             points=sorted(points, key=lambda point: (point.position, point.tier)),
             text=self._text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
             is_found=is_found,
