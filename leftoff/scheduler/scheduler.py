@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.plan import Plan
@@ -273,6 +274,10 @@ class Scheduler:
         num_held = self.engine.settle(work, num_kept)
         if num_held < num_kept and run.finish is None:
             run.decode_again(work.tokens[num_held:num_kept])
+        elif num_held < num_kept:  # the reply ends here: else the next prompt would have to read these tokens again
+            with suppress(NoRoomError, CancelledError):
+                self.engine.decode([Work(work.seq, work.tokens[num_held:num_kept], logits=False)])
+                num_held = num_kept
         return Work(work.seq, work.tokens[:num_held])
 
     def _make_way(self, error: NoRoomError) -> None:
