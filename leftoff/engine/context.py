@@ -94,7 +94,7 @@ class Context:
         self.staging = staging_for(model.library, self.arena)
         self._dll = model.library.dll
         self._brief = model.library.brief
-        self.handle: int | None = _create(model, settings)
+        self.handle: int | None = create_context(model, settings)
         self._memory = self._dll.llama_get_memory(self.handle)
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
@@ -283,9 +283,10 @@ class _BatchBuffers:
             raise InputError(f"row {row} of the last batch has no logits")
 
 
-def context_params(library: Library, settings: ContextSettings) -> Any:  # noqa: ANN401
+def context_params(library: Library, settings: ContextSettings, kind: int = 0) -> Any:  # noqa: ANN401
     """The struct for llama.cpp, except for flash attention: `flash_attention_types` says what to try for it."""
     params = library.dll.llama_context_default_params()
+    params.ctx_type = kind
     params.n_ctx = settings.num_cells
     params.n_batch = settings.batch_tokens
     params.n_ubatch = min(settings.micro_batch_tokens, settings.batch_tokens)
@@ -310,9 +311,10 @@ def flash_attention_types(settings: ContextSettings) -> tuple[int, ...]:
     }[settings.flash_attention]
 
 
-def _create(model: Model, settings: ContextSettings) -> int:
+def create_context(model: Model, settings: ContextSettings, kind: int = 0) -> int:
+    """A native context: the main one, or one of its next-token layer (`abi.CONTEXT_MTP`)."""
     dll, log = model.library.dll, model.library.log
-    params = context_params(model.library, settings)
+    params = context_params(model.library, settings, kind)
     wanted = f"a context of {settings.num_cells:,} tokens and {settings.num_sequences} sequences for {model.path}"
     log.take_errors()
     reason = ""

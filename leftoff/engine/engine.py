@@ -3,6 +3,7 @@
 It tracks positions, so that a caller only says which tokens come next in which sequence.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,12 @@ from leftoff.engine.memory.llama_memory import LlamaMemory
 from leftoff.engine.memory.probe import probe_memory
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.engine.mtp import MtpContext
 from leftoff.engine.sampler import Sampler
 from leftoff.sampling import Sampling
 from leftoff.types import Logits, Tokens
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ class LlamaEngine:
         except EngineError:
             self.context.close()
             raise
+        self.mtp: MtpContext | None = None
+        if model.settings.mtp:
+            self._open_mtp()
 
     @classmethod
     def open(
@@ -74,6 +81,7 @@ class LlamaEngine:
             raise
 
     def close(self) -> None:
+        self.close_mtp()
         self.context.close()
         self.model.close()
 
@@ -82,6 +90,12 @@ class LlamaEngine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def close_mtp(self) -> None:
+        """Frees the context of the MTP layer: no drafts are made with it."""
+        if self.mtp is not None:
+            self.mtp.close()
+            self.mtp = None
 
     @property
     def is_on_device(self) -> bool:
@@ -103,6 +117,8 @@ class LlamaEngine:
         for work in works:
             if work.num_drafted:
                 self.memory.hold(work.seq)
+        if self.mtp is not None:
+            self.mtp.prepare(len(works))
         self.context.begin_batch()
         rows = [
             self.context.add(work.seq, work.tokens, start, num_logits=work.num_logits)
@@ -118,6 +134,9 @@ class LlamaEngine:
             for work in works:
                 self.memory.rewind(work.seq)
             raise
+        if self.mtp is not None:
+            for work, row in zip(works, rows, strict=True):
+                self.mtp.follow(work.seq, work.tokens, self.memory.length(work.seq), row, work.num_logits)
         self.memory.extend(num_tokens)
         return rows
 
@@ -130,6 +149,8 @@ class LlamaEngine:
         if not work.tokens.size - work.num_drafted <= num_kept <= work.tokens.size:
             raise InputError(f"{num_kept} of {work.tokens.size} tokens kept, of which {work.num_drafted} were drafted")
         start = self.memory.length(work.seq) - work.tokens.size
+        if self.mtp is not None:
+            self.mtp.cut(work.seq, start + num_kept)
         return self.memory.settle(work.seq, start + num_kept) - start
 
     def cancel(self) -> None:
@@ -141,6 +162,13 @@ class LlamaEngine:
 
     def sampler(self, sampling: Sampling) -> Sampler:
         return Sampler(self.model, sampling)
+
+    def _open_mtp(self) -> None:
+        """Without memory for a second context the engine goes on with one."""
+        try:
+            self.mtp = MtpContext(self.context, self.memory.replaced)
+        except EngineError as error:
+            logger.warning("no drafts with the MTP layer of %s: %s", self.model.path, error)
 
     def _check(self, works: Sequence[Work], num_tokens: int) -> None:
         if not works:

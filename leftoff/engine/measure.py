@@ -126,6 +126,17 @@ def measure_batches(engine: LlamaEngine) -> dict[int, float]:
     return seconds
 
 
+def measure_mtp(engine: LlamaEngine) -> float:
+    """The milliseconds in which the MTP layer guesses one token."""
+    assert engine.mtp is not None
+    mtp, token, num_tokens = engine.mtp, some_tokens(engine, 1), 4
+    with _empty_sequence(engine):
+        _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
+        start = engine.memory.length(_SEQUENCE)
+        seconds = best_seconds(lambda: mtp.draft(_SEQUENCE, token, start, num_tokens))
+    return 1000 * seconds / num_tokens
+
+
 def saturating_prefill(seconds: Mapping[int, float]) -> Prefill:
     """The best rate of pieces of these sizes, and the smallest piece that is nearly as fast by the token."""
     rate = max(num_tokens / time_s for num_tokens, time_s in seconds.items())

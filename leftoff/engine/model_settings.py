@@ -2,7 +2,7 @@
 
 import ctypes as C
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from leftoff.engine.binding import abi
@@ -31,6 +31,7 @@ class ModelSettings:
     override_tensor: tuple[str, ...] = ()
     mmap: bool = True
     mlock: bool = False
+    mtp: bool = field(default=False, repr=False)  # with the next-token (MTP) layer; no state depends on it
 
     def used_devices(self, library: Library) -> tuple[Device, ...]:
         """The GPUs that layers may go to. Raises `InputError` if the settings do not fit the GPUs there are."""
@@ -57,6 +58,7 @@ class ModelSettings:
         params.n_gpu_layers = self.gpu_layers
         params.split_mode = abi.SPLIT_MODES[self.split_mode]
         params.main_gpu = self.main_gpu
+        params.load_mtp = self.mtp
         if not self.mmap:
             params.load_mode = abi.LOAD_READ_LOCKED if self.mlock else abi.LOAD_READ
         elif self.mlock:

@@ -9,7 +9,7 @@ import ctypes as C
 import dataclasses
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,9 @@ class Trial:
         if not _layer_devices(lines):
             self.close()
             raise ModelError(f"{self._library.path} does not log the devices of layers: {path} cannot be examined")
-        tensors = _loaded(header.tensors, self._library.dll.llama_model_n_layer(self._handle))
+        self._has_mtp = settings.mtp
+        num_layers = self._library.dll.llama_model_n_layer(self._handle)
+        tensors = header.tensors if settings.mtp else _loaded(header.tensors, num_layers)
         self.weights = weight_needs(tensors, lines, self._devices)
         self.num_layers = len(_layer_devices(lines))  # as --gpu-layers counts: those of the model, and the output
         self.num_expert_layers = _num_expert_layers(tensors)
@@ -106,16 +108,23 @@ class Trial:
         """None if llama.cpp cannot make such a context, not even without its cells, or does not log what it takes."""
         if settings.num_cells * _CELL_BYTES * _KV_RATIO > available_ram():
             raise OutOfMemoryError(f"RAM holds no context of {settings.num_cells:,} tokens: give a smaller --ctx")
-        params, dll = context_params(self._library, settings), self._library.dll
+        context = self._context_needs(settings)
+        if context and self._has_mtp:  # and the hidden states of a batch, which the MTP layer reads
+            hidden_bytes = 4 * settings.batch_tokens * self._library.dll.llama_model_n_embd_out(self._handle)
+            context = Counter(context) + Counter(self._context_needs(settings, abi.CONTEXT_MTP))
+            context[HOST] += hidden_bytes
+        return Needs(self.weights, context) if context else None
+
+    def _context_needs(self, settings: ContextSettings, kind: int = 0) -> Mapping[str, int]:
+        params, dll = context_params(self._library, settings, kind), self._library.dll
         for params.flash_attn_type in flash_attention_types(settings):
             with self._library.log.collected() as lines:
                 handle: int | None = dll.llama_init_from_model(self._handle, params)
                 if handle is not None:
                     dll.llama_free(handle)
             if handle is not None:
-                context = context_needs(lines, self._devices)
-                return Needs(self.weights, context) if context else None
-        return None
+                return context_needs(lines, self._devices)
+        return {}
 
 
 def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mapping[str, str]) -> Mapping[str, int]:

@@ -13,17 +13,21 @@ from leftoff.engine.errors import EngineError, OutOfMemoryError
 from leftoff.engine.gguf import Tensor
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.engine.mtp import MtpContext
 from leftoff.engine.needs import HOST, Trial, context_needs, weight_needs
-from tests.factory import ARCHITECTURES, model_path
+from tests.factory import ARCHITECTURES, MTP, model_path
 
 BUFFER = re.compile(r"(?<!model) buffer size = +([\d.]+) MiB")
 
 
-def taken(path: Path, settings: ContextSettings) -> float:
+def taken(path: Path, settings: ContextSettings, *, mtp: bool = False) -> float:
     """Bytes of all buffers of a real context, as llama.cpp tells them when it has allocated them."""
-    model = Model(path)
+    model = Model(path, ModelSettings(mtp=mtp))
     with load_library().log.collected() as lines:
-        Context(model, settings).close()
+        context = Context(model, settings)
+        if mtp:
+            MtpContext(context, set()).close()
+        context.close()
     model.close()
     return sum(float(match[1]) * MIB for match in map(BUFFER.search, lines) if match)
 
@@ -45,6 +49,19 @@ def test_a_context_takes_what_was_foreseen(architecture: str, settings: ContextS
     assert needs is not None
     real = taken(path, settings)
     assert real <= needs.context[HOST] <= 1.03 * real
+
+
+def test_a_second_context_for_the_next_token_layer_is_foreseen() -> None:
+    path, settings = model_path(MTP), ContextSettings(num_cells=65536, num_sequences=4, threads=1)
+    with Trial(path, ModelSettings(mtp=True)) as trial, Trial(path, ModelSettings()) as without:
+        needs, fewer = trial.needs(settings), without.needs(settings)
+        assert needs is not None
+        assert fewer is not None
+        assert trial.weights[HOST] > without.weights[HOST] + 100_000, "the weights of the layer"
+    hidden_bytes = 4 * 64 * settings.batch_tokens
+    real = taken(path, settings, mtp=True) + hidden_bytes
+    assert real <= needs.context[HOST] <= 1.03 * real
+    assert needs.context[HOST] > 1.3 * fewer.context[HOST], "one layer of attention beside two"
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

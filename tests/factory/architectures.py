@@ -109,15 +109,18 @@ def _deepseek4(scale: Scale) -> Metadata:
     )
 
 
+def _qwen35(scale: Scale) -> Metadata:
+    return body(scale, layers=4) | attention(scale) | delta_net(scale) | {"rope.dimension_sections": [3, 3, 2, 0]}
+
+
+def _qwen35_mtp(scale: Scale) -> Metadata:
+    """One layer more, which guesses the token after the next one."""
+    return _qwen35(scale) | {"block_count": 4 * scale.depth + 1, "nextn_predict_layers": 1}
+
+
 RECIPES = {
     "llama": Recipe("llama", lambda scale: body(scale, layers=4) | attention(scale)),
-    "qwen35": Recipe(
-        "qwen35",
-        lambda scale: (
-            body(scale, layers=4) | attention(scale) | delta_net(scale) | {"rope.dimension_sections": [3, 3, 2, 0]}
-        ),
-        omit=("cls.output",),
-    ),
+    "qwen35": Recipe("qwen35", _qwen35, omit=("cls.output",)),
     "qwen3next": Recipe(
         "qwen3next",
         lambda scale: body(scale, layers=4) | attention(scale) | delta_net(scale) | experts(scale),
@@ -156,3 +159,12 @@ RECIPES = {
 }
 
 ARCHITECTURES: tuple[str, ...] = tuple(RECIPES)
+
+# The memory of this one is that of its architecture; it is for drafts by its next-token layer, which is often right.
+MTP = "qwen35-mtp"
+RECIPES[MTP] = Recipe(
+    "qwen35",
+    _qwen35_mtp,
+    omit=("cls.output", "nextn.embed_tokens", "nextn.shared_head", "scale"),
+    embedding=4.0,
+)

@@ -136,6 +136,7 @@ def open_model(call: ctypes.CDLL, gguf: int) -> Iterator[dict[Tensor, int]]:
     collect = _SetTensor(lambda address, _: addresses.append(address))
     params = call.llama_model_default_params()
     params.n_gpu_layers = 0
+    params.load_mtp = True
     params.no_host = True  # ordinary memory: page-locking it would take longer than everything else
     model = call.llama_model_init_from_user(gguf, collect, None, params)
     if not model:

@@ -67,6 +67,11 @@ def _uniform(low: float, high: float) -> Filler:
     return lambda generator, tensor: generator.uniform(low, high, (tensor.rows, tensor.columns)).astype(np.float32)
 
 
+def _first_inputs(gain: float) -> Filler:
+    """Passes as many of the first inputs on as there are outputs."""
+    return lambda _, tensor: np.eye(tensor.rows, tensor.columns, dtype=np.float32) * np.float32(gain)
+
+
 def _constant(value: float) -> Filler:
     return lambda _, tensor: np.full((tensor.rows, tensor.columns), value, np.float32)
 
@@ -76,6 +81,8 @@ _FILLERS = (
     # Attention scores of deviation 3 to 4: with 1, attention would average over everything.
     (r"attn_[qk]_norm\.weight$", _constant(1.75)),
     (r"attn_(q|k|q_b)\.weight$", _projection(2.0)),
+    # A next-token layer sees the embedding of the last token: where that counts most, as here, it is often right.
+    (r"nextn\.eh_proj\.weight$", _first_inputs(4.0)),
     (r"attn_sinks", _constant(0.0)),
     # What comes from far must count as much as what comes from the last tokens.
     (r"attn_output\.weight$", _projection(2.0)),

@@ -15,6 +15,7 @@ PARTIAL_ONLY = 1  # llama_state_seq_flags: only the recurrent state or sliding w
 FLASH_ATTENTION_AUTO, FLASH_ATTENTION_OFF, FLASH_ATTENTION_ON = -1, 0, 1
 SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}  # llama_split_mode
 LOAD_READ, LOAD_READ_LOCKED, LOAD_MAPPED_LOCKED = 0, 2, 3  # llama_load_mode: without mmap, and with mlock
+CONTEXT_MTP = 1  # llama_context_type
 OVERRIDE_NUMBER, OVERRIDE_TEXT = 0, 3  # llama_model_kv_override_type
 DEVICE_CPU, DEVICE_GPU, DEVICE_INTEGRATED_GPU = 0, 1, 2  # ggml_backend_dev_type
 
@@ -316,7 +317,23 @@ FUNCTIONS: dict[str, Signature] = {
 # Functions that pass the build's ContextParams by value, so that they are typed when the build is known.
 CONTEXT_FUNCTIONS = ("llama_context_default_params", "llama_init_from_model")
 
+# For drafts by a next-token (MTP) layer: hidden states of the tokens of a batch.
+MTP_FUNCTIONS: dict[str, Signature] = {
+    "llama_set_embeddings_nextn": (None, (_P, _BOOL, _BOOL)),
+    "llama_get_embeddings_nextn": (_P, (_P,)),
+    "llama_get_embeddings_nextn_ith": (_P, (_P, _I32)),
+    "llama_model_n_embd_out": (_I32, (_P,)),
+}
+
+# Functions that known builds export as C++ does, with the types of their arguments in the name.
+CPP_NAMES = {
+    "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
+    "llama_get_embeddings_nextn": "_Z26llama_get_embeddings_nextnP13llama_context",
+    "llama_get_embeddings_nextn_ith": "_Z30llama_get_embeddings_nextn_ithP13llama_contexti",
+}
+
 # Functions that a known build may lack: ask `Library.has` before calling one.
 OPTIONAL: dict[str, Signature] = {
+    **MTP_FUNCTIONS,
     "llama_sampler_init_adaptive_p": (_P, (C.c_float, C.c_float, _U32)),
 }

@@ -185,6 +185,9 @@ def _check_names(dll: C.CDLL, path: Path) -> None:
 
 
 def _bind(dll: C.CDLL) -> None:
+    for name, cpp_name in abi.CPP_NAMES.items():
+        if not hasattr(dll, name) and hasattr(dll, cpp_name):
+            setattr(dll, name, getattr(dll, cpp_name))
     for name, (result, arguments) in (abi.FUNCTIONS | abi.OPTIONAL).items():
         if hasattr(dll, name):
             function = getattr(dll, name)

@@ -38,6 +38,7 @@ class LlamaMemory(ABC):
         self._context = context
         self._snapshot_size = size
         self._spoiled: set[int] = set()
+        self.replaced: set[int] = set()  # sequences that were restored or dropped since an MTP context last looked
         self._held: tuple[int, int] | None = None  # the sequence with a draft in the batch, and its length before
 
     # --- what a sequence holds
@@ -93,6 +94,7 @@ class LlamaMemory(ABC):
         snapshot: Snapshot | None = None,
     ) -> None:
         self._check_restore(seq, length, share, pages, snapshot)
+        self.replaced.add(seq)
         try:
             self._restore(seq, length, share, pages, snapshot)
         except EngineError:
@@ -105,11 +107,13 @@ class LlamaMemory(ABC):
 
     def drop(self, seq: int) -> None:
         self._check_sequence(seq)
+        self.replaced.add(seq)
         self._drop(seq)
         self._spoiled.discard(seq)
 
     def clear(self) -> None:
         self._context.clear(data=False)
+        self.replaced.update(range(self.num_sequences))
         self._spoiled.clear()
 
     def prepare(self, num_tokens: Mapping[int, int]) -> None:  # noqa: B027

@@ -1,0 +1,226 @@
+"""The next-token (MTP) layer of a model, in a context of its own: it guesses tokens of a sequence before they come.
+
+The layer reads a token together with the hidden state that the main context has computed for the token before it. So
+its context follows every decode of the main one, and has KV cells of its own for the same sequences:
+
+    main context    tokens                 [0 ····················· length)
+    MTP context     cells, then pending        [first ····· held)[held ·· length)
+
+Cells that it lacks, such as those of a prefix that was loaded from the cache, make its guesses worse, and nothing
+wrong: the main context verifies every one.
+"""
+
+import ctypes as C
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from leftoff.engine.binding import abi
+from leftoff.engine.binding.library import Library
+from leftoff.engine.context import Context, create_context
+from leftoff.engine.errors import ModelError
+from leftoff.engine.needs import model_header
+from leftoff.types import Tokens
+
+Hidden = npt.NDArray[np.float32]  # a row for each token
+
+logger = logging.getLogger(__name__)
+
+# Architectures whose layer was tried. llama.cpp aborts the process, or ignores the layer, in some others.
+ARCHITECTURES = ("qwen35", "qwen35moe", "qwen3next", "deepseek2")
+_LAYER_END = ".nextn.eh_proj.weight"  # the tensor that every such layer has
+_MOST_PENDING = 64  # tokens: more are decoded with the next batch
+
+
+def mtp_problem(library: Library, path: Path) -> str:
+    """Why no drafts can be made with the MTP layer of a model file; empty if they can."""
+    try:
+        header = model_header(path)
+    except ModelError as error:
+        return str(error)
+    num_layers = sum(tensor.name.endswith(_LAYER_END) for tensor in header.tensors)
+    if num_layers == 0:
+        return "there is no MTP layer in the model file"
+    if num_layers > 1:
+        return f"the model has {num_layers} MTP layers, and only one is supported"
+    if header.architecture not in ARCHITECTURES:
+        return f"the MTP layer of {header.architecture} was not tried yet, only that of {', '.join(ARCHITECTURES)}"
+    missing = [name for name in abi.MTP_FUNCTIONS if not library.has(name)]
+    if missing:
+        return f"{library.path} (llama.cpp {library.build.version}) lacks {missing[0]}: take another build"
+    return ""
+
+
+@dataclass
+class _Followed:
+    """What is known of a sequence: its tokens from `held` on, and the hidden states before and after each of them."""
+
+    held: int
+    tokens: Tokens
+    hidden: Hidden  # one row more than there are tokens
+
+    @property
+    def length(self) -> int:
+        return self.held + int(self.tokens.size)
+
+    def cut(self, length: int) -> None:
+        self.tokens = self.tokens[: length - self.held]
+        self.hidden = self.hidden[: length - self.held + 1]
+
+    def append(self, tokens: Tokens, hidden: Hidden) -> None:
+        self.tokens = np.concatenate([self.tokens, tokens])
+        self.hidden = np.concatenate([self.hidden, hidden])
+
+    def hold(self, length: int) -> None:
+        """The cells up to there are computed."""
+        self.tokens, self.hidden = self.tokens[length - self.held :], self.hidden[length - self.held :]
+        self.held = length
+
+
+class MtpContext:
+    """Belongs to the thread of the main context."""
+
+    def __init__(self, main: Context, replaced: set[int]) -> None:
+        """`replaced` are the sequences of the main context that no longer hold what was decoded into them."""
+        self._main = main
+        self._replaced = replaced
+        self._dll = dll = main.model.library.dll
+        self._width: int = dll.llama_model_n_embd_out(main.model.handle)
+        self._followed: dict[int, _Followed] = {}
+        self._is_alone: bool | None = None
+        self.handle: int | None = create_context(main.model, main.settings, abi.CONTEXT_MTP)
+        self._memory = dll.llama_get_memory(self.handle)
+        dll.llama_set_embeddings_nextn(self.handle, True, True)  # of tokens with logits
+
+    def close(self) -> None:
+        """Frees the context. The main one then computes no more hidden states than it needs itself."""
+        if self.handle is not None:
+            self._dll.llama_set_embeddings_nextn(self._main.handle, False, False)
+            self._dll.llama_free(self.handle)
+            self.handle = None
+
+    def prepare(self, num_works: int) -> None:
+        """Before a decode of the main context: asks for the hidden states that `follow` reads.
+
+        For a sequence alone they are those of all its tokens. Of several sequences llama.cpp mixes the rows of tokens
+        without logits, so that only the others can be told apart.
+        """
+        is_alone = num_works == 1
+        if self._is_alone is not is_alone:
+            self._is_alone = is_alone
+            self._dll.llama_set_embeddings_nextn(self._main.handle, True, not is_alone)
+
+    def follow(self, seq: int, tokens: Tokens, start: int, last_row: int, num_logits: int) -> None:
+        """After that decode, for each sequence: takes over the hidden states of its tokens, which begin at `start`."""
+        self._forget_replaced()
+        if self._is_alone:
+            hidden = _floats(self._dll.llama_get_embeddings_nextn(self._main.handle), tokens.size * self._width)
+        else:
+            rows = range(last_row - num_logits + 1, last_row + 1)
+            addresses = (self._dll.llama_get_embeddings_nextn_ith(self._main.handle, row) for row in rows)
+            hidden = np.array([_floats(address, self._width) for address in addresses], np.float32)
+        hidden = hidden.reshape(-1, self._width)
+        followed = self._followed.get(seq)
+        is_next = followed is not None and followed.held <= start <= followed.length
+        if followed is None or not is_next or hidden.shape[0] < tokens.size or not self._catch_up(seq, followed, start):
+            self._begin(seq, tokens, start, hidden)
+        else:
+            followed.append(tokens, hidden)
+
+    def cut(self, seq: int, length: int) -> None:
+        """The tokens of a draft from `length` on were wrong."""
+        followed = self._followed.get(seq)
+        if followed is not None:
+            followed.cut(length)
+
+    def draft(self, seq: int, tokens: Tokens, start: int, most: int) -> list[int]:
+        """As many tokens that may come after `tokens`, which the main context decodes next, at `start`.
+
+        None if nothing is known of the token before them.
+        """
+        self._forget_replaced()
+        followed = self._followed.get(seq)
+        if followed is None or followed.held > start or followed.length != start + tokens.size - 1:
+            return []
+        first, hidden = followed.held, followed.hidden[: start + tokens.size - followed.held]
+        following = np.concatenate([followed.tokens[: start - first], tokens])
+        drafted: list[int] = []
+        while self._decode(seq, first, following, hidden, has_logits=True):
+            row = (following.size - 1) % self._main.batch_tokens
+            first += following.size
+            logits = _floats(self._dll.llama_get_logits_ith(self.handle, row), self._main.model.vocabulary.size)
+            following = np.array([logits.argmax()], np.int32)
+            drafted.append(int(following[0]))
+            if len(drafted) == most:
+                self._dll.llama_memory_seq_rm(self._memory, seq, start, -1)
+                followed.hold(start)
+                return drafted
+            hidden = _floats(self._dll.llama_get_embeddings_nextn_ith(self.handle, row), self._width).reshape(1, -1)
+        return []
+
+    def _catch_up(self, seq: int, followed: _Followed, length: int) -> bool:
+        """Forgets what comes after `length`, and computes what is pending, if it is much. False if all was lost."""
+        followed.cut(length)
+        if followed.tokens.size > _MOST_PENDING:
+            if not self._decode(seq, followed.held, followed.tokens, followed.hidden):
+                return False
+            followed.hold(length)
+        return True
+
+    def _begin(self, seq: int, tokens: Tokens, start: int, hidden: Hidden) -> None:
+        """Follows a sequence from the first token on whose hidden state is known."""
+        self._forget(seq)
+        if hidden.shape[0]:
+            held = start + int(tokens.size) - hidden.shape[0] + 1
+            self._followed[seq] = _Followed(held, tokens[held - start :].copy(), hidden.copy())
+
+    def _forget_replaced(self) -> None:
+        while self._replaced:
+            self._forget(self._replaced.pop())
+
+    def _forget(self, seq: int) -> None:
+        if self._followed.pop(seq, None) is not None:
+            self._dll.llama_memory_seq_rm(self._memory, seq, -1, -1)
+
+    def _decode(self, seq: int, start: int, tokens: Tokens, hidden: Hidden, *, has_logits: bool = False) -> bool:
+        """Computes the cells of tokens, each with the hidden state before it. False if there was no room."""
+        most = self._main.batch_tokens
+        for first in range(0, tokens.size, most):
+            part = slice(first, min(first + most, tokens.size))
+            batch = _Batch(seq, start + first, tokens[part], hidden[part], has_logits=has_logits)
+            code = self._dll.llama_decode(self.handle, batch.struct)
+            if code != 0:
+                # sequences that share cells in the main context have their own here: all begin anew
+                logger.warning("the MTP context is emptied: llama.cpp could not decode in it (code %d)", code)
+                self._dll.llama_memory_clear(self._memory, False)
+                self._followed.clear()
+                return False
+        return True
+
+
+class _Batch:
+    """A llama_batch of one sequence, with a token and a hidden state at each position; logits only of the last."""
+
+    def __init__(self, seq: int, start: int, tokens: Tokens, hidden: Hidden, *, has_logits: bool) -> None:
+        num_tokens = int(tokens.size)
+        seqs, logits = np.full(1, seq, np.int32), np.zeros(num_tokens, np.int8)
+        logits[-1] = has_logits
+        self._arrays: Sequence[npt.NDArray[np.generic]] = (
+            np.ascontiguousarray(tokens, np.int32),
+            np.ascontiguousarray(hidden, np.float32),
+            np.arange(start, start + num_tokens, dtype=np.int32),
+            np.ones(num_tokens, np.int32),
+            np.full(num_tokens, seqs.ctypes.data, np.uint64),
+            logits,
+        )
+        self._seqs = seqs
+        self.struct = abi.Batch(num_tokens, *(array.ctypes.data for array in self._arrays))
+
+
+def _floats(address: int, size: int) -> Hidden:
+    """Memory of llama.cpp, valid until its next decode."""
+    return np.frombuffer(memoryview((C.c_float * size).from_address(address)), np.float32)
