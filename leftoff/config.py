@@ -250,9 +250,10 @@ class Settings:
     )
     draft: str = setting(
         "auto",
-        "speculative decoding, with drafts copied from what the cache knows: tree; off; auto: where it pays",
+        "speculative decoding, with drafts copied from what the cache knows: tree; guessed by the model's next-token "
+        "layer: mtp; off; auto: both, where it pays",
         metavar="HOW",
-        choices=("auto", "tree", "off"),
+        choices=("auto", "tree", "mtp", "off"),
         words={word: "tree" if is_on else "off" for word, is_on in SWITCH.items()},
     )
     draft_max: int = setting(

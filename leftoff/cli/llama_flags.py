@@ -97,8 +97,8 @@ FOREIGN = (
         switches="--check-tensors --no-host --direct-io -dio --no-direct-io -ndio",
     ),
     Foreign(
-        "drafts come from what the cache knows, not from a second model, and their length is chosen as it pays: "
-        "see --draft",
+        "drafts come from what the cache knows or from the model itself, not from a second one, and their length is "
+        "chosen as it pays: see --draft",
         valued="--model-draft -md --hf-repo-draft -hfd -hfrd --draft-min --draft-n-min "
         "--draft-p-min --draft-p-split --gpu-layers-draft -ngld --n-gpu-layers-draft --device-draft -devd "
         "--ctx-size-draft -cd --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd --threads-draft -td --spec-type "

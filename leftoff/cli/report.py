@@ -17,6 +17,7 @@ from leftoff.engine.fingerprint import model_parts
 from leftoff.engine.measure import Bandwidth, Measurements, measure
 from leftoff.engine.memory.base import MEANINGS, MemoryKind
 from leftoff.engine.model import Progress
+from leftoff.engine.mtp import mtp_problem
 
 _SHORT_FINGERPRINT = 16
 
@@ -61,6 +62,7 @@ class ModelReport:
     kv_bytes_per_token: int | None
     snapshot_bytes_at_1k: int | None
     snapshot_bytes_at_32k: int | None
+    mtp_problem: str  # why no drafts are made with a next-token layer; empty if they are
     fingerprint: str
     measurements: Measurements
 
@@ -97,6 +99,7 @@ def describe_model(engine: LlamaEngine, progress: Progress | None = None) -> Mod
         kv_bytes_per_token=memory.page_bytes(2) - memory.page_bytes(1) if memory.kind.has_pages else None,
         snapshot_bytes_at_1k=memory.snapshot_bytes(1 << 10) if has_snapshots else None,
         snapshot_bytes_at_32k=memory.snapshot_bytes(32 << 10) if has_snapshots else None,
+        mtp_problem=mtp_problem(model.library, model.path),
         fingerprint=memory.fingerprint,
         measurements=measure(engine, progress=progress),
     )
@@ -182,6 +185,7 @@ def _model_rows(model: ModelReport) -> Rows:
         ("context", f"{model.context:,} tokens here; trained for {model.trained_context:,}"),
         ("KV per token", _bytes_or(model.kv_bytes_per_token, "none: this memory has no pages")),
         ("snapshot", _snapshot_text(model)),
+        ("MTP drafts", f"none: {model.mtp_problem}" if model.mtp_problem else "yes, where they pay"),
         ("fingerprint", f"{model.fingerprint[:_SHORT_FINGERPRINT]}…"),
     ]
 

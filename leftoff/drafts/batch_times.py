@@ -20,14 +20,21 @@ class BatchTimes:
         self._ms = 1000 * seconds[1]
         self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MOST_TOKENS + 1))]
 
+    @property
+    def ms(self) -> float:
+        """Of a batch of one token."""
+        return self._ms
+
     def multiple(self, num_tokens: int) -> float:
         """How many times longer than a single token so many take."""
         return self.multiples[min(num_tokens, MOST_TOKENS)]
 
-    @property
-    def best_gain(self) -> float:
-        """How many times more tokens a second come from the best size of batch than from one token at a time."""
-        return max(size / self.multiples[size] for size in range(1, MOST_TOKENS + 1))
+    def best_gain(self, step: float = 0.0) -> float:
+        """How many times more tokens a second come from the best size of batch than from one token at a time.
+
+        To draft each but the first takes `step` times as long as a batch of one.
+        """
+        return max(size / (self.multiples[size] + step * (size - 1)) for size in range(1, MOST_TOKENS + 1))
 
     def saw(self, num_tokens: int, ms: float) -> None:
         """A batch took so long. One of a single token tells how long that takes now, with so many tokens before it."""

@@ -1,4 +1,7 @@
-"""Chooses drafts for running replies: what comes next by the trail of each, as far as verifying it pays."""
+"""Chooses drafts for running replies: what comes next by the trail of each, as far as verifying it pays.
+
+Where the trail has nothing that pays, the model's next-token (MTP) layer may guess, if there is one.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -6,9 +9,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from leftoff.drafts.batch_times import MOST_TOKENS, BatchTimes
+from leftoff.drafts.mtp import MtpDrafts
 from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import ORDERS, TokenLog
-from leftoff.drafts.trail import Draft, Trail, family_of
+from leftoff.drafts.trail import Draft, Source, Trail, family_of
+from leftoff.engine.engine import Work
 from leftoff.types import Tokens
 
 _LOG_TOKENS = 1 << 20  # of one namespace: 20 MiB with its tables
@@ -18,6 +23,7 @@ _LEAST_GAIN = 1.05  # a draft must promise so many times the tokens per second
 
 # The latest tokens that the cache knows of a namespace, so many or a few more; the latest last.
 Known = Callable[[str, int], Iterable[Tokens]]
+Chance = Callable[[int], float]
 
 
 class Drafter:
@@ -30,9 +36,16 @@ class Drafter:
         decodes_again: bool,
         most_drafted: int = 24,
         known: Known = lambda _namespace, _most: (),
+        mtp: MtpDrafts | None = None,
+        has_trails: bool = True,
     ) -> None:
-        """With `decodes_again`, a draft that is wrong in part takes all of its batch back, to be decoded again."""
+        """With `decodes_again`, a draft that is wrong in part takes all of its batch back, to be decoded again.
+
+        Without trails all drafts are guesses of the MTP layer.
+        """
         self.times = times
+        self.has_trails = has_trails
+        self._mtp = mtp
         self._decodes_again = decodes_again
         self._most_drafted = most_drafted
         self._known = known
@@ -65,12 +78,34 @@ class Drafter:
         `num_sure` tokens of the reply are decoded in any case, and `num_others` tokens of other replies.
         """
         tokens = trail.expected(min(most, self._most_drafted))
-        length = self._best_length(trail, len(tokens), num_sure, num_others) if tokens else 0
+        if not tokens:
+            return None
+        length = self._best_length(trail.odds.chance, trail.length, len(tokens), num_sure, num_others)
         return trail.draft(tokens[:length]) if length else None
 
-    def _best_length(self, trail: Trail, most: int, num_sure: int, num_others: int) -> int:
-        """The length with the most tokens for the time, where the other replies wait no longer than for one more."""
-        times, chance_after, num_tokens = self.times.multiples, trail.odds.chance, num_sure + num_others
+    def guess(self, work: Work, start: int, most: int) -> Draft | None:
+        """A draft of the MTP layer, if one pays, for a reply alone in its batch: what follows the work at `start`."""
+        mtp = self._mtp
+        if mtp is None or most < 1:
+            return None
+        most = min(most, self._most_drafted, len(mtp.chances))
+        step = mtp.step_ms / self.times.ms
+        return mtp.draft(work, start, self._best_length(mtp.chances.__getitem__, 0, most, work.tokens.size, 0, step))
+
+    def verified(self, draft: Draft, num_drafted: int, num_right: int) -> None:
+        """Learns from a draft whose reply goes on. A trail has learnt at every token already."""
+        if draft.source is Source.MTP and self._mtp is not None:
+            self._mtp.saw(num_drafted, num_right)
+
+    def _best_length(
+        self, chance_after: Chance, first: int, most: int, num_sure: int, num_others: int, step: float = 0.0
+    ) -> int:
+        """The length with the most tokens for the time, where the other replies wait no longer than for one more.
+
+        The first token comes by `chance_after(first)`, the next ones by those that follow, if all before them do. To
+        draft a token takes `step` times as long as to decode one.
+        """
+        times, num_tokens = self.times.multiples, num_sure + num_others
         most = min(most, MOST_TOKENS - num_tokens)
         if most < 1:
             return 0
@@ -78,14 +113,14 @@ class Drafter:
         longest = times[num_tokens + 1] if num_others else float("inf")
         chance, expected, again = 1.0, 1.0 + num_others, 0.0
         for length in range(1, most + 1):
-            right = chance_after(trail.length + length - 1)
+            right = chance_after(first + length - 1)
             if self._decodes_again:  # this token is the first wrong one: those before it come again in the next batch
                 again += chance * (1 - right) * (times[num_sure + length] - 1)
             chance *= right
             if chance < _LEAST_CHANCE:
                 break
             expected += chance
-            time = times[num_tokens + length]
+            time = times[num_tokens + length] + step * length
             rate = expected / (time + again)
             if rate > best_rate and time <= longest:
                 best_length, best_rate = length, rate

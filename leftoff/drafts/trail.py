@@ -12,17 +12,18 @@ FAMILY_TOKENS = 64
 
 
 class Source(Enum):
-    """Where a draft was copied from."""
+    """Where a draft was copied from, or what has guessed it."""
 
     REPLY = "reply"  # this reply
     CONVERSATION = "conversation"  # its prompt
     SIBLING = "sibling"  # another sequence that begins with the same tokens
     OTHER = "other"  # any other of the namespace
+    MTP = "mtp"  # the next-token layer of the model
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Tokens that may come next, and how many before them are the same there."""
+    """Tokens that may come next, and how many before them are the same where they were copied from."""
 
     tokens: list[int]
     length: int

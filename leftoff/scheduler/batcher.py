@@ -29,7 +29,7 @@ class Limits:
 
 
 class Batcher:
-    """Builds batches from running replies and pieces of prompts (chunked prefill). Decodes nothing itself."""
+    """Builds batches from running replies and pieces of prompts (chunked prefill). Decodes none of them itself."""
 
     def __init__(self, engine: LlamaEngine, costs: Costs, limits: Limits, drafter: Drafter | None = None) -> None:
         self._engine = engine
@@ -91,10 +91,21 @@ class Batcher:
             draft = drafter.draft(run.trail, most, num_sure=work.tokens.size, num_others=num_others)
             if draft is not None and (drafted := run.work_with(draft)).num_drafted:
                 best = run, drafted, draft
+        if best is None and len(batch) == 1:
+            best = self._with_guess(*batch[0], room)
         if best is None:
             return batch, None
         run, work, draft = best
         return [*(each for each in batch if each[0] is not run), (run, work)], draft
+
+    def _with_guess(self, run: Run, work: Work, room: int) -> tuple[Run, Work, Draft] | None:
+        """Adds a draft by the MTP layer to a reply that is alone, if that pays."""
+        assert self._drafter is not None
+        start = self._engine.memory.length(work.seq)
+        draft = self._drafter.guess(work, start, min(room, run.most_drafted))
+        if draft is None or not (drafted := run.work_with(draft)).num_drafted:
+            return None
+        return run, drafted, draft
 
     def saw(self, works: Sequence[Work], draft: Draft | None, ms: float) -> None:
         """Learns from the time that a batch took."""

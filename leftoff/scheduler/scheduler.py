@@ -232,7 +232,7 @@ class Scheduler:
         if not is_resumed:
             run.timings.num_read = turn.report.reused
             run.sink.started(turn.report)
-            if self.drafter is not None:
+            if self.drafter is not None and self.drafter.has_trails:
                 run.trail = self.drafter.begin(run.job.namespace, run.prompt.tokens, turn.report.reused)
         if turn.logits is not None:
             run.choose_from_kept(turn.logits)
@@ -271,6 +271,8 @@ class Scheduler:
     def _settle(self, run: Run, work: Work, row: int, draft: Draft) -> Work:
         """Verifies the draft of a run. Returns what the engine holds of the work: what was wrong is taken back."""
         num_kept = run.verify(work, row, draft)
+        if self.drafter is not None and run.finish is None:
+            self.drafter.verified(draft, work.num_drafted, num_kept - (work.tokens.size - work.num_drafted))
         num_held = self.engine.settle(work, num_kept)
         if num_held < num_kept and run.finish is None:
             run.decode_again(work.tokens[num_held:num_kept])

@@ -20,6 +20,7 @@ from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models, models
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.drafter import Drafter
+from leftoff.drafts.mtp import MtpDrafts
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.devices import available_ram, default_gpus
@@ -27,9 +28,10 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.fit import Wishes, fit_model, shortage_explained
-from leftoff.engine.measure import measure_at_load, measure_batches
+from leftoff.engine.measure import measure_at_load, measure_batches, measure_mtp
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.engine.mtp import mtp_problem
 from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from leftoff.store.fleet import Fleet
 
 logger = logging.getLogger("leftoff.disk")
+drafts_logger = logging.getLogger("leftoff.drafts")
 
 # The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
 # down: llama.cpp's kernels work on tiles of 64 tokens.
@@ -64,7 +67,8 @@ def fitted(settings: Settings) -> tuple[Settings, str]:
         chooses_layers=settings.gpu_layers != ALL_LAYERS,
         margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target or "0")),
     )
-    fit = fit_model(Path(settings.model), _model_settings(settings), _context_settings(settings), wishes)
+    where = dataclasses.replace(_model_settings(settings), mtp=_uses_mtp(settings))
+    fit = fit_model(Path(settings.model), where, _context_settings(settings), wishes)
     chosen = dataclasses.replace(
         settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
     )
@@ -73,7 +77,7 @@ def fitted(settings: Settings) -> tuple[Settings, str]:
 
 def open_model(settings: Settings, progress: Progress | None) -> Model:
     """Loads the model, which must be able to write text."""
-    where = _model_settings(settings)
+    where = dataclasses.replace(_model_settings(settings), mtp=_uses_mtp(settings))
     with shortage_explained(Path(settings.model), where, _context_settings(settings)):
         model = Model(settings.model, where, progress=progress)
     try:
@@ -102,7 +106,10 @@ def make_scheduler(model: Model, settings: Settings, fleet: "Fleet | None" = Non
         stay=Stay.IF_FASTER if settings.parked < 0 and engine.memory.num_sequences > settings.slots else None,
     )
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
-    return Scheduler(engine, cache, limits, _drafter(engine, cache, settings))
+    drafter = _drafter(engine, cache, settings)
+    if drafter is None:
+        engine.close_mtp()
+    return Scheduler(engine, cache, limits, drafter)
 
 
 def _drafter(engine: LlamaEngine, cache: Cache, settings: Settings) -> Drafter | None:
@@ -110,14 +117,39 @@ def _drafter(engine: LlamaEngine, cache: Cache, settings: Settings) -> Drafter |
     if settings.draft == "off" or settings.deterministic or not engine.memory.can_draft:
         return None
     times = BatchTimes(measure_batches(engine))
-    if settings.draft == "auto" and times.best_gain < _LEAST_GAIN:
+    if settings.draft == "auto" and times.best_gain() < _LEAST_GAIN:
+        return None
+    mtp = _mtp_drafts(engine, times, settings)
+    if settings.draft == "mtp" and mtp is None:
+        problem = mtp_problem(engine.model.library, engine.model.path) or "there is no memory for a second context"
+        drafts_logger.warning("--draft mtp: nothing is drafted: %s", problem)
         return None
     return Drafter(
         times,
         decodes_again=engine.memory.has_state,
         most_drafted=settings.draft_max,
         known=cache.tiers.known_tokens,
+        mtp=mtp,
+        has_trails=settings.draft != "mtp",
     )
+
+
+def _mtp_drafts(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> MtpDrafts | None:
+    """Drafts of the model's next-token layer, if there is one. If they cannot pay, its context is freed."""
+    if engine.mtp is None:
+        return None
+    step_ms = measure_mtp(engine)
+    if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _LEAST_GAIN:
+        engine.close_mtp()
+        return None
+    return MtpDrafts(engine.mtp, step_ms)
+
+
+def _uses_mtp(settings: Settings) -> bool:
+    """Whether the model is loaded with its next-token layer, for drafts."""
+    if settings.draft not in ("auto", "mtp") or settings.deterministic:
+        return False
+    return not mtp_problem(load_library(), Path(settings.model))
 
 
 def _placement(engine: LlamaEngine) -> Placement:

@@ -74,6 +74,7 @@ def test_the_keys_that_programs_rely_on_are_still_there() -> None:
         "model.kv_bytes_per_token",
         "model.snapshot_bytes_at_1k",
         "model.snapshot_bytes_at_32k",
+        "model.mtp_problem",
         "model.fingerprint",
         "model.measurements.prefill.tokens_per_s",
         "model.measurements.decode_tokens_per_s",

@@ -7,8 +7,10 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.drafter import Drafter
+from leftoff.drafts.mtp import MtpDrafts
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
@@ -26,8 +28,12 @@ def scheduler_for(
     grid: int | None = None,
     micro_batch_tokens: int = 512,
     drafts: bool = False,
+    mtp: bool = False,
 ) -> Iterator[Scheduler]:
-    """With a grid, as a server with --deterministic. With drafts, as if a batch took as long as a single token."""
+    """With a grid, as a server with --deterministic. With drafts, as if a batch took as long as a single token.
+
+    With `mtp`, all drafts are those of the model's next-token layer, unless there are `drafts` as well.
+    """
     threads = 2 if grid else 1
     settings = ContextSettings(
         num_cells=num_cells,
@@ -36,10 +42,10 @@ def scheduler_for(
         threads=threads,
         grid=grid,
     )
-    with LlamaEngine.open(model_path(architecture), settings) as engine:
+    with LlamaEngine.open(model_path(architecture), settings, model_settings=ModelSettings(mtp=mtp)) as engine:
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))
         limits = Limits(queue=queue, at_once=1 if grid else slots)
-        yield Scheduler(engine, cache, limits, eager_drafter(engine) if drafts else None)
+        yield Scheduler(engine, cache, limits, eager_drafter(engine, has_trails=drafts) if drafts or mtp else None)
 
 
 class FreeBatches(BatchTimes):
@@ -48,6 +54,12 @@ class FreeBatches(BatchTimes):
     def saw(self, num_tokens: int, ms: float) -> None: ...
 
 
-def eager_drafter(engine: LlamaEngine) -> Drafter:
+def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True) -> Drafter:
     """Drafts whatever it finds: a batch of 64 tokens takes as long as one of a single token, and always will."""
-    return Drafter(FreeBatches({1: 1.0, 64: 1.0}), decodes_again=engine.memory.has_state, most_drafted=7)
+    return Drafter(
+        FreeBatches({1: 1.0, 64: 1.0}),
+        decodes_again=engine.memory.has_state,
+        most_drafted=7,
+        mtp=MtpDrafts(engine.mtp, 0.0) if engine.mtp is not None else None,
+        has_trails=has_trails,
+    )

@@ -7,7 +7,10 @@ import httpx
 import pytest
 
 from leftoff.server import build
+from leftoff.server.server import serving
 from leftoff.server.service import Service
+from tests.factory import MTP
+from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
 TEXT = " ".join(f"step {number} of the way is a lamp" for number in range(12))
@@ -77,3 +80,39 @@ def test_auto_does_without_where_no_draft_can_pay(monkeypatch: pytest.MonkeyPatc
         assert service.scheduler.drafter is None
     with Service(settings(draft="tree")) as service:
         assert service.scheduler.drafter is not None
+
+
+class TestNextTokenLayer:
+    """A model with a next-token (MTP) layer drafts with it where the cache knows nothing."""
+
+    @pytest.mark.parametrize("draft", ["auto", "mtp"])
+    def test_it_drafts(self, draft: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        asked = {"prompt": "a lamp on the way", "n_predict": 60, "temperature": 0, "ignore_eos": True}
+        with (
+            Service(settings(MTP, draft=draft)) as service,
+            serving(service) as url,
+            httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
+        ):
+            timings = http.post("/completion", json=asked).json()["timings"]
+            assert timings["draft_n"] > 0
+            (report,) = http.get("/cache/requests?n=1").json()["requests"]
+            assert "mtp" in report["drafted_from"]
+
+    @pytest.mark.parametrize("changes", [{"draft": "tree"}, {"draft": "off"}, {"draft": "auto", "deterministic": True}])
+    def test_it_is_not_loaded_where_it_does_not_draft(self, changes: dict[str, object]) -> None:
+        with Service(settings(MTP, **changes)) as service:
+            assert not service.model.settings.mtp
+            assert service.engine.mtp is None
+
+    def test_its_context_is_freed_where_it_cannot_pay(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        monkeypatch.setattr(build, "measure_mtp", lambda _: 900.0)
+        with Service(settings(MTP, draft="auto")) as service:
+            assert service.scheduler.drafter is not None
+            assert service.engine.mtp is None
+
+    def test_a_model_without_one_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
+        with Service(settings(draft="mtp")) as service:
+            assert service.scheduler.drafter is None
+        assert "--draft mtp: nothing is drafted: there is no MTP layer in the model file" in caplog.text

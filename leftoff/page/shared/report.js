@@ -19,15 +19,16 @@ export function sentence(report) {
 /** @param {Report} report */
 function drafted({ accepted, drafted, drafted_from }) {
   const sources = Object.entries(drafted_from).filter(([, tokens]) => tokens > 0);
-  const from = sources.map(([source, tokens]) => `${count(tokens)} ${COPIED_FROM[source] ?? source}`).join(", ");
-  return `Drafts: ${count(accepted)} of ${count(drafted)} tokens were right${from && `: copied from ${from}`}.`;
+  const from = sources.map(([source, tokens]) => `${count(tokens)} ${DRAFTED_FROM[source] ?? source}`).join(", ");
+  return `Drafts: ${count(accepted)} of ${count(drafted)} tokens were right${from && `: from ${from}`}.`;
 }
 
 /** @type {Record<string, string>} */
-const COPIED_FROM = {
+const DRAFTED_FROM = {
   reply: "this reply",
   conversation: "this conversation",
   sibling: "others with the same beginning",
+  mtp: "the model's next-token layer",
   other: "other conversations",
 };
 
