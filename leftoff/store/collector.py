@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 
-from leftoff.cache.blob_store import Worth
 from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.objects import ObjectName
 
@@ -18,6 +17,7 @@ logger = logging.getLogger("leftoff.store")
 PAUSE_S = 5.0
 _LEASE_MS = 30_000
 _AT_ONCE = 256
+_DAY_S = 86_400  # after which the objects are listed in any case: a machine may have died between a put and the index
 _FULL, _ENOUGH = 1.0, 0.95  # of the budget: it is full, and so much is left
 
 
@@ -45,7 +45,7 @@ class Collector:
         process = await index.process()
         if (await index.redis.get(index.keys.process)) != process.encode():
             await self.rebuild()
-            await index.redis.set(index.keys.process, process)
+            await index.redis.set(index.keys.process, process, ex=_DAY_S)
         while old := await index.first_to_go(_AT_ONCE, only_old=True):
             await self._remove(old)
         if (await index.usage()).nbytes > _FULL * self._budget_bytes:
@@ -66,11 +66,9 @@ class Collector:
         unseen = set(await self._known())
         async for objects in link.objects.listed(link.group):
             await link.index.renew_lease(self._key, _LEASE_MS)
-            for each in objects:
-                name = ObjectName.parse(each.name)
-                if name is not None:
-                    unseen.discard(each.name)
-                    num_added += await link.index.add(name, each.nbytes, Worth.MIDDLE)
+            unseen.difference_update(each.name for each in objects)
+            named = [(ObjectName.parse(each.name), each.nbytes) for each in objects]
+            num_added += await link.index.add_all((name, nbytes) for name, nbytes in named if name is not None)
         gone = [name for name in map(ObjectName.parse, unseen) if name is not None]
         for start in range(0, len(gone), _AT_ONCE):
             await link.index.remove(gone[start : start + _AT_ONCE])

@@ -106,6 +106,16 @@ class Index:
         args: list[Any] = [field_of(blob.kind, blob.start), nbytes, bit_of(blob.end), _BONUS_S[worth], str(blob)]
         return bool(await self._add(of_blob, [*args, self._expiry_ms, namespace]))
 
+    async def add_all(self, blobs: Iterable[tuple[ObjectName, int]]) -> int:
+        """Adds blobs that were found in the store; returns how many were not known."""
+        keys = self.keys
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for blob, nbytes in blobs:
+                of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
+                args: list[Any] = [field_of(blob.kind, blob.start), nbytes, bit_of(blob.end), 0, str(blob)]
+                await self._add(of_blob, [*args, self._expiry_ms, ""], client=pipe)
+            return sum(await pipe.execute())
+
     async def touch(self, blobs: Iterable[tuple[ObjectName, Worth]]) -> None:
         """Notes that blobs were used."""
         async with self.redis.pipeline(transaction=False) as pipe:

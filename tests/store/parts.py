@@ -22,6 +22,7 @@ import pytest
 from tests.patience import until
 
 BUCKET = "leftoff"
+_FULL = b"HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 S3_ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
 
 
@@ -105,7 +106,7 @@ class S3(Part):
 
 
 class Wire:
-    """A TCP connection to a port, through which answers can be late, or come not at all."""
+    """A TCP connection to a port, through which answers can be late, come not at all, or refuse to store anything."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -113,6 +114,7 @@ class Wire:
         self.port = int(self._listener.getsockname()[1])
         self.delay_s = 0.0
         self.is_cut = False
+        self.is_full = False  # what is to be stored is refused
         self.is_closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -133,6 +135,9 @@ class Wire:
     def _pass(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
+                if self.is_full and not is_answer and data.startswith(b"PUT "):
+                    source.sendall(_FULL)
+                    break
                 if is_answer and self.delay_s:
                     time.sleep(self.delay_s)
                 while self.is_cut and not self.is_closed:

@@ -243,6 +243,16 @@ def cut(between: Wire, is_cut: bool) -> None:
     between.is_cut = is_cut
 
 
+def full_store() -> None:
+    """A bucket that takes nothing more: what it has is still fetched."""
+    with s3() as bucket, wire(bucket.port) as between, fleet(2, bucket=bucket, port=between.port) as servers:
+        broken("a full store", lambda: fill(between, True), lambda: fill(between, False), servers)
+
+
+def fill(between: Wire, is_full: bool) -> None:
+    between.is_full = is_full
+
+
 def slow_store() -> None:
     """200 ms per call: what is quicker to read is read, and what is not is fetched; nothing is waited for longer."""
     wanted = alone([0], 6, header_words=1500)[0]
@@ -293,7 +303,7 @@ def strangers() -> None:
 
 PROOFS: tuple[Callable[[], None], ...] = (
     *(moving, agents, killed_server, killed_index, frozen_index, killed_store),
-    *(partition, slow_store, clocks, strangers),
+    *(partition, full_store, slow_store, clocks, strangers),
 )
 
 
