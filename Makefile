@@ -69,7 +69,7 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies, drafts an
 simulate: $(DEV) ## play a trace of real agents against the cache's policies and those of others
 	@$(BIN)/python -m lab.simulate
 
-proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,000 sampled tokens, tool loops of 50 turns, 200 kills of the disk store and of the server, ten minutes of soak, 10,000 mutated requests, 500 schemas
+proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,000 sampled tokens, tool loops of 50 turns, 200 kills of the disk store and of the server, failures of all parts of a fleet, ten minutes of soak, 10,000 mutated requests, 500 schemas
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --deterministic
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --batch 32 --ubatch 32
 	@$(BIN)/python -m tests.behaviour.histories embedded 500 --drafts --noise --batch 32 --ubatch 32
@@ -77,6 +77,7 @@ proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,00
 	@$(BIN)/python -m tests.drafts.greedy 100
 	@$(BIN)/python -m tests.behaviour.tool_loop 50
 	@$(BIN)/python -m tests.disk.kill_loop 200
+	@$(BIN)/python -m tests.store.prove
 	@$(BIN)/python -m tests.behaviour.kill_server 200
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10
 	@$(BIN)/python -m tests.behaviour.mutated 10000
