@@ -15,6 +15,7 @@ from tests.behaviour.histories.tree import Sizes, Tree
 _STEPS_PER_LIFE = 25
 _STEPS_PER_NOISE = 10  # the largest of many differences is compared with the largest of so many times fewer
 _LEAST_NOISE = 3
+_BATCH_PROMPTS = 30
 _NOISY_TOKENS = 560  # from 512 cells on, threads part the cells among them
 
 
@@ -96,7 +97,7 @@ def play(
             num_samples = max(_LEAST_NOISE, num_steps // _STEPS_PER_NOISE)
             tally.noise = _noise(model, cold, sizes, seed, num_samples, flags)
             if drafts:
-                tally.noise = max(tally.noise, batch_noise(model, num_steps, seed))
+                tally.noise = max(tally.noise, batch_noise(model, min(num_steps, _BATCH_PROMPTS), seed))
     return tally
 
 
