@@ -9,6 +9,7 @@ from leftoff.types import Tokens
 
 _ORDER, _LONG = ORDERS
 FAMILY_TOKENS = 64
+_MOST_PLACES = 1 << 14  # about 3 MiB for one reply
 
 
 class Source(Enum):
@@ -68,6 +69,8 @@ class Trail:
             self.odds.saw(self.length, is_right=is_right)
             self._at = self._at + 1 if is_right else None
             self.length += is_right
+        if len(self._places) >= _MOST_PLACES:
+            self._places.clear()
         self._places[tuple(recent[-_ORDER:])] = len(recent)
         recent.append(token)
         if self._at is None or not self._expected(1):
