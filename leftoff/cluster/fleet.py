@@ -74,7 +74,12 @@ class ReplicaView:
 
     @property
     def takes_requests(self) -> bool:
-        return self.told.state is State.READY and not self.gone.is_set() and self.clock() >= self.rests_until
+        return self.is_there and self.clock() >= self.rests_until
+
+    @property
+    def is_there(self) -> bool:
+        """It may rest after a failure."""
+        return self.told.state is State.READY and not self.gone.is_set()
 
     @property
     def is_full(self) -> bool:
@@ -194,8 +199,12 @@ class Fleet:
         return gone
 
     def candidates(self, model: str, besides: Iterable[str] = ()) -> list[ReplicaView]:
-        """The replicas that take requests: those with the model that is named, or all if none has that name."""
-        ready = [view for view in self.views.values() if view.takes_requests and view.id not in besides]
+        """The replicas that take requests: those with the model that is named, or all if none has that name.
+
+        If all of them have failed lately, these are better than none.
+        """
+        there = [view for view in self.views.values() if view.is_there and view.id not in besides]
+        ready = [view for view in there if view.takes_requests] or there
         named = [view for view in ready if model and view.told.model == model]
         return named or ready
 

@@ -38,7 +38,9 @@ _SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 _OWNED_IN_PATH = re.compile(r"/(?:responses|conversations)/((?:resp|conv)_[\w-]+)")
 _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
 _BUSY = 503
+_MOST_BYTES = 256 << 20
 _CONNECT_S = 2.0
+KEEP_ALIVE_S = 3.0  # a server closes idle connections after five seconds
 _PROBLEMS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 
 
@@ -70,8 +72,11 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            body = await request.body()
+            body = await _body(request)
         except ClientDisconnect:
+            return
+        except ApiError as error:
+            await _refusal(scope["path"], error)(scope, receive, send)
             return
         chain = read_chain(body, request.headers) if body else NO_CHAIN
         passing = asyncio.create_task(self._pass_on(request, body, chain, send))
@@ -82,8 +87,8 @@ class Proxy:
             for task in (passing, leaving):
                 task.cancel()
             await asyncio.gather(passing, leaving, return_exceptions=True)
-        if not passing.cancelled() and (error := passing.exception()) is not None:
-            raise error
+        if not passing.cancelled() and (problem := passing.exception()) is not None:
+            raise problem
 
     async def _pass_on(self, request: Request, body: bytes, chain: Chain, send: Send) -> None:
         tried: list[str] = []
@@ -145,7 +150,9 @@ class Proxy:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, timeout=timeout
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+                auto_decompress=False,
+                timeout=timeout,
             )
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(k, v) for k, v in request.headers.items() if k not in NOT_PASSED_ON]
@@ -211,6 +218,18 @@ class Proxy:
         else:
             raise ConnectionAbortedError(error.message)
         await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+async def _body(request: Request) -> bytes:
+    """A request may be sent twice, so all of it is held; each server has a lower limit of its own."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > _MOST_BYTES:
+            raise ApiError(413, f"the body has more than {_MOST_BYTES >> 20} MiB: send less", code="body_too_large")
+        parts.append(part)
+    return b"".join(parts)
 
 
 async def _read_whole(answer: Answer) -> Answer:

@@ -99,8 +99,12 @@ class StateRouter(RequestRouter):
             self._loop.call_soon_threadsafe(self._learn, body, headers, points)
 
     def _learn(self, body: bytes, headers: dict[str, str], points: str) -> None:
-        if self._router is not None and (told := decode_points(points)) is not None:
-            self._router.learn(read_chain(body, headers), told)
+        chain, told = read_chain(body, headers), decode_points(points)
+        for view, flight in self._flights.values():
+            if flight.keys == chain.keys:
+                view.begun(flight)
+        if self._router is not None and told is not None:
+            self._router.learn(chain, told)
 
 
 def _chain_of(pending: PendingRequest) -> Chain:

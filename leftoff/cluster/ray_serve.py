@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from leftoff.cluster.proxy import NOT_PASSED_ON, NOT_SENT_BACK
+from leftoff.cluster.proxy import KEEP_ALIVE_S, NOT_PASSED_ON, NOT_SENT_BACK
 from leftoff.cluster.ray_router import URL, StateRouter
 from leftoff.store import points
 from leftoff.store.keys import REPLICAS, replica_key
@@ -76,7 +76,7 @@ class Replica:
         """Yields the status and the headers of the answer with its first bytes, then the rest."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=2),
             )
