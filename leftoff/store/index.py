@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from leftoff.cache.blob_store import Worth
 from leftoff.disk.path_hash import HashedPath
 from leftoff.setting import SettingError
-from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, field_of
+from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix
 from leftoff.store.objects import ObjectName
 
 PROBLEMS = (RedisError, OSError, TimeoutError)
@@ -27,11 +27,15 @@ _CALL_S = 1.0
 _BONUS_S = {Worth.MIDDLE: 0, Worth.END: 3600, Worth.SHARED: 86_400}
 _DAY_S = 86_400
 
-# KEYS: at, run, blobs, bytes, namespaces; ARGV: field, bytes, bit, bonus, object, expiry ms, namespace
+# KEYS: at, run, blobs, bytes, namespaces; ARGV: prefix, bytes, bit, bonus, object, expiry ms, namespace
 _ADD = """
 local now = tonumber(redis.call('TIME')[1])
-local is_new = redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
-if is_new == 1 then redis.call('INCRBY', KEYS[4], ARGV[2]) end
+local is_new = 0
+if not string.find(' ' .. (redis.call('GET', KEYS[1]) or ''), ' ' .. ARGV[1], 1, true) then
+  is_new = 1
+  redis.call('APPEND', KEYS[1], ARGV[1] .. ARGV[2] .. ' ')
+  redis.call('INCRBY', KEYS[4], ARGV[2])
+end
 redis.call('SETBIT', KEYS[2], ARGV[3], 1)
 redis.call('ZADD', KEYS[3], 'GT', now + ARGV[4], ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
@@ -45,14 +49,18 @@ redis.call('ZADD', KEYS[3], 'XX', 'GT', tonumber(redis.call('TIME')[1]) + ARGV[1
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return redis.call('PEXPIRE', KEYS[2], ARGV[3])
 """
-# KEYS: at, blobs, bytes; ARGV: field, object
+# KEYS: at, blobs, bytes; ARGV: prefix, object
 _REMOVE = """
-local nbytes = redis.call('HGET', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[2])
-if not nbytes then return 0 end
-redis.call('HDEL', KEYS[1], ARGV[1])
+local kept, nbytes = '', 0
+for blob in string.gmatch(redis.call('GET', KEYS[1]) or '', '%S+') do
+  if string.sub(blob, 1, #ARGV[1]) == ARGV[1] then nbytes = tonumber(string.sub(blob, #ARGV[1] + 1))
+  else kept = kept .. blob .. ' ' end
+end
+if nbytes == 0 then return 0 end
+if kept == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], kept, 'KEEPTTL') end
 redis.call('DECRBY', KEYS[3], nbytes)
-return tonumber(nbytes)
+return nbytes
 """
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
@@ -88,22 +96,17 @@ class Index:
         """The blobs on a path that end after `start`: two round trips."""
         search = PrefixSearch(self.keys, path, start)
         at_keys = search.at_keys(cast(Any, await self.redis.mget(search.run_keys)))
-        if not at_keys:
-            return []
-        async with self.redis.pipeline(transaction=False) as pipe:
-            for key in at_keys:
-                pipe.hgetall(key)
-            return search.blobs(await pipe.execute())
+        return search.blobs(cast(Any, await self.redis.mget(at_keys))) if at_keys else []
 
     async def has(self, blob: ObjectName) -> bool:
-        answer: Any = self.redis.hexists(self.keys.at(blob.tag), cast(str, field_of(blob.kind, blob.start)))
-        return bool(await answer)
+        found: Any = await self.redis.get(self.keys.at(blob.tag))
+        return b" " + blob_prefix(blob.kind, blob.start) in b" " + (found or b"")
 
     async def add(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str = "") -> bool:
         """Adds a blob that was stored, or notes that it was used. False if it was known."""
         keys = self.keys
         of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
-        args: list[Any] = [field_of(blob.kind, blob.start), nbytes, bit_of(blob.end), _BONUS_S[worth], str(blob)]
+        args: list[Any] = [blob_prefix(blob.kind, blob.start), nbytes, bit_of(blob.end), _BONUS_S[worth], str(blob)]
         return bool(await self._add(of_blob, [*args, self._expiry_ms, namespace]))
 
     async def add_all(self, blobs: Iterable[tuple[ObjectName, int]]) -> int:
@@ -112,7 +115,7 @@ class Index:
         async with self.redis.pipeline(transaction=False) as pipe:
             for blob, nbytes in blobs:
                 of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
-                args: list[Any] = [field_of(blob.kind, blob.start), nbytes, bit_of(blob.end), 0, str(blob)]
+                args: list[Any] = [blob_prefix(blob.kind, blob.start), nbytes, bit_of(blob.end), 0, str(blob)]
                 await self._add(of_blob, [*args, self._expiry_ms, ""], client=pipe)
             return sum(await pipe.execute())
 
@@ -131,7 +134,7 @@ class Index:
         async with self.redis.pipeline(transaction=False) as pipe:
             for blob in blobs:
                 keys = [self.keys.at(blob.tag), self.keys.blobs, self.keys.bytes]
-                await self._remove(keys, [field_of(blob.kind, blob.start), str(blob)], client=pipe)
+                await self._remove(keys, [blob_prefix(blob.kind, blob.start), str(blob)], client=pipe)
             return sum(await pipe.execute())
 
     async def usage(self) -> Usage:

@@ -6,7 +6,7 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
 
     leftoff:{F}:run:<tag>      a bitmap: bit i is set if a blob ends at position start + i + 1, where <tag> is that at
                                `start`, a multiple of 1,024. Bits are never cleared: one too many costs a lookup
-    leftoff:{F}:at:<tag>       a hash of the blobs that end where the path has this tag: b"kind:start" -> bytes
+    leftoff:{F}:at:<tag>       the blobs that end where the path has this tag: b"kind:start:bytes ", one after the other
     leftoff:{F}:blobs          a sorted set of all blobs, as names of objects, by when they may go
     leftoff:{F}:bytes          their bytes
     leftoff:{F}:namespaces     a sorted set of namespaces, by last use
@@ -22,7 +22,7 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
     leftoff:replica:<id>       a heartbeat, `replica.Replica`, which expires
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,9 +109,8 @@ class PrefixSearch:
     """Finds the blobs on a prompt's path by two round trips, whatever the size of the fleet's index.
 
     search = PrefixSearch(keys, HashedPath(namespace, tokens))
-    maps = redis.mget(search.run_keys)
-    at_keys = search.at_keys(maps)
-    blobs = search.blobs(hgetall of each of at_keys, in one pipeline)
+    at_keys = search.at_keys(redis.mget(search.run_keys))
+    blobs = search.blobs(redis.mget(at_keys))
     """
 
     def __init__(self, keys: Keys, path: HashedPath, start: int = 0) -> None:
@@ -122,7 +121,7 @@ class PrefixSearch:
         self._length = int(path.tokens.size)
         first = start // RUN_TOKENS * RUN_TOKENS
         self._run_starts = range(first, self._length, RUN_TOKENS)
-        self._ends: list[int] = []
+        self._tags: dict[int, bytes] = {}  # at the positions where a blob may end
 
     @property
     def run_keys(self) -> list[bytes]:
@@ -130,27 +129,28 @@ class PrefixSearch:
 
     def at_keys(self, maps: Sequence[bytes | None]) -> list[bytes]:
         """The keys of all positions where a blob may end; `maps` are the values of `run_keys`."""
-        self._ends = [
+        ends = [
             start + offset
             for start, bits in zip(self._run_starts, maps, strict=True)
             for offset in _offsets(bits or b"")
             if self._start < start + offset <= self._length
         ]
-        return [self._keys.at(self._path.tag(end)) for end in self._ends]
+        self._tags = {end: self._path.tag(end) for end in ends}
+        return [self._keys.at(tag) for tag in self._tags.values()]
 
-    def blobs(self, found: Sequence[Mapping[bytes, bytes]]) -> list[StoredBlob]:
-        """The blobs by position; `found` are the hashes under `at_keys`."""
+    def blobs(self, found: Sequence[bytes | None]) -> list[StoredBlob]:
+        """The blobs by position; `found` are the values of `at_keys`."""
         return [
-            StoredBlob(kind, start, end, self._path.tag(end), nbytes)
-            for end, fields in zip(self._ends, found, strict=True)
-            for kind, start, nbytes in _parsed(fields)
+            StoredBlob(kind, start, end, tag, nbytes)
+            for (end, tag), blobs in zip(self._tags.items(), found, strict=True)
+            for kind, start, nbytes in _parsed(blobs or b"")
             if start <= end
         ]
 
 
-def field_of(kind: int, start: int) -> bytes:
-    """The field of a blob in the hash of its end."""
-    return b"%d:%d" % (kind, start)
+def blob_prefix(kind: int, start: int) -> bytes:
+    """How a blob begins among those of its end; its bytes and a space follow."""
+    return b"%d:%d:" % (kind, start)
 
 
 def bit_of(end: int) -> int:
@@ -169,9 +169,9 @@ def _offsets(bits: bytes) -> list[int]:
     return [int(index) + 1 for index in np.flatnonzero(flags)]
 
 
-def _parsed(fields: Mapping[bytes, bytes]) -> Iterator[tuple[int, int, int]]:
-    """Kind, start and bytes of each field; what is no such thing is left out."""
-    for field, value in sorted(fields.items()):
-        kind, _, start = field.partition(b":")
-        if kind.isdigit() and start.isdigit() and value.isdigit() and int(kind) < _MOST_KINDS:
-            yield int(kind), int(start), int(value)
+def _parsed(blobs: bytes) -> Iterator[tuple[int, int, int]]:
+    """Kind, start and bytes of each blob; what is no such thing is left out."""
+    for blob in sorted(blobs.split()):
+        parts = blob.split(b":")
+        if len(parts) == 3 and all(part.isdigit() for part in parts) and int(parts[0]) < _MOST_KINDS:
+            yield int(parts[0]), int(parts[1]), int(parts[2])

@@ -4,7 +4,7 @@ import numpy as np
 
 from leftoff.disk.path_hash import HashedPath
 from leftoff.engine.seal import PAGE, SNAPSHOT
-from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, field_of, run_start, short
+from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix, run_start, short
 from leftoff.types import Tokens
 
 KEYS = Keys("ab" * 32)
@@ -15,18 +15,19 @@ class Index:
 
     def __init__(self) -> None:
         self.bits: dict[bytes, bytearray] = {}
-        self.fields: dict[bytes, dict[bytes, bytes]] = {}
+        self.ends: dict[bytes, bytes] = {}
 
     def add(self, path: HashedPath, kind: int, start: int, end: int) -> StoredBlob:
         bits = self.bits.setdefault(KEYS.run(path.tag(run_start(end))), bytearray(128))
         bits[bit_of(end) // 8] |= 128 >> bit_of(end) % 8
-        self.fields.setdefault(KEYS.at(path.tag(end)), {})[field_of(kind, start)] = b"100"
+        at = KEYS.at(path.tag(end))
+        self.ends[at] = self.ends.get(at, b"") + blob_prefix(kind, start) + b"100 "
         return StoredBlob(kind, start, end, path.tag(end), 100)
 
     def search(self, path: HashedPath, start: int = 0) -> list[StoredBlob]:
         search = PrefixSearch(KEYS, path, start)
         maps = [bytes(self.bits[key]) if key in self.bits else None for key in search.run_keys]
-        return search.blobs([self.fields.get(key, {}) for key in search.at_keys(maps)])
+        return search.blobs([self.ends.get(key) for key in search.at_keys(maps)])
 
 
 def tokens(*parts: int) -> Tokens:
@@ -60,13 +61,13 @@ def test_the_cost_of_a_search_does_not_grow_with_the_fleet() -> None:
     maps = [bytes(index.bits.get(key, b"")) for key in search.run_keys]
     at_keys = search.at_keys(maps)
     assert len(at_keys) == 5
-    assert [blob.end for blob in search.blobs([index.fields.get(key, {}) for key in at_keys])] == [1112]
+    assert [blob.end for blob in search.blobs([index.ends.get(key) for key in at_keys])] == [1112]
 
 
 def test_what_is_no_blob_is_left_out() -> None:
     index, path = Index(), HashedPath("", tokens(50))
     blob = index.add(path, PAGE, 0, 50)
-    index.fields[KEYS.at(path.tag(50))] |= {b"x": b"1", b"1:": b"1", b"1:2": b"-7", b"1:60": b"7", b"99999:0": b"7"}
+    index.ends[KEYS.at(path.tag(50))] += b"x:1:2 1::1 1:2:-7 1:60:7 99999:0:7 1:2 1:2:3:4 "
     assert index.search(path) == [blob]
 
 
