@@ -53,6 +53,10 @@ class Drafter:
         self._logs: OrderedDict[str, TokenLog] = OrderedDict()
 
     @property
+    def has_mtp(self) -> bool:
+        return self._mtp is not None
+
+    @property
     def nbytes(self) -> int:
         return sum(log.nbytes for log in self._logs.values())
 

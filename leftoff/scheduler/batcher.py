@@ -91,7 +91,7 @@ class Batcher:
             draft = drafter.draft(run.trail, most, num_sure=work.tokens.size, num_others=num_others)
             if draft is not None and (drafted := run.work_with(draft)).num_drafted:
                 best = run, drafted, draft
-        if best is None and len(batch) == 1:
+        if best is None and drafter.has_mtp and len(batch) == 1:
             best = self._with_guess(*batch[0], room)
         if best is None:
             return batch, None

@@ -1,6 +1,7 @@
 """`python -m tests.behaviour.eager_drafts` is `leftoff`, on a machine where any number of tokens takes as long as one.
 
-So its server drafts whatever it finds, and is often wrong: for proofs that drafts cannot be seen.
+So its server drafts whatever it finds or a next-token layer guesses, and is often wrong: for proofs that drafts cannot
+be seen.
 """
 
 import sys
@@ -10,5 +11,7 @@ from leftoff.cli.main import main
 from tests.scheduler.conftest import FreeBatches
 
 if __name__ == "__main__":
-    vars(leftoff.server.build).update(measure_batches=lambda _: {1: 1.0, 64: 1.0}, BatchTimes=FreeBatches)
+    vars(leftoff.server.build).update(
+        measure_batches=lambda _: {1: 1.0, 64: 1.0}, measure_mtp=lambda _: 0.0, BatchTimes=FreeBatches
+    )
     sys.exit(main())

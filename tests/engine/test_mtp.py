@@ -70,13 +70,15 @@ def test_guesses_are_often_right_and_never_change_a_state(engine: LlamaEngine, p
     plain.memory.drop(0)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, LENGTH])
-def test_guesses_do_not_depend_on_how_the_tokens_came(engine: LlamaEngine, chunk: int) -> None:
+@pytest.mark.parametrize("logits", [True, False])
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_guesses_do_not_depend_on_how_the_tokens_came(engine: LlamaEngine, chunk: int, logits: bool) -> None:
     tokens = words(LENGTH, 2)
     token = int(read(engine, 0, tokens, LENGTH).argmax())
     expected = guess(engine, token)
     engine.memory.drop(0)
-    read(engine, 0, tokens, chunk)
+    for start in range(0, LENGTH, chunk):
+        engine.decode([Work(0, tokens[start : start + chunk], logits=logits)])
     assert guess(engine, token) == guess(engine, token) == expected
     engine.memory.drop(0)
 

@@ -54,7 +54,7 @@ class Lives:
         }
         given = [text for name, value in flags.items() for text in (name, str(value))]
         end = rng.choice([signal.SIGTERM, signal.SIGKILL])
-        draft = ("--draft", "off" if self._module == "leftoff" else "tree")
+        draft = ("--draft", "off" if self._module == "leftoff" else "auto")
         arguments = [*given, *draft, "--cache-dir", str(self._folder), *self._flags]
         self.http = self._life.enter_context(_served(self._model, arguments, end, self._module))
         self.num_lives += 1

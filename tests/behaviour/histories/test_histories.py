@@ -9,7 +9,7 @@ from tests.behaviour.histories.byte_vocabulary import with_byte_vocabulary
 from tests.behaviour.histories.play import play
 from tests.behaviour.histories.together import play_together
 from tests.chat.shared import SHARED, needs
-from tests.factory import model_path
+from tests.factory import MTP, model_path
 
 RWKV = SHARED / "models" / "rwkv7-tiny.gguf"
 # Pieces so small that the CPU adds them up cell by cell: where they end makes no difference.
@@ -31,7 +31,7 @@ def test_by_default_small_pieces_are_added_up_the_same_way_wherever_they_end(tmp
     assert_nothing_is_seen(default_model(), tmp_path, 8, *SMALL_PIECES)
 
 
-@pytest.mark.parametrize("architecture", ["qwen35", "gemma3"])
+@pytest.mark.parametrize("architecture", [MTP, "gemma3"])
 def test_drafts_are_not_seen(architecture: str, tmp_path: Path) -> None:
     assert_nothing_is_seen(model_path(architecture), tmp_path, 15, *SMALL_PIECES, drafts=True)
 
