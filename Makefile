@@ -77,6 +77,7 @@ proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,00
 	@$(BIN)/python -m tests.drafts.greedy 100
 	@$(BIN)/python -m tests.behaviour.tool_loop 50
 	@$(BIN)/python -m tests.disk.kill_loop 200
+	@$(BIN)/python -m tests.store.kill_loop 100
 	@$(BIN)/python -m tests.store.prove
 	@$(BIN)/python -m tests.behaviour.kill_server 200
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10

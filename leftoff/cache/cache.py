@@ -155,8 +155,9 @@ class Cache:
         sequence.finish(self.memory.length(sequence.seq), self._clock())
         if not sequence.is_empty:
             self.tiers.remember(sequence)
+        if not self._placement.grid:
             self.tiers.share(sequence)
-        if self._placement.grid:
+        else:
             kept = self._placement.on_grid(min(sequence.length, turn.prompt.length))
             self._restorer.empty_engine(sequence, kept)
 

@@ -103,7 +103,7 @@ class Tiers:
 
     def share(self, sequence: EngineSequence) -> None:
         """Copies a sequence that was just finished, if machines share a store: the next turn may come to another."""
-        if self.store is not None:
+        if self.store is not None and not sequence.is_empty:
             self.write_behind(sequence)
 
     def save(self, sequence: EngineSequence) -> None:

@@ -37,6 +37,8 @@ logger = logging.getLogger("leftoff.store")
 
 TIER = "store"
 _READ_S = 10.0  # for one object
+_SEARCH_S = 5.0  # for the index; beyond that nobody waits, whatever has happened
+_HEADER_PATIENCE = 20  # times as long as reading would take, while another machine reads the header
 
 
 class StoreBlobs:
@@ -81,7 +83,8 @@ class StoreBlobs:
     # --- looking up
 
     def search(self, wanted: Wanted) -> StoreSearch:
-        return StoreSearch(self.link.call(self._search(wanted)))
+        patience_s = _SEARCH_S + (_HEADER_PATIENCE * wanted.read_ms / 1000 if wanted.header_end else 0)
+        return StoreSearch(self.link.call(self._search(wanted)), patience_s)
 
     async def _search(self, wanted: Wanted) -> StoredPath | None:
         try:

@@ -115,7 +115,7 @@ def test_what_one_forgets_the_store_keeps_unless_it_was_a_wish() -> None:
     assert not store.stored
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     moves=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 40)), min_size=4, max_size=14),

@@ -11,11 +11,13 @@ import pytest
 
 from leftoff.cache.blob_store import Item, Record, Search
 from leftoff.cache.cache import Cache
+from leftoff.cache.costs import Costs
 from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.fetch import Fetches
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Plan
 from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.store_tier import StoreSettings
 from leftoff.disk.store import FileBlobStore
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
@@ -23,6 +25,7 @@ from leftoff.engine.errors import BlobError
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt, Tokens
+from tests.cache.shared_blob_store import SharedStore
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 from tests.scheduler.recorder import ask, prompt, run
@@ -172,3 +175,22 @@ def test_an_admission_plans_once_with_and_without_the_disk(tmp_path: Path, monke
             assert recorder.report is not None
             assert recorder.report.source == source
             assert num_plans == number
+
+
+def test_what_a_search_finds_at_once_is_used() -> None:
+    """Two machines over one store: the second resumes from what the first has read, though the answer does not wait."""
+    settings, store = ContextSettings(num_cells=2048, num_sequences=1, threads=1), SharedStore()
+    computed = []
+    for _ in range(2):
+        with LlamaEngine.open(model_path("llama"), settings) as engine:
+            costs = Costs(prefill_tokens_per_ms=0.01, rate_tokens=1 << 30)  # reading is slow, and nothing is measured
+            cache = Cache(
+                engine.memory, num_slots=1, budget_bytes=1 << 28, store=StoreSettings(store, 1 << 30), costs=costs
+            )
+            scheduler = Scheduler(engine, cache)
+            _, asked = ask(scheduler, prompt(scheduler, 600, seed=3), max_tokens=1)
+            run(scheduler)
+            assert asked.report is not None
+            computed.append(asked.report.computed)
+    assert computed[0] == 600
+    assert computed[1] < 10
