@@ -140,6 +140,9 @@ def _mtp_drafts(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> M
         return None
     step_ms = measure_mtp(engine)
     if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _LEAST_GAIN:
+        drafts_logger.info(
+            "no drafts with the MTP layer: it guesses for %.2f ms, a token takes %.2f", step_ms, times.ms
+        )
         engine.close_mtp()
         return None
     return MtpDrafts(engine.mtp, step_ms)

@@ -105,12 +105,16 @@ class TestNextTokenLayer:
             assert not service.model.settings.mtp
             assert service.engine.mtp is None
 
-    def test_its_context_is_freed_where_it_cannot_pay(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_its_context_is_freed_where_it_cannot_pay(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", "leftoff.drafts")
         monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
         monkeypatch.setattr(build, "measure_mtp", lambda _: 900.0)
         with Service(settings(MTP, draft="auto")) as service:
             assert service.scheduler.drafter is not None
             assert service.engine.mtp is None
+        assert "no drafts with the MTP layer: it guesses for 900.00 ms, a token takes 1000.00" in caplog.text
 
     def test_a_model_without_one_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         with Service(settings(draft="mtp")) as service:
