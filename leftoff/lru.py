@@ -44,6 +44,11 @@ class LruCache(Generic[Key, Value]):
                     self._entries.move_to_end(key)
             return [value for _, value in found]
 
+    def items(self) -> list[tuple[Key, Value]]:
+        """All entries in this moment, the least recently used first."""
+        with self._lock:
+            return [*self._entries.items()]
+
     def peek(self, key: Key) -> Value | None:
         """`get` that does not count as a use."""
         return self._entries.get(key)

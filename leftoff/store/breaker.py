@@ -19,6 +19,7 @@ class Breaker:
         self._meaning = meaning
         self._clock = clock
         self._failed_since: float | None = None
+        self.when_back: list[Callable[[], None]] = []  # called when it works again
 
     @property
     def is_failing(self) -> bool:
@@ -37,6 +38,8 @@ class Breaker:
             seconds = self._clock() - self._failed_since
             self._failed_since = None
             logger.warning("%s is back after %.0f s", self._part, seconds)
+            for call in self.when_back:
+                call()
 
     @contextmanager
     def watching(self, *problems: type[BaseException]) -> Iterator[None]:

@@ -45,9 +45,11 @@ return is_new
 """
 # KEYS: at, run, blobs; ARGV: bonus, object, expiry ms
 _TOUCH = """
+if not redis.call('ZSCORE', KEYS[3], ARGV[2]) then return 0 end
 redis.call('ZADD', KEYS[3], 'XX', 'GT', tonumber(redis.call('TIME')[1]) + ARGV[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return redis.call('PEXPIRE', KEYS[2], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
+return 1
 """
 # KEYS: at, blobs, bytes; ARGV: prefix, object
 _REMOVE = """
@@ -119,13 +121,15 @@ class Index:
                 await self._add(of_blob, [*args, self._expiry_ms, ""], client=pipe)
             return sum(await pipe.execute())
 
-    async def touch(self, blobs: Iterable[tuple[ObjectName, Worth]]) -> None:
-        """Notes that blobs were used."""
+    async def touch(self, blobs: Sequence[tuple[ObjectName, Worth]]) -> list[bool]:
+        """Notes that blobs were used; for each, whether the index still knows it."""
+        if not blobs:
+            return []
         async with self.redis.pipeline(transaction=False) as pipe:
             for blob, worth in blobs:
                 keys = [self.keys.at(blob.tag), self.keys.run(blob.run), self.keys.blobs]
                 await self._touch(keys, [_BONUS_S[worth], str(blob), self._expiry_ms], client=pipe)
-            await pipe.execute()
+            return [bool(is_known) for is_known in await pipe.execute()]
 
     async def remove(self, blobs: Sequence[ObjectName]) -> int:
         """Removes blobs; returns the bytes that the index knew of them."""

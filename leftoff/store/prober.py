@@ -5,6 +5,7 @@ else one bad minute would make fetching seem slow for ever, because nothing woul
 """
 
 import asyncio
+import logging
 import secrets
 import time
 
@@ -12,6 +13,8 @@ from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
 from leftoff.store.link import Link
 from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
 from leftoff.store.objects import MissingError
+
+logger = logging.getLogger("leftoff.store")
 
 PAUSE_S = 1.0
 _MEASURE_S = 10.0
@@ -33,11 +36,17 @@ class Prober:
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            if self._link.index_breaker.is_failing:
-                await self.ask_index()
-            if self._link.has_store and (self._link.reads.is_failing or time.monotonic() >= self._next):
-                await self.measure_store()
+            try:
+                await self._ask()
+            except Exception:  # without this task a part that failed would never be back
+                logger.exception("an unforeseen error while the parts of the fleet were asked")
             await asyncio.sleep(PAUSE_S)
+
+    async def _ask(self) -> None:
+        if self._link.index_breaker.is_failing:
+            await self.ask_index()
+        if self._link.has_store and (self._link.reads.is_failing or time.monotonic() >= self._next):
+            await self.measure_store()
 
     async def ask_index(self) -> None:
         try:

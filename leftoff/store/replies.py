@@ -5,17 +5,20 @@ after the first reply would have to be read again. A machine's own store, if it 
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from blake3 import blake3
 
+from leftoff.lru import LruCache
 from leftoff.store.index import PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import Link, check
 
 _PATIENCE_S = 0.5
+_RECENT_BYTES = 8 << 20
+_OVERHEAD_BYTES = 200
 _SEAL_BYTES = 16
 _DAY_MS = 86_400_000
 _SCANNED_AT_ONCE = 500
@@ -29,6 +32,16 @@ class ReplyStore(Protocol):
     def remove(self, is_meant: Callable[[str], bool]) -> None: ...
 
 
+@dataclass(frozen=True)
+class _Reply:
+    namespace: str
+    value: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.value) + _OVERHEAD_BYTES
+
+
 class IndexReplies:
     """Replies of one fingerprint. Any thread but that of the link may call it; nothing is raised."""
 
@@ -37,13 +50,15 @@ class IndexReplies:
         self._fingerprint = fingerprint.encode()
         self._own = own
         self._days = days
-        self._waiting: dict[bytes, bytes] = {}  # put, and not in the index yet
-        self._lock = threading.Lock()
+        self._recent: LruCache[bytes, _Reply] = LruCache(
+            max_bytes=_RECENT_BYTES, size_of=lambda _, reply: reply.num_bytes
+        )
+        link.index_breaker.when_back.append(self._put_again)
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         found = dict(self._own.get(keys)) if self._own is not None else {}
-        with self._lock:
-            found |= {key: self._waiting[key] for key in keys if key in self._waiting}
+        recent = self._recent.get_many(keys)
+        found |= {key: reply.value for key, reply in zip(keys, recent, strict=True) if reply is not None}
         missing = [key for key in keys if key not in found]
         if missing and not self._link.index_breaker.is_failing:
             answer = self._link.call(self._get(missing))
@@ -56,14 +71,19 @@ class IndexReplies:
     def put(self, key: bytes, namespace: str, value: bytes) -> None:
         if self._own is not None:
             self._own.put(key, namespace, value)
-        with self._lock:
-            self._waiting[key] = value
+        self._recent.put(key, _Reply(namespace, value))
         self._link.call(self._put(key, namespace, value))
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
+        self._recent.remove_if(lambda reply: is_meant(reply.namespace))
         if self._own is not None:
             self._own.remove(is_meant)
         self._link.call(self._remove(is_meant))
+
+    def _put_again(self) -> None:
+        """The index may have forgotten what was put before it failed."""
+        for key, reply in self._recent.items():
+            self._link.call(self._put(key, reply.namespace, reply.value))
 
     # --- on the loop
 
@@ -87,11 +107,7 @@ class IndexReplies:
                     pipe.pexpire(self._of(namespace), self._days * _DAY_MS)
                     await pipe.execute()
         except PROBLEMS:
-            pass  # another machine will read what follows this reply again
-        finally:
-            with self._lock:
-                if self._waiting.get(key) is value:
-                    del self._waiting[key]
+            pass  # it is put again when the index is back
 
     async def _remove(self, is_meant: Callable[[str], bool]) -> None:
         redis, keys = self._link.index.redis, self._link.index.keys

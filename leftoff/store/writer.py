@@ -210,10 +210,16 @@ class StoreWriter:
                 continue
             try:
                 with self._link.index_breaker.watching(*INDEX_PROBLEMS):
-                    await self._link.index.touch((each.object, each.worth) for each in touched.values())
+                    await self._touch([*touched.values()])
                     await self._renew_leases()
             except INDEX_PROBLEMS:
                 continue
+
+    async def _touch(self, records: list[StoreRecord]) -> None:
+        """What the index does not know any more has been collected: the tier is told, and stores it again."""
+        are_known = await self._link.index.touch([(each.object, each.worth) for each in records])
+        with self._lock:
+            self._lost += [each for each, is_known in zip(records, are_known, strict=True) if not is_known]
 
     async def _renew_leases(self) -> None:
         with self._lock:

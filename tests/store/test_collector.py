@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from leftoff.cache.blob_store import Rank, Worth
+from leftoff.cache.blob_store import Rank, Record, Worth
 from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from tests.disk.stores import FINGERPRINT, page, path_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.store.conftest import Opened
 from tests.store.parts import Redis
 from tests.store.test_blobs import ITEMS, found, stored
@@ -18,6 +18,18 @@ def collector(blobs: StoreBlobs, budget_bytes: int) -> Collector:
 
 def files(folder: Path) -> list[str]:
     return sorted(file.name for file in (folder / "store").rglob("*.*.*"))
+
+
+def told(blobs: StoreBlobs, count: int) -> list[Record]:
+    """The records that are said to be lost, once there are so many."""
+    lost: list[Record] = []
+
+    def are_all() -> bool:
+        lost.extend(blobs.take_lost())
+        return len(lost) >= count
+
+    assert until(are_all)
+    return lost
 
 
 def test_what_is_worth_least_goes_first(opened: Opened, tmp_path: Path) -> None:
@@ -67,3 +79,14 @@ def test_one_machine_collects_at_a_time(opened: Opened) -> None:
     one.link.call(one.link.index.release_lease(key)).result()
     assert other.link.call(other.link.index.take_lease(key, 60_000)).result()
     other.link.call(other.link.index.release_lease(key)).result()
+
+
+def test_what_is_still_used_here_is_stored_again(opened: Opened) -> None:
+    blobs, tokens = opened("04" * 32), path_of(400, seed=302)
+    records = stored(blobs, tokens)
+    blobs.link.call(collector(blobs, 0).collect()).result()
+    assert found(blobs, tokens) is None
+    blobs.promote(records, Rank(Worth.END, 2.0))  # as the next turn of the conversation does
+    assert sorted(record.name for record in told(blobs, 3)) == sorted(record.name for record in records)
+    stored(blobs, tokens)
+    assert found(blobs, tokens) is not None

@@ -42,3 +42,16 @@ def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, ind
         assert replies.get([b"o" * 32]) == {}
     finally:
         index.start()
+
+
+def test_an_index_that_has_forgotten_is_given_the_replies_again(opened: Opened, index: Redis) -> None:
+    link = opened().link
+    replies = IndexReplies(link, FINGERPRINT)
+    replies.put(b"p" * 32, "", b"before")
+    assert until(lambda: IndexReplies(opened().link, FINGERPRINT).get([b"p" * 32]))
+    index.kill()
+    replies.put(b"q" * 32, "", b"meanwhile")
+    assert until(lambda: link.index_breaker.is_failing)
+    index.start()
+    other = IndexReplies(opened().link, FINGERPRINT)
+    assert until(lambda: len(other.get([b"p" * 32, b"q" * 32])) == 2)
