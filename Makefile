@@ -63,6 +63,7 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies, drafts an
 	@$(BIN)/python -m lab.speed.policies
 	@$(BIN)/python -m lab.speed.grammar
 	@$(BIN)/python -m lab.speed.restart
+	@if command -v redis-server >/dev/null; then $(BIN)/python -m lab.speed.router; else echo "no redis-server: the router is not measured"; fi
 	@$(BIN)/python -m lab.speed.drafts
 	@$(BIN)/python -m lab.speed.server leftoff/models/leftoff-tiny-q8_0.gguf
 
@@ -79,6 +80,7 @@ proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,00
 	@$(BIN)/python -m tests.disk.kill_loop 200
 	@$(BIN)/python -m tests.store.kill_loop 100
 	@$(BIN)/python -m tests.store.prove
+	@$(BIN)/python -m tests.cluster.prove
 	@$(BIN)/python -m tests.behaviour.kill_server 200
 	@$(BIN)/python -m tests.behaviour.soak --minutes 10
 	@$(BIN)/python -m tests.behaviour.mutated 10000

@@ -9,6 +9,9 @@ the store without a router.
 
 import argparse
 import json
+import re
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -54,12 +57,14 @@ def traffic() -> None:
         alone = play(lambda: server.url)
     with routed() as (_, route):
         through = play(lambda: route.url)
+    print(
+        f"  through the router {through / alone:.3f} of what one server computes: {through:,} of {alone:,}", flush=True
+    )
     with ExitStack() as closing_all:
         urls = [closing_all.enter_context(serving(*ALONE, model="")).url for _ in range(NUM_SERVERS)]
         turns = count()
         around = play(lambda: urls[next(turns) % NUM_SERVERS])
-    print(f"  computed {through / alone:.3f} of one server's through the router: {through:,} of {alone:,}")
-    print(f"  computed {around / alone:.3f} of one server's by round robin without a store: {around:,}")
+    print(f"  by round robin without a store {around / alone:.3f}: {around:,}")
     assert through <= 1.05 * alone
 
 
@@ -94,6 +99,24 @@ def kills() -> None:
         servers.servers[0].process.wait()
 
 
+def hangs() -> None:
+    """A server that is stopped takes connections and answers nothing: it is given up when its heartbeat ends."""
+    chats = [[{"role": "user", "content": f"{number}: hello"}] for number in range(NUM_SERVERS)]
+    with routed() as (servers, route), ThreadPoolExecutor(NUM_SERVERS) as pool:
+        for server in servers.servers[1:]:
+            server.process.send_signal(signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            told = [*pool.map(lambda chat: ask(route.url, chat), chats)]
+            text = httpx.get(f"{route.url}/metrics").text
+            retries = float(re.findall(r"^leftoff_route_retries_total (\S+)", text, re.MULTILINE)[0])
+            print(f"  {len(told)} answered after {time.monotonic() - began:.1f} s, {retries:.0f} sent elsewhere")
+            assert retries > 0
+        finally:
+            for server in servers.servers[1:]:
+                server.process.send_signal(signal.SIGCONT)
+
+
 def _outcome(error: BaseException | None) -> str:
     """Answered, cut off in the middle of an answer, or refused."""
     if error is None:
@@ -101,7 +124,7 @@ def _outcome(error: BaseException | None) -> str:
     return "cut off" if isinstance(error, httpx.TransportError | json.JSONDecodeError) else "refused"
 
 
-PROOFS: Sequence[Callable[[], None]] = (traffic, agents, kills)
+PROOFS: Sequence[Callable[[], None]] = (traffic, agents, kills, hangs)
 
 
 def main() -> None:

@@ -1,7 +1,5 @@
 """A router over replicas that share an index and a store: they are found, and conversations move without being read."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -85,20 +83,6 @@ def test_a_replica_that_stops_is_left_out_and_its_conversation_goes_on(route: Pr
     answer = chat(route.url, *said)
     assert answer.status_code == 200
     assert answer.headers["x-leftoff-replica"] != home
-
-
-def test_a_replica_that_hangs_is_given_up_and_the_request_is_answered(index: Redis, route: Process) -> None:
-    """Its process is stopped: connections are taken, and nothing comes. Without a heartbeat it is gone."""
-    hanging = replica("--index", index.url)
-    try:
-        assert until(lambda: any(each["url"] == hanging.url for each in known(route)))
-        os.kill(hanging.pid, signal.SIGSTOP)
-        fresh = [{"role": "user", "content": "Hello"}]  # it was sent the least, and would be the first to get this
-        assert chat(route.url, messages=fresh).status_code == 200
-        assert "leftoff_route_retries_total 0.0" not in httpx.get(f"{route.url}/metrics", timeout=PATIENCE_S).text
-    finally:
-        os.kill(hanging.pid, signal.SIGCONT)
-        hanging.close()
 
 
 def test_without_the_index_requests_are_answered_on(index: Redis, route: Process) -> None:
