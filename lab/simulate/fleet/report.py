@@ -11,9 +11,9 @@ from rich.table import Table
 
 from lab.simulate.fleet.fleet import Fleet, FleetOutcome, Play, single_machine
 from lab.simulate.fleet.replica import Line
-from lab.simulate.fleet.sessions import generate
+from lab.simulate.fleet.sessions import conversations, generate
 from lab.simulate.llm import Llm
-from lab.simulate.trace import Recording
+from lab.simulate.trace import Recording, Session
 from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.cli.units import show_count, show_ms
 from leftoff.disk.path_hash import RUN_TOKENS
@@ -54,15 +54,20 @@ def results(recording: Recording, llm: Llm, args: argparse.Namespace) -> Iterato
     """All sizes and routers that were asked for, one after the other."""
     line = Line(args.store_gbit * 1e9 / 8, args.store_ms / 1000) if args.store_gbit else None
     for num_replicas in args.replicas:
-        num_lanes = num_replicas * args.sessions[0]
-        num_sessions = args.generate or _LANES * num_lanes
-        sessions = generate(recording, num_lanes, num_sessions)
+        sessions = _sessions(recording, num_replicas * args.sessions[0], args.generate)
         single = 0
         for router in args.router:
             fleet = Fleet(num_replicas, router, args.ram[0] * _GIB, line)
             single = single or single_machine(sessions, recording.block_tokens, llm, fleet)
             outcome = Play(sessions, recording.block_tokens, llm, fleet).run()
-            yield FleetResult(fleet, outcome, single, _index_cost(outcome, num_sessions))
+            yield FleetResult(fleet, outcome, single, _index_cost(outcome, len(sessions)))
+
+
+def _sessions(recording: Recording, num_lanes: int, num_sessions: int | None) -> list[Session]:
+    """Generated ones; if the recording is one long row of requests, its own, at their own times."""
+    if len(recording.sessions) == 1:
+        return conversations(recording.sessions[0])
+    return generate(recording, num_lanes, num_sessions or _LANES * num_lanes)
 
 
 def _index_cost(outcome: FleetOutcome, num_sessions: int) -> IndexCost | None:

@@ -34,6 +34,20 @@ def generate(recording: Recording, num_lanes: int, num_sessions: int, seed: int 
     return made
 
 
+def conversations(requests: Sequence[Request]) -> list[Session]:
+    """Sessions of a recording that does not tell who asked: a prompt that goes on from another is its next one."""
+    found: list[list[Request]] = []
+    ends: dict[int, int] = {}  # the last block of each conversation so far
+    for request in requests:
+        blocks = request.blocks().tolist()
+        number = next((ends.pop(block) for block in reversed(blocks) if block in ends), len(found))
+        if number == len(found):
+            found.append([])
+        found[number].append(replace(request, session=number))
+        ends[blocks[-1]] = number
+    return list(found)
+
+
 def _copy(recorded: Sequence[Request], number: int, start_s: float, offset: int) -> Iterator[Request]:
     shared = min((each.header_blocks for each in recorded if each.header_blocks), default=0)
     for each in recorded:

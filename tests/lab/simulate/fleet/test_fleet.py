@@ -5,10 +5,10 @@ import pytest
 from lab.simulate.fleet.fleet import Fleet, FleetOutcome, Play, single_machine
 from lab.simulate.fleet.replica import Line
 from lab.simulate.fleet.routers import ROUTERS
-from lab.simulate.fleet.sessions import generate
+from lab.simulate.fleet.sessions import conversations, generate
 from lab.simulate.outcome import unavoidable_tokens
 from lab.simulate.trace import Request, Session, Trace
-from tests.lab.simulate.traffic import BLOCK_TOKENS, CELL_BYTES, HEADER_BLOCKS, LLM, recording, traffic
+from tests.lab.simulate.traffic import BLOCK_TOKENS, CELL_BYTES, HEADER_BLOCKS, LLM, recording, request, traffic
 
 RAM = 40 * CELL_BYTES + 12 * LLM.snapshot_bytes
 LINE = Line(bytes_per_s=1e9, latency_s=0.001)
@@ -17,8 +17,8 @@ LINE = Line(bytes_per_s=1e9, latency_s=0.001)
 def sessions() -> list[Session]:
     """Conversations over one header, each with its own copies: 24 of them, 8 at a time."""
     recorded: dict[int, list[Request]] = {}
-    for request in traffic(seed=4, num_requests=60).requests:
-        recorded.setdefault(request.session, []).append(request)
+    for each in traffic(seed=4, num_requests=60).requests:
+        recorded.setdefault(each.session, []).append(each)
     return generate(recording(*recorded.values()), num_lanes=8, num_sessions=24)
 
 
@@ -32,6 +32,14 @@ def test_copies_of_a_session_share_its_header_alone() -> None:
     again = next(each for each in others if [r.prompt_tokens for r in each] == [r.prompt_tokens for r in first])
     one, other = first[-1].blocks(), again[-1].blocks()
     assert (one == other).tolist() == [True] * HEADER_BLOCKS + [False] * (one.size - HEADER_BLOCKS)
+
+
+def test_prompts_that_go_on_from_another_are_one_conversation() -> None:
+    paths = [[1, 2], [1, 5], [1, 2, 3], [1, 5, 6], [9], [1, 2, 3, 4]]
+    found = conversations([request(path, time) for time, path in enumerate(paths)])
+    assert [[each.blocks().tolist() for each in session] for session in found] == [
+        *([[1, 2], [1, 2, 3], [1, 2, 3, 4]], [[1, 5], [1, 5, 6]], [[9]]),
+    ]
 
 
 @pytest.mark.parametrize("router", ROUTERS)
