@@ -12,7 +12,7 @@ from leftoff.cli.units import one_line, show_bytes, show_count
 from leftoff.config import MIB, Settings
 from leftoff.setting import SettingError
 from leftoff.store import tools
-from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.link import PROBLEMS, Link, public_url
 
 _SOUND, _FAULTY = 0, 1
 _NO_FINGERPRINT = "0" * 64
@@ -29,7 +29,7 @@ def run(action: str, args: argparse.Namespace, settings: Settings) -> int:
         return _ACTIONS[action](console, args, settings)
     except PROBLEMS as error:
         reason = str(error).partition("\n")[0]
-        raise SettingError(f"--store {settings.store}, --index {settings.index}: {reason}") from error
+        raise SettingError(f"--store {settings.store}, --index {public_url(settings.index)}: {reason}") from error
 
 
 def _list(console: Console, args: argparse.Namespace, settings: Settings) -> int:

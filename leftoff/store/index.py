@@ -189,4 +189,4 @@ def connect(url: str) -> "Redis":
             retry=Retry(NoBackoff(), 1, (exceptions.ConnectionError,)),
         )
     except ValueError as error:
-        raise SettingError(f"--index {url}: {error}: give a URL such as redis://host:6379/0") from error
+        raise SettingError(f"--index: {error}: give a URL such as redis://host:6379/0") from error

@@ -37,7 +37,7 @@ class Link:
         self._thread.start()
         self.index = self.call(self._connect(index_url, fingerprint, days)).result()
         self.group = self.index.keys.group
-        self.index_breaker = Breaker(f"the index {_public(index_url)}", "nothing is shared with other machines")
+        self.index_breaker = Breaker(f"the index {public_url(index_url)}", "nothing is shared with other machines")
         self.reads = Breaker(f"the store {store_url}", "nothing is fetched from it")
         self.writes = Breaker(f"writing to the store {store_url}", "what is new is kept on this machine alone")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,7 +100,7 @@ def check(breaker: Breaker) -> None:
         raise PartDownError("it fails")
 
 
-def _public(url: str) -> str:
+def public_url(url: str) -> str:
     """A URL without user and password."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
