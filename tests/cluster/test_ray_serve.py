@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,3 +47,15 @@ def test_conversations_find_their_state_again(url: str) -> None:
 
 def test_what_a_replica_refuses_is_refused(url: str) -> None:
     assert chat(url, "Hello", temperature="hot").status_code == 400
+
+
+@pytest.mark.filterwarnings("ignore")  # those of Ray itself
+def test_replicas_are_added_by_requests_and_by_what_is_to_be_read() -> None:
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'leftoff[ray]' to test the cluster on it")
+    from leftoff.cluster.ray_serve import ScaleByWork  # noqa: PLC0415
+
+    scale = ScaleByWork(target_requests=4, target_read_s=5)
+    by_requests = SimpleNamespace(total_num_requests=9, aggregated_metrics={"queued_s": {"a": 1.0, "b": 2.0}})
+    by_reading = SimpleNamespace(total_num_requests=2, aggregated_metrics={"queued_s": {"a": 19.0, "b": 2.0}})
+    unknown = SimpleNamespace(total_num_requests=2, aggregated_metrics=None)
+    assert [scale(context)[0] for context in (by_requests, by_reading, unknown)] == [3, 5, 1]
