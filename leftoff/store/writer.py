@@ -4,6 +4,7 @@ A store that is down for a moment loses nothing: what waits is tried again, as f
 """
 
 import asyncio
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
 from leftoff.store.link import PROBLEMS, Link, check
 from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
 from leftoff.store.objects import ObjectName
+
+logger = logging.getLogger("leftoff.store")
 
 _NUM_WRITERS = 8
 _MOST_TRIES = 20  # of one blob, while others are written: it may be too large for the store
@@ -140,6 +143,9 @@ class StoreWriter:
             except PROBLEMS:
                 self._try_again(record)
                 await asyncio.sleep(_RETRY_S)
+            except Exception:  # the task must live: without it the store would silently stop
+                logger.exception("%s could not be stored", record.object)
+                self._give_up(record)
 
     def _next(self) -> StoreRecord | None:
         with self._lock:
@@ -184,6 +190,11 @@ class StoreWriter:
                 self._queue.put(record, Rank(record.worth))
             else:
                 self._lose(record)
+
+    def _give_up(self, record: StoreRecord) -> None:
+        with self._lock:
+            self._in_hand_bytes -= record.nbytes
+            self._lose(record)
 
     def _lose(self, record: StoreRecord) -> None:
         self._waiting.pop(record.name, None)
