@@ -6,10 +6,11 @@ the index, as for `leftoff route`. It runs in the process of the ingress, which 
 
 import asyncio
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
+from leftoff.cluster import ray_link
 from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
 from leftoff.cluster.fleet import Fleet, Flight, ReplicaView, unknown_replica
 from leftoff.cluster.index import IndexFollower
@@ -23,8 +24,6 @@ URL = "url"  # in the routing stats of a replica
 class StateRouter(RequestRouter):
     """Implements Ray's `RequestRouter`. Calls have the arguments of `ray_serve.Replica.ask`."""
 
-    _latest: ClassVar["StateRouter | None"] = None  # the one of this process, for the ingress
-
     def initialize_state(self, index: str | None = None) -> None:
         self._fleet = Fleet()
         self._index_url = index
@@ -34,7 +33,7 @@ class StateRouter(RequestRouter):
         self._choices: dict[str, dict[ReplicaID, Choice]] = {}  # of requests that are being routed, by their ids
         self._flights: dict[str, tuple[ReplicaView, Flight]] = {}
         self._meters = Meters(self._fleet)
-        type(self)._latest = self
+        ray_link.join(self)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -84,18 +83,13 @@ class StateRouter(RequestRouter):
             return known
         return self._unknown.setdefault(url, ReplicaView(unknown_replica(url)))
 
-    # --- for the ingress
+    # --- ray_link.Listener
 
-    @classmethod
-    def metrics(cls) -> bytes:
-        """The figures of this process for Prometheus: the same as those of `leftoff route`."""
-        return cls._latest._meters.text() if cls._latest is not None else b""
+    def metrics(self) -> bytes:
+        return self._meters.text()
 
-    @classmethod
-    def begun(cls, body: bytes, headers: dict[str, str], points: str | None) -> None:
-        """A replica has begun to answer a request, and told where its prompt may be resumed. From any thread."""
-        self = cls._latest
-        if self is not None and self._loop is not None and points is not None:
+    def begun(self, body: bytes, headers: dict[str, str], points: str | None) -> None:
+        if self._loop is not None and points is not None:
             self._loop.call_soon_threadsafe(self._learn, body, headers, points)
 
     def _learn(self, body: bytes, headers: dict[str, str], points: str) -> None:

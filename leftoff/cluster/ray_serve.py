@@ -23,8 +23,9 @@ from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from leftoff.cluster import ray_link
 from leftoff.cluster.proxy import KEEP_ALIVE_S, NOT_PASSED_ON, NOT_SENT_BACK
-from leftoff.cluster.ray_router import URL, StateRouter
+from leftoff.cluster.ray_router import URL
 from leftoff.store import points
 from leftoff.store.keys import REPLICAS, replica_key
 from leftoff.store.replica import decode_replica
@@ -117,7 +118,7 @@ class Ingress:
 
     async def __call__(self, request: Request) -> Response:
         if (request.method, request.url.path) == ("GET", "/metrics"):
-            return Response(StateRouter.metrics(), media_type="text/plain; version=0.0.4")
+            return Response(ray_link.metrics(), media_type="text/plain; version=0.0.4")
         body, headers = await request.body(), dict(request.headers)
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         attempt = 0
@@ -131,7 +132,7 @@ class Ingress:
                 if attempt == _ATTEMPTS:
                     raise
         told = {name.lower(): value for name, value in told.items()}
-        StateRouter.begun(body, headers, told.get(points.HEADER))
+        ray_link.begun(body, headers, told.get(points.HEADER))
         kept = {name: value for name, value in told.items() if name not in NOT_SENT_BACK}
         return StreamingResponse(_all(first, answer), status, kept)
 

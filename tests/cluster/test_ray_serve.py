@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from lab.bench.process import Process
 from leftoff.cli.main import main
 from tests.cluster.test_proxy import chat
+from tests.patience import PATIENCE_S
 from tests.store.parts import free_port, redis
 
 
@@ -43,6 +45,11 @@ def test_conversations_find_their_state_again(url: str) -> None:
             said += [answer["choices"][0]["message"]["content"], question]
     assert computed[0] > 200
     assert max(computed[1:3] + computed[4:]) < 100, "only the first prompt of a conversation is read as a whole"
+
+
+def test_the_router_of_the_ingress_tells_its_figures(url: str) -> None:
+    chat(url, "Hello")
+    assert "leftoff_route_requests_total" in httpx.get(f"{url}/metrics", timeout=PATIENCE_S).text
 
 
 def test_what_a_replica_refuses_is_refused(url: str) -> None:
