@@ -21,7 +21,7 @@ from leftoff.store.points import PromptPoints
 NO_STORE: Mapping[str, list[Found]] = MappingProxyType({})
 _MOST_OWNERS = 100_000
 _ASKED_TAGS = 3  # the deepest places for which the store is asked
-_STORED_S = 10.0  # how long an answer of the store is believed
+_STORED_S, _MISSING_S = 10.0, 1.0  # how long it is believed that the store has something, or has it not
 _NEAR_TOKENS = 64  # what is missing is read faster than the store is asked
 
 
@@ -54,7 +54,9 @@ class Router:
         self.fleet = fleet
         self._index = index
         self._memory = PromptMemory(index)
-        self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(max_entries=_MOST_OWNERS)
+        self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(
+            max_entries=_MOST_OWNERS
+        )  # until when, and whether
         self._owners: LruCache[str, str] = LruCache(max_entries=_MOST_OWNERS)
         self._token_bytes: dict[str, float] = {}  # by fingerprint: what a token's state weighs, about
 
@@ -130,12 +132,13 @@ class Router:
     async def _which_are_stored(self, fingerprint: str, tags: Sequence[bytes]) -> set[bytes]:
         assert self._index is not None
         now = time.monotonic()
-        known = {tag: seen[1] for tag in tags if (seen := self._stored.get(tag)) and now - seen[0] < _STORED_S}
-        asked = [tag for tag in tags if not known.get(tag)]
-        there = await self._index.stored(fingerprint, asked) if asked else []
-        for tag in there:
-            self._stored.put(tag, (now, True))
-        return {*there, *(tag for tag, is_there in known.items() if is_there)}
+        answers = {tag: self._stored.get(tag) for tag in tags}
+        known = {tag: answer[1] for tag, answer in answers.items() if answer is not None and now < answer[0]}
+        asked = [tag for tag in tags if tag not in known]
+        there = {*await self._index.stored(fingerprint, asked)} if asked else set()
+        for tag in asked:
+            self._stored.put(tag, (now + (_STORED_S if tag in there else _MISSING_S), tag in there))
+        return there | {tag for tag, is_there in known.items() if is_there}
 
     def _bytes_of_token(self, fingerprint: str, views: Sequence[ReplicaView]) -> float:
         """What the state of a token weighs, from what replicas hold: once known, it stays."""
