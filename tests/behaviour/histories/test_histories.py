@@ -24,11 +24,11 @@ def assert_nothing_is_seen(model: Path, folder: Path, num_steps: int, *flags: st
 
 
 def test_deterministic_answers_are_those_of_a_server_that_never_left(tmp_path: Path) -> None:
-    assert_nothing_is_seen(default_model(), tmp_path, 10, "--deterministic")
+    assert_nothing_is_seen(default_model(), tmp_path, 7, "--deterministic")
 
 
 def test_by_default_small_pieces_are_added_up_the_same_way_wherever_they_end(tmp_path: Path) -> None:
-    assert_nothing_is_seen(default_model(), tmp_path, 8, *SMALL_PIECES)
+    assert_nothing_is_seen(default_model(), tmp_path, 5, *SMALL_PIECES)
 
 
 @pytest.mark.parametrize("architecture", [MTP, "gemma3"])
