@@ -45,12 +45,12 @@ def rate(http: httpx.Client, work: Work) -> float:
     return (num_tokens - 1) / (last - first)
 
 
-def play(sides: dict[str, httpx.Client], works: Iterable[Work], found: dict[str, Rates]) -> None:
-    """Asks each side in turn. The first branch of a task only makes it known."""
+def play(sides: dict[str, httpx.Client], works: Iterable[Work], found: dict[str, Rates], number: int) -> None:
+    """Asks each side in turn, in every other round the last one first. The first branch only makes a task known."""
     seen: set[str] = set()
     for work in works:
-        for side, http in sides.items():
-            figure = rate(http, work)
+        for side in sorted(sides, reverse=number % 2 == 1):
+            figure = rate(sides[side], work)
             if work.task != "a second branch" or work.task in seen:
                 found[work.task][side].append(figure)
         seen.add(work.task)
@@ -90,7 +90,9 @@ def main() -> None:
         urls = {side: stack.enter_context(started(*command)) for side, command in commands.items()}
         sides = {side: httpx.Client(base_url=url, timeout=600) for side, url in urls.items()}
         for number in range(arguments.rounds):
-            play(sides, [*agent_work(number), nothing_to_repeat(number)], found)
+            play(
+                sides, [*agent_work(number), *map(nothing_to_repeat, range(3 * number, 3 * number + 3))], found, number
+            )
     if arguments.json:
         print(json.dumps(found, indent=2))
     else:
