@@ -100,7 +100,7 @@ def walk_turn() -> Walk:
     tracer = _Tracer()
     tracer.install()
     try:
-        settings = Settings(model=str(default_model()), ctx=4096, threads=1, slots=2, ram=128, disk=0)
+        settings = Settings(model=str(default_model()), ctx=4096, threads=1, slots=2, ram=128, disk=0, draft="off")
         with Service(settings) as service:
             app = build_app(service, KnownHosts.of("127.0.0.1", "127.0.0.1"))
             walks = [asyncio.run(_second_turn(app, service, tracer, number)) for number in range(_TURNS)]

@@ -52,7 +52,7 @@ _VIEW_PART = 16  # times as much of the shared store is remembered as RAM holds
 _SHOWN_DIGITS = 8
 _CORES_FOR_DISK = 4  # from so many on, a GPU does not notice that the disk is written
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
-_LEAST_GAIN = 1.3  # if every token of a draft were right; half of that is often lost
+_LEAST_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 

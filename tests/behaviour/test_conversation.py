@@ -44,7 +44,7 @@ def prompts() -> Iterator[list[dict[str, Any]]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_twenty_turns(kind: str) -> None:
     model = model_path(KINDS[kind], Scale(context_length=1 << 16))
-    settings = Settings(model=str(model), ctx=1 << 15, threads=1, slots=2, ram=256, disk=0)
+    settings = Settings(model=str(model), ctx=1 << 15, threads=1, slots=2, ram=256, disk=0, draft="off")
     with (
         Service(settings) as service,
         serving(service) as url,

@@ -76,7 +76,7 @@ def said(reply: Any) -> Said:  # noqa: ANN401
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """Room for a long prompt: what is said to that is of no interest, only that it is said again."""
-    settings = Settings(model=str(default_model()), ctx=4_096, threads=1, slots=4, ram=1024, disk=0)
+    settings = Settings(model=str(default_model()), ctx=4_096, threads=1, slots=4, ram=1024, disk=0, draft="off")
     with Service(settings) as service:
         yield service
 

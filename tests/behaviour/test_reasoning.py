@@ -30,7 +30,8 @@ QUESTIONS = (
 
 @contextmanager
 def thinking(**changes: object) -> Iterator[tuple[Service, openai.OpenAI]]:
-    values: dict[str, Any] = {"model": str(default_model()), "threads": 1, "slots": 2, "ram": 512, "disk": 0} | changes
+    values: dict[str, Any] = {"model": str(default_model()), "threads": 1, "slots": 2, "ram": 512, "disk": 0}
+    values |= {"draft": "off"} | changes
     with (
         Service(Settings(**values)) as service,
         serving(service) as url,

@@ -26,7 +26,7 @@ PLAYED = [workload for workload in WORKLOADS.values() if not workload.needs_own_
 def station(request: pytest.FixtureRequest) -> Iterator[Station]:
     architecture, slots = request.param
     model = model_path(architecture, Scale(context_length=CONTEXT_TOKENS))
-    settings = Settings(model=str(model), ctx=CONTEXT_TOKENS, threads=1, ram=1024, disk=0, slots=slots)
+    settings = Settings(model=str(model), ctx=CONTEXT_TOKENS, threads=1, ram=1024, disk=0, slots=slots, draft="off")
     with Service(settings) as service, serving(service) as url, closing(Client(url)) as client:
         yield Station(client)
 

@@ -39,7 +39,9 @@ class Place(BaseModel):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with Service(Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=4, ram=64)) as service:
+    with Service(
+        Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=4, ram=64, draft="off")
+    ) as service:
         yield service
 
 

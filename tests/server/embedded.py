@@ -12,6 +12,6 @@ from leftoff.server.service import Service
 @contextmanager
 def embedded_server() -> Iterator[str]:
     """Gives its URL."""
-    settings = Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=2, ram=128)
+    settings = Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=2, ram=128, draft="off")
     with Service(settings) as service, serving(service) as url:
         yield url

@@ -138,7 +138,8 @@ class Wire:
 def wired(architecture: str, scale: Scale | None = None, **changes: Any) -> Iterator[Wire]:  # noqa: ANN401
     """A server of its own on a free port, and a client in front of it."""
     scale = scale or Scale(context_length=1 << 14)
-    values: dict[str, Any] = {"ctx": scale.context_length, "threads": 1, "ram": 1024, "disk": 0} | changes
+    values: dict[str, Any] = {"ctx": scale.context_length, "threads": 1, "ram": 1024, "disk": 0, "draft": "off"}
+    values |= changes
     with (
         Service(Settings(model=str(model_path(architecture, scale)), **values)) as service,
         serving(service) as url,

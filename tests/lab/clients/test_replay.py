@@ -28,7 +28,7 @@ MOST_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    settings = Settings(model=str(default_model()), ctx=16384, threads=1, slots=2, ram=256, disk=0)
+    settings = Settings(model=str(default_model()), ctx=16384, threads=1, slots=2, ram=256, disk=0, draft="off")
     with Service(settings) as service, serving(service) as url:
         yield url
 
