@@ -128,7 +128,7 @@ class Search(Protocol):
 
     @property
     def found(self) -> StoredPath | None:
-        """What is stored on the path of the prompt, with records."""
+        """The pages and snapshots that the store has for a prefix of the prompt; their data are records."""
         ...
 
 

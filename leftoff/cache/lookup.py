@@ -56,7 +56,7 @@ class Lookup:
 
     @cached_property
     def parts_below(self) -> list[PagePart]:
-        """Those that must be fetched into RAM."""
+        """The page parts that lie in a tier below RAM, and must be fetched before they are loaded."""
         return [part for part in self.parts if tier_of(part.page)]
 
     @cached_property

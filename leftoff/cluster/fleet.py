@@ -140,7 +140,7 @@ class ReplicaView:
         return estimate(known.length, local + more, self.costs, self.queue_ms)
 
     def _on_the_way(self, chain: Chain, known: Known) -> list[Found]:
-        """What requests in flight share with a chain will have been read when it comes to it."""
+        """The prefix that a request in flight shares with this chain: it is prefilled before this request starts."""
         for index in range(len(chain.keys) - 1, -1, -1):
             key = chain.keys[index]
             if self.reading[key] or (self.number is None and self.sent.peek(key)):

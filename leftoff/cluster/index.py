@@ -132,7 +132,7 @@ class IndexFollower:
     # --- the store
 
     async def stored(self, fingerprint: str, tags: Sequence[bytes]) -> list[bytes]:
-        """Those of the tags at which the store has anything. Empty if the index does not answer soon."""
+        """The tags for which the store has a page or snapshot. Empty if the index does not answer in time."""
         if not self.is_reachable or not tags:
             return []
         keys = Keys(fingerprint)

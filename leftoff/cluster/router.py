@@ -141,7 +141,7 @@ class Router:
         return there | {tag for tag, is_there in known.items() if is_there}
 
     def _bytes_of_token(self, fingerprint: str, views: Sequence[ReplicaView]) -> float:
-        """What the state of a token weighs, from what replicas hold: once known, it stays."""
+        """Bytes of saved state per token, estimated from what replicas hold. Computed once per fingerprint."""
         if not self._token_bytes.get(fingerprint):
             held = (held for view in views if view.told.fingerprint == fingerprint for held in view.held.values())
             weights = [(each.ram_bytes + each.disk_bytes) / each.end for each in held if each.end]

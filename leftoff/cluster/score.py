@@ -76,7 +76,7 @@ def estimate(length: int, found: Iterable[Found], costs: Costs, queue_ms: float 
 
 
 def beside(local: Sequence[Found], stored: Iterable[Found]) -> list[Found]:
-    """What a replica finds in the shared store beside what it has itself.
+    """The resume points in the shared store that a replica does not hold itself.
 
     Of the pages that lead to a point in the store, those that also lead to the deepest own point are not fetched.
     """

@@ -48,6 +48,11 @@ class HashedPath:
         self.tokens = tokens
         self._after_runs = [PathHash(namespace)]  # after 0, 1, 2, … whole runs
 
+    def reused_for(self, namespace: str, tokens: Tokens) -> "HashedPath":
+        """This path if it has these very tokens, else a new one: items of one path are put one after the other."""
+        is_same = self.tokens is tokens and self.namespace == namespace
+        return self if is_same else HashedPath(namespace, tokens)
+
     def tag(self, end: int) -> bytes:
         """The tag of the path up to `end`."""
         num_runs, rest = divmod(end, RUN_TOKENS)

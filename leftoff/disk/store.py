@@ -110,8 +110,7 @@ class FileBlobStore:
         self._forget([blob.name for blob in content.blobs if blob.name not in recalled])
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
-        if self._path.tokens is not tokens or self._path.namespace != namespace:
-            self._path = HashedPath(namespace, tokens)
+        self._path = self._path.reused_for(namespace, tokens)
         blob = Blob.of(item, self._path)
         known = self._table.find(blob.name)
         if known is not None:

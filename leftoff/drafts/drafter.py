@@ -12,7 +12,7 @@ from leftoff.drafts.batch_times import MOST_TOKENS, BatchTimes
 from leftoff.drafts.mtp import MtpDrafts
 from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import ORDERS, TokenLog
-from leftoff.drafts.trail import Draft, Source, Trail, family_of
+from leftoff.drafts.trail import Draft, DraftSource, Trail, family_of
 from leftoff.engine.engine import Work
 from leftoff.types import Tokens
 
@@ -98,7 +98,7 @@ class Drafter:
 
     def verified(self, draft: Draft, num_drafted: int, num_right: int) -> None:
         """Learns from a draft whose reply goes on. A trail has learnt at every token already."""
-        if draft.source is Source.MTP and self._mtp is not None:
+        if draft.source is DraftSource.MTP and self._mtp is not None:
             self._mtp.saw(num_drafted, num_right)
 
     def _best_length(

@@ -2,7 +2,7 @@
 
 import time
 
-from leftoff.drafts.trail import Draft, Source
+from leftoff.drafts.trail import Draft, DraftSource
 from leftoff.engine.engine import Work
 from leftoff.engine.mtp import MtpContext
 
@@ -33,7 +33,7 @@ class MtpDrafts:
             return None
         took_ms = 1000 * (time.perf_counter() - began) / len(tokens)
         self.step_ms += _WEIGHT * (min(took_ms, 4 * self.step_ms) - self.step_ms)
-        return Draft(tokens, 0, Source.MTP)
+        return Draft(tokens, 0, DraftSource.MTP)
 
     def saw(self, num_drafted: int, num_right: int) -> None:
         """A draft was verified: its first `num_right` tokens are right, and the next one, if there is one, is not."""

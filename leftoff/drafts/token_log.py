@@ -31,7 +31,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Occurrence:
     """A place in the log that follows the last `length` tokens."""
 
     at: int
@@ -77,12 +77,12 @@ class TokenLog:
         else:
             self._index(self._size - tokens.size, self._size)
 
-    def find(self, recent: Sequence[int]) -> Found | None:
+    def find(self, recent: Sequence[int]) -> Occurrence | None:
         """The place that follows the longest match of the last tokens, of two that were found by hash.
 
         Nearly always there is none, and the first look tells.
         """
-        best: Found | None = None
+        best: Occurrence | None = None
         for order, table in zip(ORDERS, self._tables, strict=True):
             at = int(table[_hash(recent[-order:]) & (table.size - 1)]) if len(recent) >= order else 0
             if not at:
@@ -90,7 +90,7 @@ class TokenLog:
             if best is None or at != best.at:
                 length = self._common(at, recent)
                 if length >= ORDERS[0] and (best is None or length > best.length):
-                    best = Found(at, length)
+                    best = Occurrence(at, length)
         return best
 
     def following(self, at: int, most: int) -> list[int]:

@@ -12,7 +12,7 @@ FAMILY_TOKENS = 64
 _MOST_PLACES = 1 << 14  # about 3 MiB for one reply
 
 
-class Source(Enum):
+class DraftSource(Enum):
     """Where a draft was copied from, or what has guessed it."""
 
     REPLY = "reply"  # this reply
@@ -28,7 +28,7 @@ class Draft:
 
     tokens: list[int]
     length: int
-    source: Source
+    source: DraftSource
 
 
 def family_of(tokens: Tokens) -> int:
@@ -77,7 +77,7 @@ class Trail:
             self._look_up()
 
     def expected(self, most: int) -> list[int]:
-        """What may come next, as far as the match goes."""
+        """Up to `most` tokens that followed the matching tokens where they occurred before."""
         return self._expected(most) if self._at is not None and most > 0 else []
 
     def draft(self, tokens: list[int]) -> Draft:
@@ -106,13 +106,17 @@ class Trail:
             length += 1
         return length
 
-    def _source(self) -> Source:
+    def _source(self) -> DraftSource:
         assert self._at is not None
         if not self._is_in_log:
-            return Source.REPLY
+            return DraftSource.REPLY
         segment = self._log.segment(self._at)
         if segment.family != self._family:
-            return Source.OTHER
+            return DraftSource.OTHER
         position = segment.position + self._at - segment.start
         own = self._prompt[max(0, position - _ORDER) : position].tolist()
-        return Source.CONVERSATION if own == self._log.following(self._at - len(own), len(own)) else Source.SIBLING
+        return (
+            DraftSource.CONVERSATION
+            if own == self._log.following(self._at - len(own), len(own))
+            else DraftSource.SIBLING
+        )

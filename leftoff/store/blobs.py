@@ -112,8 +112,7 @@ class StoreBlobs:
     # --- writing
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
-        if self._path.tokens is not tokens or self._path.namespace != namespace:
-            self._path = HashedPath(namespace, tokens)
+        self._path = self._path.reused_for(namespace, tokens)
         blob = Blob.of(item, self._path)
         known = self.writer.find(blob.name)
         if known is not None:

@@ -8,7 +8,7 @@ import pytest
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.mtp import MtpDrafts
-from leftoff.drafts.trail import Source
+from leftoff.drafts.trail import DraftSource
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.model_settings import ModelSettings
@@ -35,7 +35,7 @@ def a_drafter(engine: LlamaEngine, seconds: dict[int, float], step_ms: float) ->
 
 def guessed(drafter: Drafter, most: int = 100) -> int:
     draft = drafter.guess(NEXT, 40, most)
-    assert draft is None or draft.source is Source.MTP
+    assert draft is None or draft.source is DraftSource.MTP
     return len(draft.tokens) if draft is not None else 0
 
 

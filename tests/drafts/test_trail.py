@@ -4,7 +4,7 @@ import numpy as np
 
 from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import TokenLog
-from leftoff.drafts.trail import Source, Trail, family_of
+from leftoff.drafts.trail import DraftSource, Trail, family_of
 from leftoff.types import Tokens
 
 HEADER = list(range(1000, 1064))
@@ -31,7 +31,7 @@ def test_a_quote_of_the_prompt_is_followed() -> None:
     assert trail.expected(5) == []
     write(trail, 4)
     draft = trail.draft(trail.expected(3))
-    assert (draft.tokens, draft.length, draft.source) == ([5, 6, 7], 3, Source.CONVERSATION)
+    assert (draft.tokens, draft.length, draft.source) == ([5, 6, 7], 3, DraftSource.CONVERSATION)
     write(trail, 5, 6)
     draft = trail.draft(trail.expected(9))
     assert (draft.tokens, draft.length) == ([7, 8, 9, 500], 5)
@@ -43,7 +43,7 @@ def test_a_reply_that_repeats_itself_is_followed() -> None:
     trail = trail_of(TokenLog(10_000), HEADER)
     write(trail, 1, 2, 3, 4, 1, 2, 3)
     draft = trail.draft(trail.expected(9))
-    assert (draft.tokens, draft.source) == ([4, 1, 2, 3], Source.REPLY)
+    assert (draft.tokens, draft.source) == ([4, 1, 2, 3], DraftSource.REPLY)
 
 
 def test_the_source_is_told() -> None:
@@ -52,9 +52,9 @@ def test_the_source_is_told() -> None:
         log.add(array([*header, *content]), 0, family_of(array(header)))
     trail = trail_of(log, [*HEADER, 21, 22, 23, 24])
     for content, source in (
-        ([21, 22, 23], Source.CONVERSATION),
-        ([31, 32, 33], Source.SIBLING),
-        ([41, 42, 43], Source.OTHER),
+        ([21, 22, 23], DraftSource.CONVERSATION),
+        ([31, 32, 33], DraftSource.SIBLING),
+        ([41, 42, 43], DraftSource.OTHER),
     ):
         write(trail, *content)
         draft = trail.draft(trail.expected(1))

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from lab.speed.scripted import Script
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Logits, Prompt, Tokens
+from leftoff.types import Prompt, Tokens
 from tests.factory import ARCHITECTURES
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, assert_greedy, run
@@ -24,24 +25,6 @@ def prompt(scheduler: Scheduler, num_tokens: int, seed: int) -> Tokens:
     tokens = random_prompt(scheduler, num_tokens, seed)
     tokens[np.isin(tokens, [*scheduler.engine.model.vocabulary.end_tokens])] = 99
     return tokens
-
-
-class Script:
-    """Lets the reply be these tokens, whatever the model would say."""
-
-    def __init__(self, tokens: list[int]) -> None:
-        self._left = tokens[::-1]
-
-    @property
-    def is_done(self) -> bool:
-        return not self._left
-
-    def mask(self, logits: Logits) -> bool:
-        logits[np.arange(logits.size) != self._left[-1]] = -np.inf
-        return True
-
-    def accept(self, token: int) -> None:
-        assert token == self._left.pop()
 
 
 def submit(
