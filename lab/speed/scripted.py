@@ -30,6 +30,8 @@ from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt
 
 _CHANGED_EVERY = 48
+_NUM_STREAMS = 4
+_ROOM = 256  # tokens of a sequence beside its prompt and reply: what is drafted, and rounding
 
 
 class Script:
@@ -119,7 +121,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=default_threads())
     arguments = parser.parse_args()
     with closing(Model(arguments.model)) as model:
-        settings = ContextSettings(num_cells=16384, num_sequences=4, threads=arguments.threads)
+        num_cells = _NUM_STREAMS * (arguments.prompt + arguments.reply + _ROOM)
+        settings = ContextSettings(num_cells=num_cells, num_sequences=_NUM_STREAMS, threads=arguments.threads)
         engines = [LlamaEngine(model, settings) for _ in range(2)]
         schedulers = [scheduler_of(engine, with_drafts=index == 1) for index, engine in enumerate(engines)]
         texts = Texts(np.random.default_rng(1), model.vocabulary.size, arguments.prompt, arguments.reply)
@@ -134,7 +137,7 @@ def scheduler_of(engine: LlamaEngine, *, with_drafts: bool) -> Scheduler:
         seconds = measure_batches(engine)
         print("a batch of", ", ".join(f"{size}: {1000 * time_s:.1f} ms" for size, time_s in seconds.items()))
         drafter = Drafter(BatchTimes(seconds), decodes_again=engine.memory.has_state)
-    return Scheduler(engine, Cache(engine.memory, num_slots=4, budget_bytes=1 << 30), drafter=drafter)
+    return Scheduler(engine, Cache(engine.memory, num_slots=_NUM_STREAMS, budget_bytes=1 << 30), drafter=drafter)
 
 
 def compare(schedulers: Sequence[Scheduler], texts: Texts, rounds: int) -> None:

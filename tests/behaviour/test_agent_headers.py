@@ -50,6 +50,7 @@ class Agent:
         return "".join(block.get("text", "") for block in reply.json()["content"])
 
 
+@pytest.mark.usefixtures("quiet_disk")
 def test_a_commit_and_another_day_and_a_restart_cost_next_to_nothing(tmp_path: Path) -> None:
     kept = settings(ctx=4096, disk=64, ram=64, cache_dir=str(tmp_path))
     with Service(kept) as service, serving(service) as url:

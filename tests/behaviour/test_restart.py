@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from leftoff.disk.store import FileBlobStore
 from leftoff.server.service import Service
 from tests.server.alike import NUM_TOP, difference
 from tests.server.cold import ROUNDING, ROUNDING_OF_CHOICES
@@ -14,12 +13,7 @@ from tests.server.fixtures import settings
 from tests.server.wire import Texts, says, wired
 
 KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attention": "llama", "opaque": "deepseek4"}
-
-
-@pytest.fixture(autouse=True)
-def _quiet_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a disk that others keep busy it may be faster to read a short prompt again than to fetch it."""
-    monkeypatch.setattr(FileBlobStore, "bytes_per_ms", None)
+pytestmark = pytest.mark.usefixtures("quiet_disk")
 
 
 @pytest.mark.parametrize("kind", KINDS)

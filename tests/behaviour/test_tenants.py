@@ -209,6 +209,7 @@ def test_names_on_disk_tell_nothing_of_keys_and_salts(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("quiet_disk")
 def test_a_tenant_finds_its_tree_after_a_restart(tmp_path: Path) -> None:
     with server(tmp_path, ONE, TWO) as http:
         assert chat(http, ONE) == chat(http, ONE, cache_salt="salt") == 0

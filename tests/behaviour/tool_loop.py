@@ -30,6 +30,8 @@ SCHEMA: Json = {
 }
 TOOL: Json = {"name": "search", "description": "Search the files of the project.", "parameters": SCHEMA}
 _MAX_TOKENS = 48
+_LIVELY: Json = {"temperature": 1.5}
+ANY_TOKEN: Json = {"temperature": 9, "top_k": 0, "top_p": 1, "min_p": 0}  # hardly ever the tokenizer's own spelling
 _RESULT = '{"matches": %d, "files": ["notes.txt", "main.py"], "next": null}'
 _QUESTION = "And what about part %d of the project?"
 
@@ -183,7 +185,9 @@ def server(**changes: object) -> Iterator[tuple[Service, httpx.Client]]:
         yield service, http
 
 
-def play(http: httpx.Client, dialect: Dialect, turns: int, *, forced: bool, seed: int = 1) -> Tally:
+def play(
+    http: httpx.Client, dialect: Dialect, turns: int, *, forced: bool, sampling: Json = _LIVELY, seed: int = 1
+) -> Tally:
     """One loop: a call is answered with a result, and a text with another question."""
     assert http.delete("/cache").status_code == 200
     tally = Tally()
@@ -191,7 +195,7 @@ def play(http: httpx.Client, dialect: Dialect, turns: int, *, forced: bool, seed
     history.append({"role": "user", "content": "What is in the project?"})
     known = 0
     for turn in range(turns):
-        body = dialect.body(history, forced=forced) | {"temperature": 1.5, "seed": seed + turn}
+        body = dialect.body(history, forced=forced) | sampling | {"seed": seed + turn}
         answer = http.post(dialect.path, json=body)
         assert answer.status_code == 200, answer.text
         record = http.get("/cache/requests?n=1").json()["requests"][0]

@@ -6,6 +6,7 @@ import httpx
 import openai
 import pytest
 
+from leftoff.cache.costs import Costs
 from leftoff.config import Settings
 from leftoff.server.server import serving
 from leftoff.server.service import Service
@@ -56,6 +57,13 @@ def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
     assert http.get("/health").json() == {"status": "ok"}
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
+
+
+@pytest.fixture
+def quiet_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rate stays what is assumed at the start: where others keep it busy, a short prompt is read again sooner."""
+    monkeypatch.setattr(Costs, "expect_disk", lambda _costs, _bytes_per_ms: None)
+    monkeypatch.setattr(Costs, "saw_disk", lambda _costs, _nbytes, _ms: None)
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_a_slot_is_saved_and_restored() -> None:
         assert more["tokens_cached"] == saved["n_saved"], "nothing that was saved is read again"
 
 
+@pytest.mark.usefixtures("quiet_disk")
 def test_a_saved_slot_outlives_the_server(tmp_path: Path) -> None:
     with server(disk=64, cache_dir=str(tmp_path)) as http:
         told = complete(http, STORY)
