@@ -19,14 +19,16 @@ class Breaker:
         self._meaning = meaning
         self._clock = clock
         self._failed_since: float | None = None
+        self._back_at = float("-inf")
         self.when_back: list[Callable[[], None]] = []  # called when it works again
 
     @property
     def is_failing(self) -> bool:
         return self._failed_since is not None
 
-    def failed(self, error: BaseException) -> None:
-        if self._failed_since is None:
+    def failed(self, error: BaseException, began: float = float("inf")) -> None:
+        """A call that began then has failed. One from before the part came back says nothing of it."""
+        if self._failed_since is None and began >= self._back_at:
             self._failed_since = self._clock()
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             if len(reason) > _REASON:
@@ -35,7 +37,8 @@ class Breaker:
 
     def worked(self) -> None:
         if self._failed_since is not None:
-            seconds = self._clock() - self._failed_since
+            self._back_at = self._clock()
+            seconds = self._back_at - self._failed_since
             self._failed_since = None
             logger.warning("%s is back after %.0f s", self._part, seconds)
             for call in self.when_back:
@@ -44,9 +47,10 @@ class Breaker:
     @contextmanager
     def watching(self, *problems: type[BaseException]) -> Iterator[None]:
         """Counts what happens inside: such a problem is raised all the same."""
+        began = self._clock()
         try:
             yield
         except problems as error:
-            self.failed(error)
+            self.failed(error, began)
             raise
         self.worked()

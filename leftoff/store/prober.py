@@ -22,6 +22,8 @@ _PROBE_S = 3.0  # for an answer
 _PROBE = "probe"
 _PROBE_BYTES = 256 << 10
 _WEIGHT = 0.5  # of the newest measurement
+_DOUBTED = 3  # times as slow as usual
+_SLOW_MS = 100.0  # of a call that nothing is known of
 
 
 class Prober:
@@ -32,6 +34,7 @@ class Prober:
         self.call_ms: float | None = None
         self.bytes_per_ms: float | None = None
         self._next = 0.0
+        self._doubts = False  # that the last call tells how fast the store is
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -81,6 +84,12 @@ class Prober:
             return
 
     def _saw(self, call_ms: float, rest_ms: float) -> None:
+        """A call that is much slower than usual counts only if the next one is, too: it may have waited for a part."""
+        usual_ms = _SLOW_MS if self.call_ms is None else self.call_ms
+        if call_ms > _DOUBTED * usual_ms and not self._doubts:
+            self._doubts, self._next = True, 0.0
+            return
+        self._doubts = False
         rate = _PROBE_BYTES / max(rest_ms, 0.01)
         self.call_ms = call_ms if self.call_ms is None else self.call_ms + _WEIGHT * (call_ms - self.call_ms)
         self.bytes_per_ms = (

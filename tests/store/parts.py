@@ -146,6 +146,7 @@ class Wire:
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+        source.close()
 
 
 @contextmanager
