@@ -168,7 +168,10 @@ class ReplicaView:
         asyncio.get_running_loop().call_later(_LINGER_S, self._forget, flight)
 
     def _forget(self, flight: Flight) -> None:
-        self.reading -= Counter(flight.keys)
+        for key in flight.keys:  # `Counter -= …` looks at every key there is
+            self.reading[key] -= 1
+            if not self.reading[key]:
+                del self.reading[key]
 
     def failed(self) -> None:
         """It could not be reached, or closed the connection: others are tried first for a while."""

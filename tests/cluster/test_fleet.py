@@ -5,7 +5,9 @@ import json
 from dataclasses import dataclass
 
 import msgspec
+import pytest
 
+from leftoff.cluster import fleet
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.memory import Known, Place
@@ -74,6 +76,23 @@ def test_requests_on_their_way_count_at_once() -> None:
         assert not seen.flights
 
     asyncio.run(play())
+
+
+def test_what_was_read_for_a_request_is_forgotten_when_the_replica_has_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_LINGER_S", 0.0)
+
+    async def play() -> list[int]:
+        seen = view()
+        first, second = (seen.send(CHAIN, 800.0) for _ in range(2))
+        found = []
+        for flight in (first, second):
+            seen.ended(flight)
+            await asyncio.sleep(0.01)
+            found.append(seen.estimate(CHAIN, KNOWN).resume)
+        assert not seen.reading
+        return found
+
+    assert asyncio.run(play()) == [999, 0], "as long as another one reads it, it is shared"
 
 
 def test_the_queue_that_it_tells_of_shrinks_with_time() -> None:

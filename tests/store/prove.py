@@ -19,7 +19,9 @@ from unittest.mock import patch
 
 import httpx
 
+from leftoff.engine.binding.library import load_library
 from tests.cli.running import Server, serving
+from tests.factory import model_path
 from tests.patience import until
 from tests.store.parts import S3, Redis, Wire, redis, s3, s3_environment, wire
 
@@ -107,9 +109,9 @@ def fleet(num_servers: int, *more: str, bucket: S3 | None = None, port: int | No
         yield made
 
 
-def replica(made: Fleet, *more: str) -> AbstractContextManager[Server]:
+def replica(made: Fleet, *more: str, model: str = "") -> AbstractContextManager[Server]:
     flags = ("--ctx", "8192", "--slots", "2", "--ram", "256", "--disk", "0", "--store", made.store_url)
-    return serving(*flags, "--index", made.index.url, *more, model="")
+    return serving(*flags, "--index", made.index.url, *more, model=model)
 
 
 def alone(talks: Sequence[int], num_turns: int, header_words: int = 500) -> list[list[Told]]:
@@ -289,16 +291,28 @@ def clocks() -> None:
 
 
 def strangers() -> None:
-    """Another KV type in the fleet: it shares nothing, and both servers say so."""
-    with fleet(1) as servers, replica(servers, "--kv-type", "q8_0") as other:
-        talk = Talk(0)
-        first = talk.turn(servers.urls[0])
+    """Another KV type, model or library in the fleet: it shares nothing, and both servers say so."""
+    with fleet(1) as servers, tempfile.TemporaryDirectory() as folder:
+        first = Talk(0).turn(servers.urls[0])
         servers.settle()
-        again = Talk(0).turn(other.url)
-        assert again.computed == again.prompt_tokens == first.prompt_tokens, "it was given bytes of another KV type"
-        both = (servers.servers[0], other)
-        assert until(lambda: all("shares nothing with this one" in server.log for server in both))
-        print(f"  {next(line for line in other.log.splitlines() if 'shares nothing' in line)}")
+        with replica(servers, "--kv-type", "q8_0") as other:
+            stranger(servers, other, first)
+        with replica(servers, model=str(model_path("qwen35"))) as other:
+            stranger(servers, other, None)
+        library = Path(folder, "libllama.so")
+        library.write_bytes(load_library().path.read_bytes() + b"another build")
+        with patch.dict("os.environ", LEFTOFF_LIBLLAMA=str(library)), replica(servers) as other:
+            stranger(servers, other, first)
+
+
+def stranger(servers: Fleet, other: Server, known: Told | None) -> None:
+    """It computes all of a prompt that the others have stored."""
+    told = Talk(0).turn(other.url)
+    assert told.computed == told.prompt_tokens, "it was given bytes of another"
+    assert known is None or told.prompt_tokens == known.prompt_tokens
+    address = f"the server at {other.url} shares nothing with this one"
+    assert until(lambda: address in servers.servers[0].log and "shares nothing with this one" in other.log)
+    print(f"  {next(line for line in other.log.splitlines() if 'shares nothing' in line)}")
 
 
 PROOFS: tuple[Callable[[], None], ...] = (
