@@ -87,7 +87,9 @@ def test_what_was_read_for_a_request_is_forgotten_when_the_replica_has_told(monk
         found = []
         for flight in (first, second):
             seen.ended(flight)
-            await asyncio.sleep(0.01)
+            later = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.0, later.set)
+            await later.wait()
             found.append(seen.estimate(CHAIN, KNOWN).resume)
         assert not seen.reading
         return found
