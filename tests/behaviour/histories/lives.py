@@ -72,7 +72,7 @@ def many_slots(model: Path, flags: Sequence[str]) -> AbstractContextManager[http
 
 def with_neighbours(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """The same, but idle sequences stay in the engine: what they do to the rounding is the measure of noise."""
-    return _served(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", *_IN_RAM, *flags])
+    return _served(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", "--draft", "off", *_IN_RAM, *flags])
 
 
 @contextmanager

@@ -1,20 +1,22 @@
 """Plays random histories to a server that is restarted in between: every answer is held against one that never left."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
 
-from tests.behaviour.histories.answers import Gap, ask, gap
+from tests.behaviour.histories.answers import Answer, Gap, ask, gap
 from tests.behaviour.histories.batch_noise import batch_noise
 from tests.behaviour.histories.lives import Lives, never_left, with_neighbours
-from tests.behaviour.histories.tree import Sizes, Tree
+from tests.behaviour.histories.tree import Sizes, Step, Tree
 
 _STEPS_PER_LIFE = 25
-_STEPS_PER_NOISE = 10  # the largest of many differences is compared with the largest of so many times fewer
-_LEAST_NOISE = 3
+_STEPS_PER_NOISE = 3  # the largest of many differences is compared with the largest of so many times fewer
+_STEPS_PER_WRITTEN = 10
+_LEAST_WRITTEN = 1
 _BATCH_PROMPTS = 30
 _NOISY_TOKENS = 560  # from 512 cells on, threads part the cells among them
 
@@ -36,7 +38,7 @@ class Tally:
 
     @property
     def is_within_noise(self) -> bool:
-        """Twice of it, since it was measured on a few prompts only. Where there is none, no reply may differ.
+        """Twice of it, since it was measured on fewer prompts. Where there is none, no reply may differ.
 
         With several threads the last bits of a logit may: which thread adds what is a matter of time.
         """
@@ -46,6 +48,9 @@ class Tally:
     def add(self, found: Gap) -> None:
         self.num_differing += found.num_differing
         self.largest = max(self.largest, found.largest)
+
+    def saw_noise(self, found: Gap) -> None:
+        self.noise = max(self.noise or 0.0, found.largest)
 
     def __str__(self) -> str:
         steps = ", ".join(f"{count} {name}" for name, count in self.steps.most_common())
@@ -71,7 +76,11 @@ def play(
 ) -> Tally:
     """Of a slow model the prompts are shorter. With drafts it drafts whatever it finds; the measure never does."""
     tally = Tally()
-    with never_left(model, flags) as cold, Lives(model, folder, seed, flags, drafts=drafts) as lives:
+    with (
+        never_left(model, flags) as cold,
+        with_neighbours(model, flags) if measures_noise else nullcontext() as crowded,
+        Lives(model, folder, seed, flags, drafts=drafts) as lives,
+    ):
         sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
         tree = Tree(seed, sizes, with_chat=with_chat)
         while tally.steps.total() < num_steps:
@@ -84,43 +93,47 @@ def play(
                 tally.num_left += 1
                 continue
             tree.answered(answer.tokens, answer.text)
-            expected = ask(cold, step, salt=f"{seed}-{tally.steps.total()}")
-            assert expected is not None
+            expected = ask_anew(cold, step, f"{seed}-{tally.steps.total()}")
             assert expected.num_cached == 0, "the measure must not know anything"
             tally.add(gap(answer, expected))
+            if crowded is not None and tally.steps.total() % _STEPS_PER_NOISE == 0:
+                tally.saw_noise(gap(ask_anew(crowded, step, f"beside {tally.steps.total()}"), expected))
             tally.steps[step.name] += 1
             tally.num_prompt += answer.num_prompt
             tally.num_cached += answer.num_cached
             tally.num_tokens += len(answer.tokens)
         tally.num_lives = lives.num_lives
-        if measures_noise:
-            num_samples = max(_LEAST_NOISE, num_steps // _STEPS_PER_NOISE)
-            tally.noise = _noise(model, cold, sizes, seed, num_samples, flags)
+        if crowded is not None:
+            num_samples = max(_LEAST_WRITTEN, num_steps // _STEPS_PER_WRITTEN)
+            for found in _written(cold, crowded, Tree(seed + 1, sizes, with_chat=False), num_samples):
+                tally.saw_noise(found)
             if drafts:
-                tally.noise = max(tally.noise, batch_noise(model, min(num_steps, _BATCH_PROMPTS), seed))
+                tally.noise = max(tally.noise or 0.0, batch_noise(model, min(num_steps, _BATCH_PROMPTS), seed))
     return tally
 
 
-def _noise(model: Path, cold: httpx.Client, sizes: Sizes, seed: int, num_samples: int, flags: Sequence[str]) -> float:
-    """The largest difference made by what cannot be helped, to prompts that nobody has resumed.
+def _written(cold: httpx.Client, crowded: httpx.Client, tree: Tree, num_samples: int) -> Iterator[Gap]:
+    """What cannot be helped, on prompts that nobody has resumed.
 
     One is that tokens were written instead of read: the same by one call of llama.cpp each, instead of by one for all.
     The other is that idle neighbours lie in the engine.
     """
-    tree, largest = Tree(seed + 1, sizes, with_chat=False), 0.0
-    with with_neighbours(model, flags) as crowded:
-        for number in range(num_samples):
-            step = tree.next()
-            step = replace(step, body=step.body | {"prompt": (_NOISY_TOKENS * step.body["prompt"])[:_NOISY_TOKENS]})
-            written = ask(cold, step, salt=f"written {number}")
-            assert written is not None
-            tree.answered(written.tokens, written.text)
-            grown = replace(step, body=step.body | {"prompt": [*step.body["prompt"], *written.tokens, 1, 2, 3]})
-            alone = ask(cold, grown, salt=f"alone {number}")
-            others = ask(cold, grown, salt=f"written {number}"), ask(crowded, grown, salt=f"beside {number}")
-            assert alone is not None
-            largest = max(largest, *(gap(alone, other).largest for other in others if other is not None))
-    return largest
+    for number in range(num_samples):
+        step = tree.next()
+        step = replace(step, body=step.body | {"prompt": (_NOISY_TOKENS * step.body["prompt"])[:_NOISY_TOKENS]})
+        written = ask_anew(cold, step, f"written {number}")
+        tree.answered(written.tokens, written.text)
+        grown = replace(step, body=step.body | {"prompt": [*step.body["prompt"], *written.tokens, 1, 2, 3]})
+        alone = ask_anew(cold, grown, f"alone {number}")
+        yield gap(ask_anew(cold, grown, f"written {number}"), alone)
+        yield gap(ask_anew(crowded, grown, f"beside {number}"), alone)
+
+
+def ask_anew(http: httpx.Client, step: Step, salt: str) -> Answer:
+    """On a server that knows nothing under this salt, and from which the client does not hang up."""
+    answer = ask(http, step, salt=salt)
+    assert answer is not None
+    return answer
 
 
 def sizes_for(http: httpx.Client, *, is_slow: bool) -> Sizes:

@@ -51,14 +51,14 @@ def test_deterministic_answers_without_flash_attention(architecture: str, tmp_pa
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma3", "mamba2"])
 def test_deterministic_answers_of_other_memories(architecture: str, tmp_path: Path) -> None:
-    assert_nothing_is_seen(model_path(architecture), tmp_path, 25, "--deterministic", "--threads", "2")
+    assert_nothing_is_seen(model_path(architecture), tmp_path, 15, "--deterministic", "--threads", "2")
 
 
 @needs(RWKV)
 @pytest.mark.parametrize("flags", [("--deterministic",), SMALL_PIECES])
 def test_a_recurrent_model(flags: tuple[str, ...], tmp_path: Path) -> None:
     model = with_byte_vocabulary(RWKV, tmp_path / "rwkv7.gguf")
-    assert_nothing_is_seen(model, tmp_path, 40, *flags)
+    assert_nothing_is_seen(model, tmp_path, 25, *flags)
 
 
 def test_in_company_the_cache_makes_no_more_noise_than_the_batches(tmp_path: Path) -> None:  # noqa: ARG001
