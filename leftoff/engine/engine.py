@@ -58,6 +58,7 @@ class LlamaEngine:
         except EngineError:
             self.context.close()
             raise
+        self.batch_tokens = min(self.context.batch_tokens, self.memory.max_batch_tokens)
         self.mtp: MtpContext | None = None
         if model.settings.mtp:
             self._open_mtp()
@@ -102,18 +103,14 @@ class LlamaEngine:
         """State lies in the memory of a GPU, and moves through page-locked chunks."""
         return self.context.staging.chunk_bytes > 0
 
-    @property
-    def batch_tokens(self) -> int:
-        return min(self.context.batch_tokens, self.memory.max_batch_tokens)
-
     def decode(self, works: Sequence[Work]) -> list[int]:
         """Decodes the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
 
         On `CancelledError` and other failures each sequence is back at its old length, or its `is_whole` is False.
         """
         num_tokens = {work.seq: work.tokens.size for work in works}
-        self._check(works, sum(num_tokens.values()))
-        self.memory.prepare(num_tokens)
+        self._check(works)
+        starts = self.memory.prepare(num_tokens)
         for work in works:
             if work.num_drafted:
                 self.memory.hold(work.seq)
@@ -122,7 +119,7 @@ class LlamaEngine:
         self.context.begin_batch()
         rows = [
             self.context.add(work.seq, work.tokens, start, num_logits=work.num_logits)
-            for work, start in zip(works, map(self.memory.length, num_tokens), strict=True)
+            for work, start in zip(works, starts, strict=True)
         ]
         try:
             self.context.decode()
@@ -170,7 +167,7 @@ class LlamaEngine:
         except EngineError as error:
             logger.warning("no drafts with the MTP layer of %s: %s", self.model.path, error)
 
-    def _check(self, works: Sequence[Work], num_tokens: int) -> None:
+    def _check(self, works: Sequence[Work]) -> None:
         if not works:
             raise InputError("nothing to decode")
         if sum(work.num_drafted > 0 for work in works) > 1:
@@ -182,11 +179,7 @@ class LlamaEngine:
                 raise InputError(f"{self.memory.kind.value} memory takes no drafts: no token can be taken back")
             if work.tokens.size <= work.num_drafted:
                 raise InputError(f"no tokens for sequence {work.seq}")
-            if not self.memory.is_whole(work.seq):
-                raise InputError(f"sequence {work.seq} was cancelled halfway: restore or drop it first")
             self.model.vocabulary.check(work.tokens)
-        if num_tokens > self.memory.free_cells:
-            raise NoRoomError(f"{num_tokens} tokens do not fit in the {self.memory.free_cells} free cells")
 
     def _rope(self) -> str:
         """Whether long-context RoPE factors apply: some models use others in a context above their original length."""

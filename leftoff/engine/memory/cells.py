@@ -29,7 +29,7 @@ class CellMap:
         self._lowest_free = 0  # all cells below are held
         self._end = 0  # all cells from here on are free
         self.num_free = num_cells
-        self.lengths = [0] * num_sequences
+        self.lengths = [0] * num_sequences  # always this same list
         self._disordered: set[int] = set()  # sequences with a later position in a lower cell
 
     @property
@@ -90,7 +90,7 @@ class CellMap:
         self._holders[:] = 0
         self._lowest_free = self._end = 0
         self.num_free = self._holders.size
-        self.lengths = [0] * len(self.lengths)
+        self.lengths[:] = [0] * len(self.lengths)
         self._disordered.clear()
 
     def first_misplaced(self, seq: int) -> int | None:

@@ -37,6 +37,7 @@ class LlamaMemory(ABC):
         self.num_sequences = num_sequences
         self._context = context
         self._snapshot_size = size
+        self._lengths = [0] * num_sequences
         self._spoiled: set[int] = set()
         self.replaced: set[int] = set()  # sequences that were restored or dropped since an MTP context last looked
         self._held: tuple[int, int] | None = None  # the sequence with a draft in the batch, and its length before
@@ -52,8 +53,9 @@ class LlamaMemory(ABC):
         """Most tokens that one batch may have."""
         return self.num_cells
 
-    @abstractmethod
-    def length(self, seq: int) -> int: ...
+    def length(self, seq: int) -> int:
+        self._check_sequence(seq)
+        return self._lengths[seq]
 
     def is_whole(self, seq: int) -> bool:
         self._check_sequence(seq)
@@ -115,9 +117,20 @@ class LlamaMemory(ABC):
         self._context.clear(data=False)
         self.replaced.update(range(self.num_sequences))
         self._spoiled.clear()
+        self._lengths[:] = [0] * self.num_sequences
 
-    def prepare(self, num_tokens: Mapping[int, int]) -> None:  # noqa: B027
-        """Before a decode of so many tokens by sequence: reorders cells so that it is bit-exact."""
+    def prepare(self, num_tokens: Mapping[int, int]) -> list[int]:
+        """Before a decode of so many tokens by sequence: returns the length of each sequence, where its tokens begin.
+
+        Raises if one of them is not whole, or all together do not fit.
+        """
+        lengths = []
+        for seq in num_tokens:
+            self._check_whole(seq)
+            lengths.append(self._lengths[seq])
+        self._check_room(sum(num_tokens.values()))
+        self._reorder(num_tokens)
+        return lengths
 
     @abstractmethod
     def extend(self, num_tokens: Mapping[int, int]) -> None:
@@ -166,6 +179,10 @@ class LlamaMemory(ABC):
     def _take_back(self, seq: int, length: int) -> int: ...
 
     # --- the part of a change that depends on the kind
+
+    @abstractmethod
+    def _reorder(self, num_tokens: Mapping[int, int]) -> None:
+        """Moves cells before a decode, so that it is bit-exact."""
 
     @abstractmethod
     def _restore(

@@ -44,14 +44,11 @@ class PagedMemory(LlamaMemory):
         self._window = context.model.window
         self._windows = windows
         self._cells = CellMap(context.num_cells, num_sequences)
+        self._lengths = self._cells.lengths
 
     @property
     def free_cells(self) -> int:
         return self._cells.num_free
-
-    def length(self, seq: int) -> int:
-        self._check_sequence(seq)
-        return self._cells.lengths[seq]
 
     def can_cut(self, seq: int, length: int) -> bool:
         current = self.length(seq)
@@ -127,13 +124,13 @@ class PagedMemory(LlamaMemory):
     def max_batch_tokens(self) -> int:
         return self._windows.max_batch_tokens if self._windows is not None else self.num_cells
 
-    def prepare(self, num_tokens: Mapping[int, int]) -> None:
+    def _reorder(self, num_tokens: Mapping[int, int]) -> None:
         if not self._cells.is_orderly:
             self._close_up(num_tokens)
         if self._windows is not None:
             if any(self._is_on_grid(seq) for seq in num_tokens):
                 self._windows.disturb()
-            self._windows.prepare(self._cells.lengths, sum(num_tokens.values()))
+            self._windows.prepare(self._lengths, sum(num_tokens.values()))
 
     def extend(self, num_tokens: Mapping[int, int]) -> None:
         is_split = self.kind is MemoryKind.HYBRID and len(num_tokens) > 1
@@ -206,7 +203,7 @@ class PagedMemory(LlamaMemory):
         self._cells.share(share.seq, seq, share.length)
 
     def _is_alone(self, seq: int) -> bool:
-        return self.length(seq) == sum(self._cells.lengths)
+        return self.length(seq) == sum(self._lengths)
 
     def _disturb_windows(self) -> None:
         if self._windows is not None:

@@ -2,30 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from leftoff.engine.context import Context
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
-from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
+from leftoff.engine.memory.llama_memory import LlamaMemory
 
 
 class WholeMemory(LlamaMemory):
     """A snapshot is the whole state of a sequence. There are no pages, and nothing is cut."""
 
-    def __init__(
-        self, context: Context, kind: MemoryKind, fingerprint: str, size: SnapshotSize, num_sequences: int
-    ) -> None:
-        super().__init__(context, kind, fingerprint, size, num_sequences)
-        self._lengths = [0] * num_sequences
-
     @property
     def free_cells(self) -> int:
         # a recurrent state has the same size after any number of tokens
         return self.num_cells if self.kind is MemoryKind.RECURRENT else self.num_cells - sum(self._lengths)
-
-    def length(self, seq: int) -> int:
-        self._check_sequence(seq)
-        return self._lengths[seq]
 
     def can_cut(self, seq: int, length: int) -> bool:
         return length in (0, self.length(seq))
@@ -42,7 +31,7 @@ class WholeMemory(LlamaMemory):
         self._check_whole(seq)
         return Snapshot(self.length(seq), self._context.get_state(seq))
 
-    def prepare(self, num_tokens: Mapping[int, int]) -> None:
+    def _reorder(self, num_tokens: Mapping[int, int]) -> None:
         """On the grid, reloads the state, so that its cells lie as for a request that resumes from a snapshot here.
 
         A recurrent state always lies the same. Opaque memory has one sequence at a time, so that all can be cleared.
@@ -58,10 +47,6 @@ class WholeMemory(LlamaMemory):
     def extend(self, num_tokens: Mapping[int, int]) -> None:
         for seq, num in num_tokens.items():
             self._lengths[seq] += num
-
-    def clear(self) -> None:
-        super().clear()
-        self._lengths = [0] * self.num_sequences
 
     def rewind(self, seq: int) -> None:
         was_empty = self.length(seq) == 0
