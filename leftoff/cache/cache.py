@@ -164,7 +164,8 @@ class Cache:
     def make_cells(self, num_tokens: int) -> None:
         """Frees cells for tokens to be decoded, by dropping idle sequences."""
         self._last_plan = None  # the engine is about to change, and the plan would keep evicted pages alive
-        self._restorer.make_cells(num_tokens)
+        if self.memory.free_cells < num_tokens:
+            self._restorer.make_cells(num_tokens)
 
     def drop_one_idle(self) -> bool:
         """Drops one idle sequence, where `make_cells` was not enough: moving shared cells takes more. False if none."""

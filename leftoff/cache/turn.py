@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from leftoff.cache.report import ReuseReport
 from leftoff.cache.sequences import EngineSequence
-from leftoff.types import Logits, Prompt
+from leftoff.types import Logits, Prompt, Tokens
 
 
 @dataclass(eq=False)
@@ -40,6 +40,11 @@ class Turn:
         if replied <= 0:
             return num_tokens > 0 and self.position in self.snapshot_positions
         return self.reply_gap is not None and replied % self.reply_gap < num_tokens
+
+    def next_piece(self, limit: int) -> Tokens:
+        """The tokens of the prompt to decode next, at most `limit`."""
+        start = self.position
+        return self.prompt.tokens[start : min(self.next_piece_end, start + limit)]
 
     @property
     def next_piece_end(self) -> int:

@@ -10,7 +10,22 @@ from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.scheduler.run import Run
 
-Batch = list[tuple[Run, Work]]
+Part = tuple[Run, Work]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The next tokens of some runs, to be decoded in one step. With a draft, the last of the works ends in it."""
+
+    runs: tuple[Run, ...]
+    works: tuple[Work, ...]
+    num_tokens: int
+    draft: Draft | None
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], draft: Draft | None = None) -> "Batch":
+        num_tokens = sum(work.tokens.size for _, work in parts)
+        return cls(tuple(run for run, _ in parts), tuple(work for _, work in parts), num_tokens, draft)
 
 
 @dataclass(frozen=True)
@@ -38,39 +53,36 @@ class Batcher:
         self._limits = limits
         self._is_on_device = engine.is_on_device
 
-    def next(self, runs: Sequence[Run], step: int) -> tuple[Batch, Draft | None]:
-        """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short.
-
-        With a draft, the last work of the batch is the one that ends in it.
-        """
+    def next(self, runs: Sequence[Run], step: int) -> Batch:
+        """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
         reading: list[Run] = []
-        batch: Batch = []
+        parts: list[Part] = []
         for run in runs:
             if run.finish is not None:
                 continue
             if run.turn.is_reading:
                 reading.append(run)
             else:
-                batch.append((run, run.work(1)))
+                parts.append((run, run.reply_work()))
         if not reading:
-            return self._with_draft(batch)
+            return self._with_draft(parts)
         limits = self._limits
-        most = self._most_tokens(self._engine.batch_tokens - len(batch))
+        most = self._most_tokens(self._engine.batch_tokens - len(parts))
         # so many tokens of prompts delay running replies by no more than `piece_ms`, or than a piece does in any case
         quick_ms = max(limits.piece_ms, self._costs.cut_ms)
         quick = min(most, max(limits.smallest_piece, int(quick_ms * self._costs.prefill_tokens_per_ms)))
-        room = limit = quick if batch else most
+        room = limit = quick if parts else most
         free_cells = self._engine.memory.free_cells if len(reading) > 1 else 0
         for run in sorted(reading, key=attrgetter("last_served")):
-            work = run.work(limit)
+            work = run.prompt_work(limit)
             if work.tokens.size <= room:
-                batch.append((run, work))
+                parts.append((run, work))
                 run.last_served = step
                 # a second prompt keeps the others waiting, and must leave them their cells
                 room = min(room, quick, free_cells) - work.tokens.size
-        return batch, None
+        return Batch.of(parts)
 
-    def _with_draft(self, batch: Batch) -> tuple[Batch, Draft | None]:
+    def _with_draft(self, parts: Sequence[Part]) -> Batch:
         """Adds a draft to the reply with the longest match, if that pays and takes only cells that are free.
 
         It goes last, so that what is taken back leaves no hole between cells. A recurrent state is drafted for only if
@@ -78,12 +90,13 @@ class Batcher:
         what is left of the longest in a second pass.
         """
         drafter, memory = self._drafter, self._engine.memory
-        if drafter is None or not batch or (memory.has_state and len(batch) > 1):
-            return batch, None
-        num_tokens = sum(work.tokens.size for _, work in batch)
+        batch = Batch.of(parts)
+        if drafter is None or not parts or (memory.has_state and len(parts) > 1):
+            return batch
+        num_tokens = batch.num_tokens
         room = min(self._engine.batch_tokens, memory.free_cells) - num_tokens
         best: tuple[Run, Work, Draft] | None = None
-        for run, work in batch:
+        for run, work in parts:
             if run.trail is None or (best is not None and run.trail.length <= best[2].length):
                 continue
             num_others = num_tokens - work.tokens.size
@@ -91,12 +104,12 @@ class Batcher:
             draft = drafter.draft(run.trail, most, num_sure=work.tokens.size, num_others=num_others)
             if draft is not None and (drafted := run.work_with(draft)).num_drafted:
                 best = run, drafted, draft
-        if best is None and drafter.has_mtp and len(batch) == 1:
-            best = self._with_guess(*batch[0], room)
+        if best is None and drafter.has_mtp and len(parts) == 1:
+            best = self._with_guess(*parts[0], room)
         if best is None:
-            return batch, None
+            return batch
         run, work, draft = best
-        return [*(each for each in batch if each[0] is not run), (run, work)], draft
+        return Batch.of([*(part for part in parts if part[0] is not run), (run, work)], draft)
 
     def _with_guess(self, run: Run, work: Work, room: int) -> tuple[Run, Work, Draft] | None:
         """Adds a draft by the MTP layer to a reply that is alone, if that pays."""
@@ -107,18 +120,19 @@ class Batcher:
             return None
         return run, drafted, draft
 
-    def saw(self, works: Sequence[Work], draft: Draft | None, ms: float) -> None:
+    def saw(self, batch: Batch, ms: float) -> None:
         """Learns from the time that a batch took."""
-        memory, num_tokens = self._engine.memory, sum(work.tokens.size for work in works)
-        num_cells = memory.num_cells - memory.free_cells
-        if self._drafter is not None and len(works) == 1 and (draft is not None or num_tokens == 1):
+        num_works, num_tokens = len(batch.works), batch.num_tokens
+        if self._drafter is not None and num_works == 1 and (batch.draft is not None or num_tokens == 1):
             self._drafter.times.saw(num_tokens, ms)
-        if draft is not None:
+        if batch.draft is not None:
             return
-        if num_tokens > len(works):
+        memory = self._engine.memory
+        num_cells = memory.num_cells - memory.free_cells
+        if num_tokens > num_works:
             self._costs.saw_prefill(num_tokens, ms, num_cells)
         else:
-            self._costs.saw_step(ms, len(works), num_cells)
+            self._costs.saw_step(ms, num_works, num_cells)
 
     def _most_tokens(self, room: int) -> int:
         """Tokens of prompts in one batch: a piece, or on a GPU as many as take `lone_piece_ms`."""

@@ -49,16 +49,13 @@ class Run:
         self._next = np.empty(1, np.int32)  # tokens of the reply that are chosen and not decoded
         self._sampled: tuple[int, Logits | None] | None = None  # and not handed to the sink yet
         self._num_scored = 1  # positions of the prompt: no logits tell of the first
+        # the logits at positions of its prompt are still wanted; after a pause it reads again those that it has
+        self.reads_all = job.score is not None and job.prompt.length > 1
 
     @property
     def waits_for_disk(self) -> bool:
         is_coming = (self.search is not None and not self.search.is_done) or (self.fetch and not self.fetch.is_done)
         return self.is_put_off or bool(is_coming)
-
-    @property
-    def reads_all(self) -> bool:
-        """The logits at positions of its prompt are still wanted. After a pause it reads again those that it has."""
-        return self.job.score is not None and self._num_scored < self.job.prompt.length
 
     def prepare(self, engine: LlamaEngine) -> None:
         """Makes the sampler, once: after a pause it goes on with the tokens it has seen."""
@@ -86,16 +83,18 @@ class Run:
         self.is_held = self.is_paused = self.is_looked_up = self.is_put_off = False
         self.fetch = self.search = None
 
-    def work(self, limit: int) -> Work:
-        """The tokens to decode next: the prompt up to the next snapshot, or what was chosen last."""
-        if not self.turn.is_reading:
-            return Work(self.turn.seq, self._next)
-        start, prompt = self.turn.position, self.turn.prompt
+    def reply_work(self) -> Work:
+        """The tokens of the reply to decode next: what was chosen last."""
+        return Work(self.turn.seq, self._next)
+
+    def prompt_work(self, limit: int) -> Work:
+        """The tokens of the prompt to decode next: up to the next snapshot, and no more than `limit`."""
         if self.reads_all:
             limit = max(1, min(limit, _MOST_SCORED_BYTES // (4 * self._engine.model.vocabulary.size)))
-        end = min(self.turn.next_piece_end, start + limit)
-        tokens = prompt.tokens[start:end]
-        return Work(self.turn.seq, tokens, logits=end == prompt.length, all_logits=self.reads_all)
+        turn = self.turn
+        tokens = turn.next_piece(limit)
+        is_last = turn.position + tokens.size == turn.prompt.length
+        return Work(turn.seq, tokens, logits=is_last, all_logits=self.reads_all)
 
     @property
     def most_drafted(self) -> int:
@@ -134,14 +133,14 @@ class Run:
 
     def score(self, work: Work, row: int) -> None:
         """Passes on the logits at the positions of a piece that was decoded; `row` is that of its last token."""
-        if not work.all_logits or self.job.score is None:
-            return
+        assert self.job.score is not None
         try:
             first = self.turn.position + 1
             for position in range(first, min(first + work.tokens.size, self.job.prompt.length)):
                 if position >= self._num_scored:
                     self.job.score(position, self._engine.logits(row - work.tokens.size + 1 + position - first))
                     self._num_scored = position + 1
+            self.reads_all = self._num_scored < self.job.prompt.length
         except Exception as error:
             self._fail(error)
 
@@ -188,7 +187,8 @@ class Run:
         """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
         if not self.turn.is_reading:
             return None
-        self.score(work, row)
+        if work.all_logits:
+            self.score(work, row)
         if self.timings.num_generated == 0:
             self.timings.num_read = self.turn.position + work.tokens.size
             self.sink.progress(self.timings.num_read)

@@ -127,9 +127,9 @@ class Scheduler:
         while not self._waiting and self.engine.context.arena.refill():
             pass
 
-    def fail_all(self, error: Exception) -> None:
-        """After an error outside of any one reply: every run that has a slot ends with it."""
-        for run in list(self.runs):
+    def fail(self, runs: Sequence[Run], error: Exception) -> None:
+        """After an error outside of any one reply: runs that have a slot end with it."""
+        for run in list(runs):
             self._close(run, Finish.FAILED, error)
 
     def cancel_all(self) -> None:
@@ -239,12 +239,12 @@ class Scheduler:
         return True
 
     def _decode(self) -> None:
-        batch, draft = self._batcher.next(self.runs, self._step)
-        if not batch:
+        batch = self._batcher.next(self.runs, self._step)
+        runs, works, draft = batch.runs, batch.works, batch.draft
+        if not runs:
             return
-        runs, works = zip(*batch, strict=True)
         try:
-            self.cache.make_cells(sum(work.tokens.size for work in works))
+            self.cache.make_cells(batch.num_tokens)
             began = time.perf_counter()
             rows = self.engine.decode(works)
         except NoRoomError as error:
@@ -254,16 +254,20 @@ class Scheduler:
             self._start_again(runs)
             return
         except EngineError as error:
-            self._fail(runs, error)
+            logger.error("a batch failed: %s", error)
+            self.fail(runs, error)
             return
-        self._batcher.saw(works, draft, 1000 * (time.perf_counter() - began))
-        steps = list(zip(runs, works, rows, strict=True))
-        kept = [run.report_progress(work, row) for run, work, row in steps]
-        self._sampling.sample([(run, row) for run, work, row in steps if work.logits and not work.num_drafted])
-        for run in runs:
+        self._batcher.saw(batch, 1000 * (time.perf_counter() - began))
+        kept, sampled = [], []
+        for run, work, row in zip(runs, works, rows, strict=True):
+            kept.append(run.report_progress(work, row))
+            if work.logits and not work.num_drafted:
+                sampled.append((run, row))
+        self._sampling.sample(sampled)
+        for run, _ in sampled:
             run.take_sampled()
         if draft is not None:
-            works = (*works[:-1], self._settle(*steps[-1], draft))
+            works = (*works[:-1], self._settle(runs[-1], works[-1], rows[-1], draft))
         # last: the tokens are on their way to those who wait for them while snapshots are taken
         for run, work, logits in zip(runs, works, kept, strict=True):
             self.cache.advance(run.turn, work.tokens, logits)
@@ -306,11 +310,6 @@ class Scheduler:
         self.runs.remove(run)
         self.cache.finish(run.turn)
         self._waiting.appendleft(run)
-
-    def _fail(self, runs: Sequence[Run], error: EngineError) -> None:
-        logger.error("a batch failed: %s", error)
-        for run in runs:
-            self._close(run, Finish.FAILED, error)
 
     def _sweep(self) -> None:
         """Closes what has ended or was cancelled."""

@@ -83,7 +83,7 @@ class Worker:
             scheduler.tidy()
         except Exception as error:
             logger.exception("an unforeseen error on the engine's thread")
-            scheduler.fail_all(error)
+            scheduler.fail(scheduler.runs, error)
         return False
 
     def _end(self, scheduler: Scheduler) -> None:

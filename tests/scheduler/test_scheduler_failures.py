@@ -60,7 +60,7 @@ def test_what_was_read_but_never_told_is_not_taken_for_something_else(architectu
         scheduler.submit(Run(Job(Prompt(new), max_tokens=4), BrokenProgress()))
         with pytest.raises(ValueError, match="a fault of the sink") as fault:
             run(scheduler)
-        scheduler.fail_all(fault.value)
+        scheduler.fail(scheduler.runs, fault.value)
         scheduler.cache.check_integrity()
         asked = np.concatenate([old[:350], prompt(scheduler, 20, seed=5)])
         _, reply = ask(scheduler, asked)
