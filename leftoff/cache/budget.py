@@ -9,9 +9,21 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from operator import attrgetter
 
-from leftoff.cache.node import Node, ResumePoint, StoredPage, Stretch, by_position, by_start
+from leftoff.cache.node import (
+    Match,
+    Node,
+    ResumePoint,
+    StoredPage,
+    Stretch,
+    by_position,
+    by_start,
+    index_of,
+    pages_up_to,
+    point_before,
+    points_after,
+)
 from leftoff.cache.policy import Policy, Ranking
-from leftoff.cache.tree import Match, Tree, index_of, pages_up_to, point_before, points_after
+from leftoff.cache.tree import Tree
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
 
@@ -47,7 +59,7 @@ class ByteBudget:
         self.shed: Shed | None = None
         self._released = released
         self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
-        self.num_changes = 0  # of points and pages: a plan made before the last one is stale
+        self.num_changes = 0  # of trees, points and pages: a plan made before the last one is stale
 
     @property
     def free_bytes(self) -> int:

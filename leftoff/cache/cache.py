@@ -122,7 +122,7 @@ class Cache:
             return None
         self.tiers.hold_back(is_busy=True)
         plan = Plan(self._lookup(prompt, namespace)) if reads_all else self._loadable_plan(prompt, namespace, fetch)
-        report = explain(prompt, plan.resume, plan.source, knowledge_of(plan.lookup, self.ram), plan.reuses)
+        report = explain(prompt, plan.resume, plan.source, plan.reuses, knowledge_of(plan.lookup, self.ram))
         if reads_all:
             report = report.for_logprobs()
         if plan.point is not None:
@@ -326,7 +326,7 @@ class Cache:
             return Turn(prompt, sequence, report, () if grid else (prompt.length,), grid=grid)
         snapshot_bytes, ram = self.memory.snapshot_bytes(prompt.length), self.ram.budget
         resume = sequence.length
-        shared = tuple(length for length in lookup.shared_lengths if length > resume)
+        shared = lookup.shared_lengths(after=resume)
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
         num_tokens, is_scarce = prompt.length - resume, ram.is_nearly_full
         gaps = self._placement.gaps(

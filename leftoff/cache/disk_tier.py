@@ -18,12 +18,11 @@ from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record, Wort
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetch, Watch
-from leftoff.cache.node import Node, ResumePoint
+from leftoff.cache.node import Match, Node, ResumePoint
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot
 from leftoff.types import Tokens
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from leftoff.cache.blob_store import tier_of
-from leftoff.cache.node import ResumePoint
+from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.report import Knowledge
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import PagePart
 from leftoff.types import Tokens, owner_of
 
@@ -31,10 +30,10 @@ class Lookup:
     def deepest(self) -> Match:
         return max(self.ram, *self.lower, key=lambda match: match.length) if self.lower else self.ram
 
-    @property
-    def shared_lengths(self) -> tuple[int, ...]:
-        """The positions where the prompt leaves a known path: proven to be shared with another prompt."""
-        return tuple(match.length for match in (self.ram, *self.lower) if match.leaves_midway)
+    def shared_lengths(self, after: int) -> tuple[int, ...]:
+        """Positions behind `after` where the prompt leaves a known path: proven to be shared with another prompt."""
+        matches = (self.ram, *self.lower)
+        return tuple(match.length for match in matches if match.length > after and match.leaves_midway)
 
     def points(self) -> list[ResumePoint]:
         """The resume points, by position."""
@@ -77,14 +76,15 @@ class Lookup:
 def knowledge_of(lookup: Lookup, ram: Tier) -> Knowledge:
     """How far the prompt is known, and how the known text goes on: for its reuse report."""
     match, namespace = lookup.deepest, lookup.namespace
-    known, before = match.length, match.continuation
-    for sequence, common in lookup.shared.items():
-        if common > known:
-            known, before = common, sequence.tokens[common:]
     # of the same owner only: a tenant must not learn which texts others have sent
     salts = [name for name in ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
     others = (ram.match(name, lookup.tokens).length for name in salts)
     lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
+    known, ahead = match.length, None
+    for sequence, common in lookup.shared.items():
+        if common > known:
+            known, ahead = common, sequence
+    before = ahead.tokens[known:] if ahead is not None else match.continuation
     return Knowledge(known, max(others, default=0), lost, before)
 
 

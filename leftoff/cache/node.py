@@ -1,6 +1,7 @@
-"""The nodes of a tree, and the data they hold: resume points, and stretches of pages."""
+"""The nodes of a tree, the data they hold (resume points, and stretches of pages), and a match: a path of nodes."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -54,7 +55,7 @@ class ResumePoint:
 
     @property
     def nbytes(self) -> int:
-        snapshot = self.snapshot.nbytes if self.snapshot else 0
+        snapshot = self.snapshot.data.nbytes if self.snapshot else 0
         return snapshot + (self.logits.nbytes if self.logits is not None else 0)
 
 
@@ -105,3 +106,111 @@ class Node:
             if at.parent is not None:
                 at.parent.num_live_children += 1 if at.is_live else -1
             at = at.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest known prefix of a sequence: `path` without the root; the last node may match only in part."""
+
+    path: tuple[Node, ...]
+    length: int
+
+    @property
+    def leaves_midway(self) -> bool:
+        """The tree goes on differently after `length`: the prefix is shared with another sequence."""
+        return bool(self.path) and (self.length < self.path[-1].end or bool(self.path[-1].children))
+
+    @property
+    def continuation(self) -> Tokens:
+        """The tokens that follow in the tree, down to a leaf: of several branches, on the one used last."""
+        parts: list[Tokens] = []
+        node = self.path[-1] if self.path else None
+        if node is not None and self.length < node.end:
+            parts.append(node.tokens[self.length - node.start :])
+        while node is not None and node.children:
+            node = max(node.children.values(), key=lambda child: child.last_used)
+            parts.append(node.tokens)
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+    def points(self) -> Iterator[ResumePoint]:
+        """The resume points within the match, by position."""
+        for node in self.path:
+            yield from self._points_of(node)
+
+    def _points_of(self, node: Node) -> list[ResumePoint]:
+        if self.length >= node.end:
+            return node.points
+        return node.points[: bisect_right(node.points, self.length, key=by_position)]
+
+    def node_at(self, position: int) -> Node | None:
+        """The node of the path that a resume point at `position` belongs to."""
+        return next((node for node in self.path if node.start < position <= node.end), None)
+
+    def point_at(self, position: int) -> ResumePoint | None:
+        node = self.node_at(position)
+        return node.point_at(position) if node is not None else None
+
+    def last_point(self) -> ResumePoint | None:
+        return next((point for node in reversed(self.path) for point in self._points_of(node)[-1:]), None)
+
+    def page_at(self, start: int, end: int) -> Page | None:
+        """The page whose stretch covers exactly [start, end)."""
+        node = self.node_at(start + 1)
+        stretch = node.stretch_at(start) if node is not None else None
+        return stretch.stored.page if stretch is not None and stretch.end == end else None
+
+    @property
+    def num_covered(self) -> int:
+        """How many of the matched tokens are covered by pages."""
+        covered = 0
+        for stretch in self.stretches():
+            covered += stretch.end - stretch.start
+        return covered - max(0, stretch.end - self.length) if covered else 0
+
+    def stretches(self) -> Iterator[Stretch]:
+        """The stretches that begin within the match, by position."""
+        for node in self.path:
+            stop = bisect_left(node.stretches, self.length, key=by_start)
+            yield from node.stretches[:stop]
+
+
+def index_of(point: ResumePoint) -> int:
+    """The place of a resume point among those of its node."""
+    return bisect_left(point.node.points, point.position, key=by_position)
+
+
+def point_before(point: ResumePoint) -> ResumePoint | None:
+    """The resume point before this one on its path."""
+    index = index_of(point)
+    if index:
+        return point.node.points[index - 1]
+    at = point.node.parent
+    while at is not None and not at.points:
+        at = at.parent
+    return at.points[-1] if at is not None else None
+
+
+def points_after(node: Node, index: int) -> Iterator[ResumePoint]:
+    """The next resume points after the one at `index` of a node, one on each branch."""
+    if index + 1 < len(node.points):
+        yield node.points[index + 1]
+        return
+    waiting = list(node.children.values())
+    while waiting:
+        child = waiting.pop()
+        if child.points:
+            yield child.points[0]
+        elif child.is_live:
+            waiting.extend(child.children.values())
+
+
+def pages_up_to(point: ResumePoint) -> Iterator[Stretch]:
+    """The stretches that nothing but this point needs, if it is the last of its branch."""
+    node = point.node
+    last = node.points[-2].position if len(node.points) > 1 else node.start
+    while node.parent is not None:
+        yield from node.stretches[bisect_left(node.stretches, last, key=by_start) :]
+        if last > node.start or node.parent.num_live_children > 1:
+            return
+        node = node.parent
+        last = node.points[-1].position if node.points else node.start

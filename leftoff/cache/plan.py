@@ -121,12 +121,12 @@ class Planner:
     def best(self, lookup: Lookup, besides: Container[EngineSequence] = ()) -> Plan:
         """The cheapest plan; among equals, the one that resumes latest. Sequences in `besides` are not used."""
         length = int(lookup.tokens.size)
-        best = Plan(lookup)
-        best_ms = self.cost_ms(best)
+        best, best_ms = Plan(lookup), self._costs.prefill_ms(length)
         for plan in self.candidates(lookup, besides):
-            if plan.point is not None and self._costs.prefill_ms(length - plan.resume) > best_ms:
+            prefill_ms = self._costs.prefill_ms(length - plan.resume)
+            if plan.point is not None and prefill_ms > best_ms:
                 break  # resume points come latest first: what is left to prefill only grows
-            cost_ms = self.cost_ms(plan)
+            cost_ms = prefill_ms + self.loading_ms(plan)
             if (cost_ms, -plan.resume) < (best_ms, -best.resume):
                 best, best_ms = plan, cost_ms
         pages = _between(lookup.parts, best.shared, best.resume) if self._needs_pages(best) else ()
@@ -146,17 +146,18 @@ class Planner:
             points += self._anywhere(lookup)
         yield from self._from_trees(lookup, points, shared)
 
-    def cost_ms(self, plan: Plan) -> float:
-        """Fetching, loading, and the prefill of the rest."""
+    def loading_ms(self, plan: Plan) -> float:
+        """Loading pages and snapshot, and before that fetching those that lie below RAM."""
         costs, snapshot = self._costs, plan.snapshot
-        snapshot_bytes = snapshot.nbytes if snapshot is not None else 0
+        snapshot_bytes = snapshot.data.nbytes if snapshot is not None else 0
         page_bytes = self._memory.page_bytes(plan.resume - plan.shared) if self._needs_pages(plan) else 0
+        loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes)
+        if not plan.lookup.lower:
+            return loading
         below: list[Item] = [snapshot] if snapshot is not None and tier_of(snapshot) else []
         if page_bytes and plan.lookup.parts_below:
             below += [part.page for part in _between(plan.lookup.parts_below, plan.shared, plan.resume)]
-        fetching = _fetch_ms(costs, below) if below else 0.0
-        loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes) + fetching
-        return costs.prefill_ms(int(plan.lookup.tokens.size) - plan.resume) + loading
+        return loading + _fetch_ms(costs, below) if below else loading
 
     def _needs_pages(self, plan: Plan) -> bool:
         return self._memory.kind.has_pages and plan.shared < plan.resume

@@ -127,9 +127,7 @@ class Knowledge:
     before: Tokens  # empty if the known text ends there, so that the prompt only goes on
 
 
-def explain(
-    prompt: Prompt, resume: int, source: str, knowledge: Knowledge, reuses: tuple[Reuse, ...] = ()
-) -> ReuseReport:
+def explain(prompt: Prompt, resume: int, source: str, reuses: tuple[Reuse, ...], knowledge: Knowledge) -> ReuseReport:
     """Gives every computed token exactly one reason."""
     known = max(knowledge.known, resume)
     again = Reason.EVICTED if knowledge.lost_until > resume else Reason.NO_SNAPSHOT

@@ -35,8 +35,8 @@ class Restorer:
 
     def restore(self, prompt: Prompt, plan: Plan, namespace: str) -> EngineSequence:
         """A running sequence that ends where the prompt's prefill goes on. There must be an idle sequence."""
-        if not self._sequences.num_busy:
-            self._clear_engine(plan)
+        others = self._sequences.parked([plan.sequence]) if not self._sequences.num_busy else []
+        self._clear_engine(others, plan)
         target = self._target(prompt, plan)
         prefix = prompt.tokens[: plan.resume]
         if target is not plan.sequence or not plan.goes_on:
@@ -88,7 +88,7 @@ class Restorer:
 
     def _target(self, prompt: Prompt, plan: Plan) -> EngineSequence:
         source = plan.sequence
-        if source is not None and not source.is_busy and self._is_resumed_in_place(source, plan):
+        if source is not None and not source.is_busy and (plan.goes_on or self._is_cut_in_place(source, plan)):
             return source
         if (left_behind := self._left_behind(prompt, plan)) is not None:
             return left_behind
@@ -110,10 +110,8 @@ class Restorer:
         related = [each for each in shared if not each.is_busy and shared[each] > begins_alike]
         return max(related, key=lambda each: (shared[each], each.last_used), default=None)
 
-    def _is_resumed_in_place(self, source: EngineSequence, plan: Plan) -> bool:
-        """It goes on, or is cut back: alone in the engine, so that it stays at the first cell, or losing little."""
-        if plan.goes_on:
-            return True
+    def _is_cut_in_place(self, source: EngineSequence, plan: Plan) -> bool:
+        """It is cut back: alone in the engine, so that it stays at the first cell, or losing little."""
         loses_little = self._stay is Stay.IF_FASTER and plan.shared >= _MOST_OF_A_SEQUENCE * source.length
         is_cut = loses_little or (self._sequences.is_alone(source) and not self._is_faster_kept(source, plan))
         return is_cut and self._copy_to_ram(source)
@@ -131,17 +129,15 @@ class Restorer:
             raise
         self._costs.saw_load(plan.loaded_bytes, 1000 * (time.perf_counter() - began))
 
-    def _clear_engine(self, plan: Plan) -> None:
+    def _clear_engine(self, others: Sequence[EngineSequence], plan: Plan) -> None:
         """Before a request that runs alone, idle sequences leave the engine, all but the one it resumes from.
 
         So the request stands at the first cell with nothing behind it, and its logits do not depend on what ran before.
         It is faster too: attention passes over the cells of all sequences. While others run nothing leaves: to close
         the holes, running sequences would have to be moved.
         """
-        for sequence in self._sequences.idle:
-            if sequence is plan.sequence or sequence.is_empty or self._is_faster_kept(sequence, plan):
-                continue
-            if self._copy_to_ram(sequence):
+        for sequence in others:
+            if not self._is_faster_kept(sequence, plan) and self._copy_to_ram(sequence):
                 self._save_and_drop(sequence)
 
     def _is_faster_kept(self, sequence: EngineSequence, plan: Plan) -> bool:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from leftoff.cache.blob_store import LOWEST, BlobStore, Rank
 from leftoff.cache.costs import Costs
-from leftoff.cache.node import ResumePoint
+from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.cache.tree import Match
 from leftoff.engine.memory.base import Memory, Page, Snapshot, Span
 from leftoff.types import Logits, Tokens
 
@@ -53,13 +52,13 @@ class Saver:
         self._blobs = blobs
         self._least_group_bytes = _MOST_OF_A_GROUP * memory.group_bytes
         self._overhead_bytes = blobs.overhead_bytes if blobs is not None else 0
+        self._whole_page_bytes = self._page_bytes(page_tokens)
         self.num_refused = 0  # puts that the blob store did not take
 
     def path(self, sequence: EngineSequence, ram: Match | None = None) -> SavePath:
         """Inserts the sequence's tokens into the tier's tree."""
-        match = self._tier.insert(sequence.namespace, sequence.tokens)
-        tokens = sequence.tokens.copy() if self._blobs is not None else sequence.tokens
-        return SavePath(sequence.namespace, tokens, match, sequence.seq, ram)
+        tokens = sequence.tokens if self._blobs is None else sequence.tokens.copy()
+        return SavePath(sequence.namespace, tokens, self._tier.insert(sequence.namespace, tokens), sequence.seq, ram)
 
     def path_in_ram(self, namespace: str, tokens: Tokens, ram: Match) -> SavePath:
         """A path of which RAM alone has the bytes, inserted into the tier's tree."""
@@ -90,12 +89,13 @@ class Saver:
         Called during prefill, so that little is left to save at the end; only then is it known what is worth evicting
         for. Pages after the last resume point could not be resumed from.
         """
-        if self._page_bytes(self._page_tokens) > self._budget.free_bytes:
+        if self._whole_page_bytes > self._budget.free_bytes:
             return
-        end = path.length
         if self._memory.kind.has_snapshots:
             point = path.match.last_point()
             end = point.position if point is not None else 0
+        else:
+            end = path.length
         pages = list(self._missing_pages(path, end - end % self._page_tokens))
         if pages and self._least_group_bytes <= self._nbytes(pages) <= self._budget.free_bytes:
             self._save_pages(path, pages)
@@ -117,7 +117,7 @@ class Saver:
         kind, nbytes = self._memory.kind, 0
         if kind.has_pages and (missing := length - match.num_covered):
             whole, rest = divmod(missing, self._page_tokens)
-            nbytes = whole * self._page_bytes(self._page_tokens) + self._page_bytes(rest)
+            nbytes = whole * self._whole_page_bytes + self._page_bytes(rest)
         if kind.has_snapshots and match.point_at(length) is None:
             nbytes += self._memory.snapshot_bytes(length) + self._overhead_bytes
         return nbytes
@@ -219,7 +219,7 @@ class Saver:
     def _save_snapshot(self, path: SavePath, position: int, logits_bytes: int) -> Snapshot | None:
         """Makes room a second time: only now is the size known, and no longer an estimate."""
         snapshot = self._snapshot_in_ram(path, position) or self._snapshot_in_engine(path, position)
-        if snapshot is None or not self._budget.make_room(snapshot.nbytes + self._overhead_bytes + logits_bytes):
+        if snapshot is None or not self._budget.make_room(snapshot.data.nbytes + self._overhead_bytes + logits_bytes):
             return None
         if self._blobs is None:
             return snapshot
@@ -237,10 +237,10 @@ class Saver:
             return None
         began = time.perf_counter()
         snapshot = self._memory.save_snapshot(path.seq)
-        self._costs.saw_save(snapshot.nbytes, 1000 * (time.perf_counter() - began))
+        self._costs.saw_save(snapshot.data.nbytes, 1000 * (time.perf_counter() - began))
         return snapshot
 
     def snapshot_bytes(self, path: SavePath, position: int) -> int:
         """An estimate, unless RAM has the snapshot."""
         known = self._snapshot_in_ram(path, position)
-        return (known.nbytes if known else self._memory.snapshot_bytes(position)) + self._overhead_bytes
+        return (known.data.nbytes if known else self._memory.snapshot_bytes(position)) + self._overhead_bytes

@@ -209,6 +209,10 @@ class SequenceTable:
     def idle(self) -> list[EngineSequence]:
         return [sequence for sequence in self._all if not sequence.is_busy]
 
+    def parked(self, kept: Sequence[EngineSequence | None] = ()) -> list[EngineSequence]:
+        """The idle sequences that hold tokens, but for those to be kept."""
+        return [each for each in self._all if not each.is_busy and not each.is_empty and each not in kept]
+
     @property
     def slots(self) -> list[EngineSequence]:
         """As many sequences as there are slots: those that run, then those used last."""
@@ -221,8 +225,11 @@ class SequenceTable:
 
     def shared_with(self, tokens: Tokens, namespace: str) -> Shared:
         """The sequences of a namespace that have a prefix in common with a prompt, and how long it is."""
-        shared = {sequence: sequence.shared_with(tokens) for sequence in self._all if sequence.namespace == namespace}
-        return {sequence: common for sequence, common in shared.items() if common}
+        return {
+            sequence: common
+            for sequence in self._all
+            if sequence.namespace == namespace and (common := sequence.shared_with(tokens))
+        }
 
     def to_overwrite(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
         """The idle sequence to overwrite: an empty one, else the cheapest to save, else the least recently used.
@@ -244,5 +251,4 @@ class SequenceTable:
 
     def next_to_drop(self, kept: Sequence[EngineSequence | None] = ()) -> EngineSequence | None:
         """The sequence to drop when cells run out: of the idle ones the least recently used."""
-        idle = [each for each in self._all if not each.is_busy and not each.is_empty and each not in kept]
-        return min(idle, key=lambda each: each.last_used, default=None)
+        return min(self.parked(kept), key=lambda each: each.last_used, default=None)

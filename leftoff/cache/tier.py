@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from leftoff.cache.budget import ByteBudget, Clock, Released, ignore_released
+from leftoff.cache.node import Match
 from leftoff.cache.policy import Policy
-from leftoff.cache.tree import Match, Tree
+from leftoff.cache.tree import Tree
 from leftoff.types import Tokens
 
 _MAX_BARE_TREES = 512
@@ -19,12 +20,6 @@ class Tier:
         self.budget = ByteBudget(name, budget_bytes, policy, clock, released)
         self.trees: dict[str, Tree] = {}
         self._clock = clock
-        self._num_inserts = 0
-
-    @property
-    def num_changes(self) -> int:
-        """Grows with every change to trees, points and pages."""
-        return self.budget.num_changes + self._num_inserts
 
     def tree(self, namespace: str) -> Tree:
         """The tree of a namespace, made when it is asked for first."""
@@ -33,10 +28,11 @@ class Tier:
         return self.trees[namespace]
 
     def match(self, namespace: str, tokens: Tokens) -> Match:
-        return self.trees.get(namespace, Tree()).match(tokens)
+        tree = self.trees.get(namespace)
+        return tree.match(tokens) if tree is not None else Match((), 0)
 
     def insert(self, namespace: str, tokens: Tokens) -> Match:
-        self._num_inserts += 1
+        self.budget.num_changes += 1
         return self.tree(namespace).insert(tokens, self._clock())
 
     @property
@@ -66,7 +62,7 @@ class Tier:
 
     def forget_oldest(self, limit: int) -> None:
         """Bounds the tokens that are kept without data, only to explain misses: the older half of them goes."""
-        self._num_inserts += 1
+        self.budget.num_changes += 1
         self._forget_bare_trees()
         if self.num_tokens <= limit:
             return

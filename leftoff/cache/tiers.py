@@ -51,7 +51,7 @@ class Tiers:
     @property
     def num_changes(self) -> int:
         """Grows with every change: a plan made before the last one is stale."""
-        return sum(tier.num_changes for tier in self)
+        return sum(tier.budget.num_changes for tier in self)
 
     def hit(self, point: ResumePoint) -> None:
         """Records that a prompt was resumed from a point."""

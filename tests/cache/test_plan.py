@@ -64,7 +64,8 @@ class Scene:
         return plan
 
     def _weight(self, plan: Plan) -> tuple[float, int]:
-        return self.planner.cost_ms(plan), -plan.resume
+        prefill_ms = self.costs.prefill_ms(int(plan.lookup.tokens.size) - plan.resume)
+        return prefill_ms + self.planner.loading_ms(plan), -plan.resume
 
 
 # --- each source wins when it should

@@ -18,7 +18,7 @@ def report(
     """With `found_from`, the known text went on with other tokens, and then with the prompt's from there on."""
     changed = np.full(10, 5000, np.int32)
     before = NOTHING if found_from is None else np.concatenate([changed, TOKENS[found_from:]])
-    return explain(Prompt(TOKENS), resume, "RAM", Knowledge(known, elsewhere, lost_until, before))
+    return explain(Prompt(TOKENS), resume, "RAM", (), Knowledge(known, elsewhere, lost_until, before))
 
 
 def chat(*messages: tuple[str, int, int]) -> Prompt:
@@ -45,32 +45,32 @@ def test_a_prompt_that_only_begins_alike_is_new() -> None:
 
 def test_what_follows_an_edit_is_new_unless_it_was_known() -> None:
     before = np.concatenate([np.full(10, 5000, np.int32), TOKENS[650:800]])
-    found = explain(Prompt(TOKENS), 600, "RAM", Knowledge(600, 0, 0, before))
+    found = explain(Prompt(TOKENS), 600, "RAM", (), Knowledge(600, 0, 0, before))
     assert reasons(found) == [("EDITED", 600, 800), ("NEW", 800, 1000)]
 
 
 def test_little_known_text_far_behind_does_not_make_an_edit() -> None:
     before = np.concatenate([np.full(10, 5000, np.int32), TOKENS[900:]])
-    assert reasons(explain(Prompt(TOKENS), 600, "RAM", Knowledge(600, 0, 0, before))) == [("NEW", 600, 1000)]
+    assert reasons(explain(Prompt(TOKENS), 600, "RAM", (), Knowledge(600, 0, 0, before))) == [("NEW", 600, 1000)]
 
 
 def test_a_reply_that_came_back_otherwise_is_edited_and_the_tool_result_behind_it_is_new() -> None:
     prompt = chat(("user", 0, 500), ("assistant", 500, 650), ("tool", 650, 995))
     before = np.full(10, 5000, np.int32)
-    found = explain(prompt, 550, "RAM", Knowledge(600, 0, 0, before))
+    found = explain(prompt, 550, "RAM", (), Knowledge(600, 0, 0, before))
     assert reasons(found) == [("NO_SNAPSHOT", 550, 600), ("EDITED", 600, 650), ("NEW", 650, 1000)]
-    assert reasons(explain(prompt, 700, "RAM", Knowledge(700, 0, 0, before))) == [("NEW", 700, 1000)]
+    assert reasons(explain(prompt, 700, "RAM", (), Knowledge(700, 0, 0, before))) == [("NEW", 700, 1000)]
 
 
 def test_what_a_template_writes_between_two_messages_is_no_text_found_again() -> None:
     """Eleven tokens of one message and eleven of the next are in a row in both prompts."""
     before = np.concatenate([np.full(10, 5000, np.int32), TOKENS[789:811]])
     around = chat(("user", 0, 800), ("user", 800, 1000))
-    assert reasons(explain(around, 785, "RAM", Knowledge(785, 0, 0, before))) == [("NEW", 785, 1000)]
+    assert reasons(explain(around, 785, "RAM", (), Knowledge(785, 0, 0, before))) == [("NEW", 785, 1000)]
     generation_prompt = chat(("user", 0, 700))
-    assert reasons(explain(generation_prompt, 600, "RAM", Knowledge(600, 0, 0, before))) == [("NEW", 600, 1000)]
+    assert reasons(explain(generation_prompt, 600, "RAM", (), Knowledge(600, 0, 0, before))) == [("NEW", 600, 1000)]
     inside = chat(("user", 0, 780), ("user", 780, 1000))
-    assert reasons(explain(inside, 785, "RAM", Knowledge(785, 0, 0, before)))[0] == ("EDITED", 785, 811)
+    assert reasons(explain(inside, 785, "RAM", (), Knowledge(785, 0, 0, before)))[0] == ("EDITED", 785, 811)
 
 
 def test_no_snapshot_here() -> None:
@@ -112,7 +112,7 @@ def test_the_reasons_are_a_partition_of_what_was_read(
 
 def test_both_sides_of_the_difference_are_shown() -> None:
     before = np.arange(5000, 5100, dtype=np.int32)
-    found = explain(Prompt(TOKENS), 600, "RAM", Knowledge(650, 0, 0, before))
+    found = explain(Prompt(TOKENS), 600, "RAM", (), Knowledge(650, 0, 0, before))
     assert found.before.tolist() == list(range(5000, 5000 + SHOWN_TOKENS))
     assert found.after.tolist() == list(range(650, 650 + SHOWN_TOKENS))
 
@@ -142,7 +142,7 @@ def test_every_reason_has_words_of_its_own() -> None:
 
 def test_the_origins_of_any_stretch_add_up() -> None:
     reuses = (Reuse(Origin.SHARED, 0, 300), Reuse(Origin.DISK, 300, 500))
-    found = explain(Prompt(TOKENS), 500, "disk", Knowledge(600, 0, 0, NOTHING), reuses)
+    found = explain(Prompt(TOKENS), 500, "disk", reuses, Knowledge(600, 0, 0, NOTHING))
     assert found.count(0, 1000) == {"shared": 300, "disk": 200, "no snapshot here": 100, "new": 400}
     assert found.count(250, 650) == {"shared": 50, "disk": 200, "no snapshot here": 100, "new": 50}
     assert found.count(700, 700) == {}

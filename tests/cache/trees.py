@@ -6,9 +6,9 @@ import numpy as np
 
 from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.budget import ByteBudget
-from leftoff.cache.node import Node, ResumePoint
+from leftoff.cache.node import Match, Node, ResumePoint
 from leftoff.cache.policy import Policy
-from leftoff.cache.tree import Match, Tree
+from leftoff.cache.tree import Tree
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Logits, Tokens
 
