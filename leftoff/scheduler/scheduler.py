@@ -21,10 +21,9 @@ from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
-from leftoff.scheduler.batcher import Batcher, Limits
+from leftoff.scheduler.batcher import Batcher, Limits, SamplingThreads
 from leftoff.scheduler.job import Finish, QueueFullError
 from leftoff.scheduler.run import Run
-from leftoff.scheduler.sampling_threads import SamplingThreads
 
 logger = logging.getLogger(__name__)
 

@@ -45,8 +45,8 @@ def replies(*, fails: int | None = None) -> list[Recorder]:
 
 @pytest.fixture
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leftoff.scheduler.sampling_threads.num_cores", lambda: 8)
-    monkeypatch.setattr("leftoff.scheduler.sampling_threads._LARGE_VOCABULARY", 1)
+    monkeypatch.setattr("leftoff.scheduler.batcher.num_cores", lambda: 8)
+    monkeypatch.setattr("leftoff.scheduler.batcher._LARGE_VOCABULARY", 1)
 
 
 @pytest.fixture(scope="module")
