@@ -1,12 +1,10 @@
 """Records of requests that ended: the last of them one by one, and counts of all since the start, per tenant."""
 
-import logging
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +18,7 @@ from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import CLIENT_GONE
 from leftoff.types import Prompt, Tokens
 
-logger = logging.getLogger("leftoff.requests")
-
 REFUSED = "refused"
-_LONG_SECONDS = 10.0
 _SHARED_TOKENS = 192  # shown before a difference, to tell what kind it is
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -207,30 +202,6 @@ class Journal:
 
     def _text(self, tokens: Tokens) -> str:
         return self._vocabulary.detokenize(tokens).decode("utf-8", "replace")
-
-
-class ReadingLog:
-    """Logs how far a prompt is read, now and then, if it takes long."""
-
-    def __init__(self, total: int, num_read: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._total = total
-        self._clock = clock
-        self._last = num_read, clock()
-
-    def saw(self, num_read: int) -> None:
-        """The line gives the rate since the last one, and the time that is left at that rate."""
-        now, (before, since) = self._clock(), self._last
-        if now - since < _LONG_SECONDS or num_read >= self._total:
-            return
-        self._last = num_read, now
-        rate = (num_read - before) / (now - since)
-        if rate > 0:  # else it was preempted, and begins anew
-            left = timedelta(seconds=round((self._total - num_read) / rate))
-            logger.info("reading %s of %s tokens · %.0f tokens/s · %s left", _n(num_read), _n(self._total), rate, left)
-
-
-def _n(number: int) -> str:
-    return f"{number:,}"
 
 
 @dataclass(frozen=True)

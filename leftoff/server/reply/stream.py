@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Self
 
@@ -24,11 +25,11 @@ from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import PromptTooLongError
 from leftoff.server.reply.read_ahead import after_reply
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.reuse_log import ReadingLog
 from leftoff.server.service import Service
 from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
+request_logger = logging.getLogger("leftoff.requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,31 @@ class End:
 
 
 _MOST_OPENING_TOKENS = 16  # of the prompt, which the parser looks at: a template may open the reasoning
+_LONG_SECONDS = 10.0
 
 Event = Progress | Piece | End
 Deliver = Callable[[Event], None]
+
+
+class ReadingLog:
+    """Logs how far a prompt is read, now and then, if it takes long."""
+
+    def __init__(self, total: int, num_read: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._total = total
+        self._clock = clock
+        self._last = num_read, clock()
+
+    def saw(self, num_read: int) -> None:
+        """The line gives the rate since the last one, and the time that is left at that rate."""
+        now, (before, since) = self._clock(), self._last
+        if now - since < _LONG_SECONDS or num_read >= self._total:
+            return
+        self._last = num_read, now
+        rate = (num_read - before) / (now - since)
+        if rate > 0:  # else it was preempted, and begins anew
+            left = timedelta(seconds=round((self._total - num_read) / rate))
+            line = f"reading {num_read:,} of {self._total:,} tokens · {rate:.0f} tokens/s · {left} left"
+            request_logger.info("%s", line)
 
 
 class ReplyStream:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from leftoff.server.reuse_log import ReadingLog
+from leftoff.server.reply.stream import ReadingLog
 
 
 def test_a_prompt_that_takes_long_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
