@@ -32,7 +32,12 @@ class ChatPrompt:
     key: bytes  # under which a reply to it is remembered
     moved: tuple[str, ...] = ()  # the texts that stand before its first user message: those that it began with
     notes: tuple[Note, ...] = ()
-    header: Sequence[MessageDict] = ()  # its system messages after the rules: the same in all conversations of a client
+    shown: Sequence[MessageDict] = ()  # its messages after the rules
+
+    @property
+    def header(self) -> Sequence[MessageDict]:
+        """Its system messages after the rules: the same in all conversations of a client."""
+        return parted(self.shown).header
 
 
 class Chat:
@@ -69,7 +74,7 @@ class Chat:
 
         fitted = self._fit(shown, make)
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
-        return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, parted(ruled.messages).header)
+        return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, ruled.messages)
 
     def text(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation as it is. Nothing is tokenised: it need not fit."""
