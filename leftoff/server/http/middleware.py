@@ -47,29 +47,29 @@ class Keys(Guard):
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], secret: bytes) -> None:
         super().__init__(app)
-        self._secret = secret
-        self._known = {_digest(key) for key in keys}
+        is_alone = len(set(keys)) <= 1
+        self._nobody = Tenant.of("", secret, is_alone=is_alone)
+        self._tenants = {_digest(key): Tenant.of(key, secret, is_alone=is_alone) for key in keys}
 
     def check(self, scope: Scope) -> None:
         keys = _keys_of(Headers(scope=scope))
-        key = self._known_of(keys)
-        if key is None and scope["path"] not in _PUBLIC and not scope["path"].startswith(PAGE_FILES):
+        tenant = self._tenant_of(keys)
+        if tenant is None and scope["path"] not in _PUBLIC and not scope["path"].startswith(PAGE_FILES):
             raise _refusal(keys)
-        tenant = Tenant.of(key or "", self._secret, is_alone=len(self._known) <= 1)
-        scope.setdefault("state", {})["tenant"] = tenant
+        scope.setdefault("state", {})["tenant"] = tenant or self._nobody
 
-    def _known_of(self, keys: Sequence[str]) -> str | None:
-        """The first known key. Without configured keys, any key is accepted and all clients are one tenant."""
-        if not self._known:
-            return ""
-        known = [key for key in keys if self._is_known(key)]
+    def _tenant_of(self, keys: Sequence[str]) -> Tenant | None:
+        """The holder of the first known key. Without configured keys, all clients are one tenant."""
+        if not self._tenants:
+            return self._nobody
+        known = [tenant for key in keys for tenant in self._holders(key)]
         return known[0] if known else None
 
-    def _is_known(self, key: str) -> bool:
-        """Compare in constant time: always with all keys, by digests of equal length."""
+    def _holders(self, key: str) -> list[Tenant]:
+        """Compares in constant time: always with all keys, by digests of equal length."""
         digest = _digest(key)
-        matches = [hmac.compare_digest(digest, known) for known in self._known]
-        return any(matches)
+        matches = [(hmac.compare_digest(digest, known), tenant) for known, tenant in self._tenants.items()]
+        return [tenant for is_same, tenant in matches if is_same]
 
 
 class BodyLimit:
