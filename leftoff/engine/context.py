@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,6 +84,15 @@ class ContextSettings:
         return self.values_type or self.kv_type
 
 
+class BatchPart(NamedTuple):
+    """Tokens of one sequence at positions start, start + 1, …; logits are computed of the last `num_logits` of them."""
+
+    seq: int
+    tokens: Tokens
+    start: int
+    num_logits: int = 1
+
+
 class Context:
     """Owns the native context. Belongs to one thread; only `cancel` may be called from another."""
 
@@ -113,17 +122,10 @@ class Context:
 
     # --- decoding
 
-    def begin_batch(self) -> None:
+    def fill_batch(self, *parts: BatchPart) -> list[int]:
+        """Makes the batch to decode next. Returns, for each part, the row of its last token."""
         self._batch.clear()
-
-    def add(self, seq: int, tokens: Tokens, start: int, *, num_logits: int = 1) -> int:
-        """Adds tokens at positions start, start + 1, … to the batch; returns the row of the last token.
-
-        Logits are computed of the last `num_logits` tokens.
-        """
-        if self._batch.num_tokens + tokens.size > self.batch_tokens:
-            raise InputError(f"more than {self.batch_tokens} tokens in one batch: split it")
-        return self._batch.add(seq, tokens, start, num_logits)
+        return [self._batch.add(part) for part in parts]
 
     def decode(self) -> None:
         """Decodes the batch. The GIL is released meanwhile."""
@@ -243,6 +245,7 @@ class _BatchBuffers:
 
     def __init__(self, capacity: int) -> None:
         self.clear()
+        self._capacity = capacity
         self._token = np.zeros(capacity, np.int32)
         self._pos = np.zeros(capacity, np.int32)
         self._seq = np.zeros(capacity, np.int32)
@@ -258,8 +261,11 @@ class _BatchBuffers:
         self.num_tokens = 0
         self.has_logits = False  # until it was decoded: a failed batch has none
 
-    def add(self, seq: int, tokens: Tokens, start: int, num_logits: int) -> int:
+    def add(self, part: BatchPart) -> int:
+        seq, tokens, start, num_logits = part
         first, last = self.num_tokens, self.num_tokens + tokens.size
+        if last > self._capacity:
+            raise InputError(f"more than {self._capacity} tokens in one batch: split it")
         self.num_tokens = last
         if tokens.size == 1:  # a decode step: every microsecond counts, and slices cost more than items
             self._token[first] = tokens[0]

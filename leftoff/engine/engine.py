@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from leftoff.engine.context import Context, ContextSettings
+from leftoff.engine.context import BatchPart, Context, ContextSettings
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.fit import shortage_explained
 from leftoff.engine.memory.llama_memory import LlamaMemory
@@ -116,11 +116,10 @@ class LlamaEngine:
                 self.memory.hold(work.seq)
         if self.mtp is not None:
             self.mtp.prepare(len(works))
-        self.context.begin_batch()
-        rows = [
-            self.context.add(work.seq, work.tokens, start, num_logits=work.num_logits)
-            for work, start in zip(works, starts, strict=True)
+        parts = [
+            BatchPart(work.seq, work.tokens, start, work.num_logits) for work, start in zip(works, starts, strict=True)
         ]
+        rows = self.context.fill_batch(*parts)
         try:
             self.context.decode()
         except NoRoomError:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leftoff.engine.context import ContextSettings
+from leftoff.engine.context import BatchPart, ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.sampling import Sampling
@@ -127,8 +127,7 @@ def test_a_batch_that_failed_has_no_logits(engine: LlamaEngine) -> None:
 
 def test_before_the_first_batch_there_are_no_logits(engine: LlamaEngine) -> None:
     with LlamaEngine.open(engine.model.path, ContextSettings(num_cells=256, threads=1)) as fresh:
-        fresh.context.begin_batch()
-        fresh.context.add(0, prompt(engine, 3), 0)
+        fresh.context.fill_batch(BatchPart(0, prompt(engine, 3), 0))
         with pytest.raises(InputError, match="no logits"):
             fresh.logits(2)
 

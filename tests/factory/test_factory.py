@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.engine.context import Context, ContextSettings
+from leftoff.engine.context import BatchPart, Context, ContextSettings
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 from tests.factory import ARCHITECTURES, Scale, model_path, small_vocabulary
@@ -37,8 +37,7 @@ class Runner:
         """The logits after `tokens`, which begin at position `start`."""
         if start == 0:
             self.context.clear()
-        self.context.begin_batch()
-        row = self.context.add(0, tokens, start)
+        (row,) = self.context.fill_batch(BatchPart(0, tokens, start))
         self.context.decode()
         return self.context.logits(row).copy()
 

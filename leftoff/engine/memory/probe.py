@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leftoff.engine.binding.abi import PARTIAL_ONLY
-from leftoff.engine.context import Context
+from leftoff.engine.context import BatchPart, Context
 from leftoff.engine.errors import EngineError
 from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import MemoryKind
@@ -59,8 +59,7 @@ def _observe(context: Context) -> _States:
 
 def _decode(context: Context, seq: int, start: int, end: int) -> None:
     tokens = (np.arange(start, end) % context.model.vocabulary.size).astype(np.int32)
-    context.begin_batch()
-    context.add(seq, tokens, start)
+    context.fill_batch(BatchPart(seq, tokens, start))
     context.decode()
 
 

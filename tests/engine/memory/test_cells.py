@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.engine.context import ContextSettings
+from leftoff.engine.context import BatchPart, ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.cells import CellMap
@@ -84,8 +84,7 @@ def wander(engine: LlamaEngine, seed: int) -> None:
 def ask_llama(engine: LlamaEngine, seq: int, tokens: Tokens) -> None:
     """Decodes past all that we count ourselves."""
     context = engine.context
-    context.begin_batch()
-    context.add(seq, tokens, engine.memory.length(seq), num_logits=0)
+    context.fill_batch(BatchPart(seq, tokens, engine.memory.length(seq), num_logits=0))
     context.decode()
 
 

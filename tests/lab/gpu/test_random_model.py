@@ -9,7 +9,7 @@ import pytest
 
 from lab.gpu.random_model import quantized, write_random_model
 from lab.gpu.shapes import KINDS, shape
-from leftoff.engine.context import Context, ContextSettings
+from leftoff.engine.context import BatchPart, Context, ContextSettings
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 from tests.factory import small_vocabulary
@@ -26,8 +26,7 @@ class Runner:
 
     def read(self, tokens: Tokens) -> Logits:
         self.context.clear()
-        self.context.begin_batch()
-        row = self.context.add(0, tokens, 0)
+        (row,) = self.context.fill_batch(BatchPart(0, tokens, 0))
         self.context.decode()
         return self.context.logits(row).copy()
 
