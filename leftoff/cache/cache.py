@@ -144,8 +144,9 @@ class Cache:
         """To be called after `tokens` were decoded. `logits`, a copy, are those of the prompt's last token."""
         turn.sequence.append(tokens)
         if turn.wants_snapshot(tokens.size):
-            at_end = turn.position == turn.prompt.length
-            self._save_point(turn, logits if at_end else None)
+            kept = logits if turn.position == turn.prompt.length else None
+            # without pages at the end of the prompt: the client waits for the first token
+            self.tiers.save_point(turn.sequence, kept, is_durable=turn.is_durable, with_pages=turn.is_reading)
 
     def finish(self, turn: Turn) -> None:
         """Frees the slot of a request that has ended or was cancelled. What it computed stays usable."""
@@ -314,7 +315,7 @@ class Cache:
             if plan.resume == prompt.length and plan.point is not None:
                 turn.logits = plan.point.logits
             elif plan.resume in turn.snapshot_positions:
-                self._save_point(turn)
+                self.tiers.save_point(sequence, None, is_durable=turn.is_durable, with_pages=turn.is_reading)
         except BaseException:
             sequence.finish(self.memory.length(sequence.seq), self._clock())
             raise
@@ -326,7 +327,7 @@ class Cache:
             return Turn(prompt, sequence, report, () if grid else (prompt.length,), grid=grid)
         snapshot_bytes, ram = self.memory.snapshot_bytes(prompt.length), self.ram.budget
         resume = sequence.length
-        shared = lookup.shared_lengths(after=resume)
+        shared, num_busy = lookup.shared_lengths(after=resume), self.sequences.num_busy
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
         num_tokens, is_scarce = prompt.length - resume, ram.is_nearly_full
         gaps = self._placement.gaps(
@@ -339,11 +340,6 @@ class Cache:
             report,
             positions,
             self._placement.durable_positions(prompt, shared, positions),
-            self._placement.reply_gap(snapshot_bytes, self.costs, self.sequences.num_busy),
+            self._placement.reply_gap(snapshot_bytes, self.costs, num_busy),
             grid=grid,
         )
-
-    def _save_point(self, turn: Turn, logits: Logits | None = None) -> None:
-        is_durable = turn.position in turn.durable_positions
-        # without pages at the end of the prompt: the client waits for the first token
-        self.tiers.save_point(turn.sequence, logits, is_durable=is_durable, with_pages=turn.is_reading)

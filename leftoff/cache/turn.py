@@ -34,6 +34,11 @@ class Turn:
         """Part of the prompt is still to be prefilled."""
         return self.position < self.prompt.length
 
+    @property
+    def is_durable(self) -> bool:
+        """A resume point at its position is worth writing to disk."""
+        return self.position in self.durable_positions
+
     def wants_snapshot(self, num_tokens: int) -> bool:
         """After so many new tokens: at chosen positions of the prompt, and every `reply_gap` tokens of the reply."""
         replied = self.position - self.prompt.length
