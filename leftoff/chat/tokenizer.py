@@ -7,7 +7,7 @@ control tokens; where it does not, texts are tokenised whole.
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -89,24 +89,24 @@ class SegmentTokenizer:
     def tokenise(self, text: str, known: Sequence[KnownTokens] = ()) -> Tokenised:
         """The tokens of a text; those of parts of it may be known, in rising order. Such a part begins a segment."""
         texts: list[str] = []
-        segments: list[Segment] = []
+        given: dict[int, tuple[int, ...]] = {}  # the known tokens, by the index of their text
         end = 0
         for part in known if self.is_segmented else ():
-            self._append(text[end : part.start], texts, segments)
+            texts += self._split(text[end : part.start])
+            given[len(texts)] = part.tokens
             texts.append(text[part.start : part.end])
-            segments.append(self._given_segment(texts[-1], part.tokens))
             end = part.end
-        self._append(text[end:], texts, segments)
-        empty = np.empty(0, np.int32)
-        tokens = np.concatenate([empty, *(segment.tokens for segment in segments)])
-        return Tokenised(tokens, tuple(texts), tuple(segments))
+        texts += self._split(text[end:])
+        segments = self._all_segments(texts, given)
+        tokens = np.concatenate([np.empty(0, np.int32), *(segment.tokens for segment in segments)])
+        return Tokenised(tokens, tuple(texts), segments)
 
-    def _append(self, text: str, texts: list[str], segments: list[Segment]) -> None:
-        """Appends the segments of a text."""
-        parts = tuple(self._split(text))
-        known = self._segments.get_many(parts)
-        texts += parts
-        segments += [segment or self._segment(part) for part, segment in zip(parts, known, strict=True)]
+    def _all_segments(self, texts: Sequence[str], given: Mapping[int, tuple[int, ...]]) -> tuple[Segment, ...]:
+        remembered = iter(self._segments.get_many(text for index, text in enumerate(texts) if index not in given))
+        return tuple(
+            self._given_segment(text, given[index]) if index in given else next(remembered) or self._segment(text)
+            for index, text in enumerate(texts)
+        )
 
     def _given_segment(self, text: str, tokens: tuple[int, ...]) -> Segment:
         """Tokens may have bytes that the text does not show: control tokens, and what is no UTF-8."""
