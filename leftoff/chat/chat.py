@@ -67,10 +67,11 @@ class Chat:
         shown = replace(conversation, messages=ruled.messages)
         replies = VerbatimReplies(self.prompts, shown, self._remembered)
         moved = replies.moved or ruled.moved
+        rewrite = replies.restore if replies.are_known else None
 
         def make(messages: Sequence[MessageDict]) -> Prompt:
             whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), moved))
-            return self.prompts.from_conversation(whole, replies.restore if replies.are_known else None)
+            return self.prompts.from_conversation(whole, rewrite)
 
         fitted = self._fit(shown, make)
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)

@@ -260,7 +260,10 @@ class EventStream(Response):
         return {"type": "http.response.body", "body": body, "more_body": False}
 
     def _framed(self, batch: list[tuple[int, Event]]) -> bytes:
-        return self._framed_chunks(chunk for index, event in batch for chunk in self._chunks(index, event))
+        chunks: list[msgspec.Struct] = []
+        for index, event in batch:
+            chunks += self._chunks(index, event)
+        return self._framed_chunks(chunks)
 
     def _framed_chunks(self, chunks: Iterable[msgspec.Struct]) -> bytes:
         return b"".join(map(self._writer.framing.frame, chunks))

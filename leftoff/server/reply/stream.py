@@ -127,7 +127,10 @@ class ReplyStream:
             show_control=job.show_control,
             shown=service.prompts.shown_tokens if job.output else frozenset(),
         )
-        self._parser = job.output.parser(self._prompt_end()) if job.output else None
+        self._parser = None
+        if job.output is not None:
+            prompt_end = service.model.vocabulary.detokenize(job.prompt.tokens[-_MOST_OPENING_TOKENS:])
+            self._parser = job.output.parser(prompt_end.decode("utf-8", "replace"))
         self._tokens: list[int] = []
         self._texts: list[str] = []
         self._parts: list[Part] = []
@@ -215,10 +218,6 @@ class ReplyStream:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
-
-    def _prompt_end(self) -> str:
-        last = self.job.prompt.tokens[-_MOST_OPENING_TOKENS:]
-        return self._service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
 
     def _send_progress(self, report: ReuseReport, num_read: int) -> None:
         if not self._shows_progress:
