@@ -78,14 +78,14 @@ def knowledge_of(lookup: Lookup, ram: Tier) -> Knowledge:
     match, namespace = lookup.deepest, lookup.namespace
     # of the same owner only: a tenant must not learn which texts others have sent
     salts = [name for name in ram.trees if name != namespace and owner_of(name) == owner_of(namespace)]
-    others = (ram.match(name, lookup.tokens).length for name in salts)
+    elsewhere = max((ram.match(name, lookup.tokens).length for name in salts), default=0)
     lost = max((min(node.lost_until, match.length) for node in match.path), default=0)
     known, ahead = match.length, None
     for sequence, common in lookup.shared.items():
         if common > known:
             known, ahead = common, sequence
     before = ahead.tokens[known:] if ahead is not None else match.continuation
-    return Knowledge(known, max(others, default=0), lost, before)
+    return Knowledge(known, elsewhere, lost, before)
 
 
 def _parts(match: Match) -> Iterator[PagePart]:

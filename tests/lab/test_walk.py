@@ -2,8 +2,8 @@
 
 from lab.walk import walk_turn
 
-MOST_FILES = 71
-MOST_MOVES = 400
+MOST_FILES = 65
+MOST_MOVES = 320
 
 
 def test_one_chat_turn_runs_through_few_files_and_moves_between_them_seldom() -> None:
