@@ -46,9 +46,6 @@ class PaperBlobStore:
     def take_lost(self) -> list[Record]:
         return []
 
-    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002
-        return True
-
     def close(self, timeout_s: float) -> None: ...
 
 

@@ -107,10 +107,6 @@ class BlobStore(Protocol):
         """Records lost since the last call: they could not be written after all, or were found damaged."""
         ...
 
-    def flush(self, timeout_s: float) -> bool:
-        """Waits until everything is written. False on timeout."""
-        ...
-
     def close(self, timeout_s: float) -> None: ...
 
 

@@ -50,11 +50,6 @@ class Plan:
         return self.sequence is not None and self.sequence_stands_there and self.resume == self.sequence.length
 
     @property
-    def is_cut_back(self) -> bool:
-        """The sequence reaches past the resume point, and is cut."""
-        return self.sequence_stands_there and not self.goes_on
-
-    @property
     def source(self) -> str:
         """For the reuse report."""
         if self.resume == 0:

@@ -81,10 +81,6 @@ class Rules:
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
 
-    @property
-    def num_pinned(self) -> int:
-        return len(self._pinned)
-
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
         """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
         ordered = _with_late_header(messages, self._late)

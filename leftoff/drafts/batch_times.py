@@ -25,10 +25,6 @@ class BatchTimes:
         """Of a batch of one token."""
         return self._ms
 
-    def multiple(self, num_tokens: int) -> float:
-        """How many times longer than a single token so many take."""
-        return self.multiples[min(num_tokens, MOST_TOKENS)]
-
     def best_gain(self, step: float = 0.0) -> float:
         """How many times more tokens a second come from the best size of batch than from one token at a time.
 

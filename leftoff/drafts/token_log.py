@@ -53,10 +53,6 @@ class TokenLog:
     def nbytes(self) -> int:
         return self._tokens.nbytes + sum(table.nbytes for table in self._tables)
 
-    @property
-    def num_tokens(self) -> int:
-        return self._size
-
     def add(self, tokens: Tokens, position: int, family: int) -> None:
         """Adds a piece of a sequence, which begins at `position` in it."""
         tokens = tokens[max(0, tokens.size - self._most_tokens // 2) :]

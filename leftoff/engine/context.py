@@ -193,8 +193,8 @@ class Context:
         if read != state.nbytes:
             raise BlobError(f"llama.cpp took {read} of {state.nbytes} bytes of state: {self._why()}")
 
-    def remove(self, seq: int, start: int = -1, end: int = -1) -> bool:
-        return bool(self._dll.llama_memory_seq_rm(self._memory, seq, start, end))
+    def remove(self, seq: int, start: int = -1) -> bool:
+        return bool(self._dll.llama_memory_seq_rm(self._memory, seq, start, -1))
 
     @contextmanager
     def scratch(self) -> Iterator[int]:

@@ -68,9 +68,9 @@ class Model:
         self.library.dll.llama_model_desc(self.handle, buffer, _DESCRIPTION_BYTES)
         return buffer.value.decode("utf-8", "replace")
 
-    def chat_template(self, name: str | None = None) -> str | None:
-        """The Jinja template in the model file: the default one, or a named variant such as `tool_use`."""
-        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, name.encode() if name else None)
+    def chat_template(self) -> str | None:
+        """The default Jinja template of the model file."""
+        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text else None
 
     @property

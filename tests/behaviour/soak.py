@@ -26,6 +26,7 @@ from pathlib import Path
 import httpx
 
 from leftoff.config import MIB, Settings
+from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.verify import verify
 from leftoff.server.server import Server
 from leftoff.server.service import Service
@@ -159,6 +160,7 @@ def _check(service: Service, folder: Path) -> None:
     """On the engine's thread, so that nothing is put meanwhile."""
     service.cache.check_integrity()
     assert service.cache.disk is not None
+    assert isinstance(service.cache.disk.blobs, FileBlobStore)
     assert service.cache.disk.blobs.flush(PATIENCE_S)
     for tier in service.cache.tiers:
         assert tier.budget.used_bytes <= tier.budget.budget_bytes, f"{tier.budget.name} is over its budget"

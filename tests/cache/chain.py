@@ -174,9 +174,6 @@ class ChainMemory:
         remembered = self.kind is MemoryKind.WINDOW and self.is_whole(seq) and length >= current - WINDOW
         return 0 < length < current and (self.kind is MemoryKind.ATTENTION or remembered)
 
-    def fork(self, source: int, target: int, length: int) -> None:
-        self.restore(target, length, share=Share(source, length))
-
     def drop(self, seq: int) -> None:
         self.sequences[seq] = ChainSequence()
 

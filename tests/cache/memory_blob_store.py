@@ -74,9 +74,6 @@ class MemoryBlobStore:
         broken, self._broken = self._broken, []
         return broken
 
-    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002
-        return True
-
     def close(self, timeout_s: float) -> None: ...
 
     def lose(self, index: int) -> None:

@@ -89,7 +89,6 @@ def test_the_memory_is_bounded() -> None:
     rules = Rules(pin=[CLOCK], remembered=10)
     for number in range(100):
         rules.apply([system(f"Agent {number}. It is 10:00.")], "")
-        assert rules.num_pinned <= 10
     assert texts(rules.apply([system("Agent 99. It is 11:00.")], "").messages) == ["Agent 99. It is 10:00."]
     assert texts(rules.apply([system("Agent 0. It is 11:00.")], "").messages) == ["Agent 0. It is 11:00."]
 

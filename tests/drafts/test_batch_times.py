@@ -7,17 +7,17 @@ from leftoff.drafts.batch_times import BatchTimes
 
 def test_times_are_learned() -> None:
     times = BatchTimes({1: 0.010, 8: 0.020})
-    assert times.multiple(1) == 1.0
-    assert times.multiple(8) == pytest.approx(2.0)
-    assert 1.0 < times.multiple(4) < 2.0
-    assert times.multiple(16) > times.multiple(8)
+    assert times.multiples[1] == 1.0
+    assert times.multiples[8] == pytest.approx(2.0)
+    assert 1.0 < times.multiples[4] < 2.0
+    assert times.multiples[16] > times.multiples[8]
     assert times.best_gain() > 4
     for _ in range(100):
         times.saw(1, 10.0)
         times.saw(8, 40.0)
-    assert times.multiple(8) == pytest.approx(4.0, rel=0.1)
+    assert times.multiples[8] == pytest.approx(4.0, rel=0.1)
     times.saw(8, 4000.0)  # the machine slept
-    assert times.multiple(8) == pytest.approx(4.0, rel=0.1)
+    assert times.multiples[8] == pytest.approx(4.0, rel=0.1)
     only_one = BatchTimes({1: 0.5})
-    assert only_one.multiple(3) == pytest.approx(3.0)
+    assert only_one.multiples[3] == pytest.approx(3.0)
     assert only_one.best_gain() == pytest.approx(1.0)

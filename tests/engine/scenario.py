@@ -9,7 +9,7 @@ import numpy as np
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.memory.arena import view_of
-from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.memory.base import Memory, Page, Share, Snapshot
 from leftoff.types import Logits, Tokens
 
 
@@ -47,6 +47,11 @@ def reply(engine: LlamaEngine, seq: int, logits: Logits, num_tokens: int) -> tup
         logits = read(engine, seq, np.array(tokens[-1:], np.int32))
         after.append(logits)
     return tokens, after
+
+
+def fork(memory: Memory, source: int, target: int, length: int) -> None:
+    """`target` stands after the first `length` tokens of `source`; with one sequence for both it is cut back."""
+    memory.restore(target, length, share=Share(source, length))
 
 
 def save(engine: LlamaEngine, seq: int, page_tokens: int = 50) -> Saved:

@@ -13,7 +13,7 @@ from leftoff.engine.errors import CancelledError, InputError
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.memory.base import MemoryKind, Share
 from leftoff.types import Tokens
-from tests.engine.scenario import asked, cold, load, prompt, read, save
+from tests.engine.scenario import asked, cold, fork, load, prompt, read, save
 from tests.factory import Scale, model_path
 
 # Larger than the other tests' models, and read in many small steps: a decode that takes long enough to be stopped.
@@ -155,7 +155,7 @@ def test_a_hybrid_that_is_not_whole_may_be_dropped_cut_to_nothing_or_replaced(
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0)
-    ways_out = (partial(memory.drop, 0), partial(memory.fork, 0, 0, 0), partial(load, engine, 0, saved))
+    ways_out = (partial(memory.drop, 0), partial(fork, memory, 0, 0, 0), partial(load, engine, 0, saved))
     for way_out in ways_out:
         load(engine, 0, saved)
         decode_and_cancel(engine, [long_work(engine)], num_steps)
@@ -184,7 +184,7 @@ def test_memory_in_one_lump_is_emptied_and_says_so(engine: LlamaEngine, num_step
 def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine) -> None:
     tokens = prompt(engine, LENGTH + TAIL)
     read(engine, 0, prompt(engine, 30, seed=9))
-    engine.memory.fork(0, 0, 0)
+    fork(engine.memory, 0, 0, 0)
     read(engine, 0, tokens[:LENGTH])
     assert_goes_on_exactly(engine, 0, tokens)
 
@@ -233,5 +233,5 @@ def assert_not_whole(engine: LlamaEngine, seq: int) -> None:
         memory.save_snapshot(seq)
     assert not memory.can_cut(seq, LENGTH)
     with pytest.raises(InputError, match="needs a snapshot"):
-        memory.fork(seq, 3, LENGTH)
+        fork(memory, seq, 3, LENGTH)
     assert memory.length(3) == 0

@@ -15,7 +15,7 @@ from leftoff.engine.measure import measure_mtp
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import MtpContext, mtp_problem
 from leftoff.types import Tokens
-from tests.engine.scenario import read, save
+from tests.engine.scenario import fork, read, save
 from tests.factory import MTP, model_path, small_vocabulary
 
 LENGTH = 203
@@ -121,10 +121,10 @@ def test_beside_others_it_follows_replies(engine: LlamaEngine) -> None:
 def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) -> None:
     tokens = words(LENGTH, 6)
     read(engine, 0, tokens)
-    engine.memory.fork(0, 1, LENGTH)
+    fork(engine.memory, 0, 1, LENGTH)
     assert guess(engine, int(tokens[0]), seq=1) == []
     assert guess(engine, int(tokens[0]), seq=0) != []
-    engine.memory.fork(0, 1, LENGTH)
+    fork(engine.memory, 0, 1, LENGTH)
     read(engine, 1, tokens[:1])
     assert guess(engine, int(tokens[1]), seq=1) != [], "it begins with the first token that is decoded"
     engine.memory.drop(0)

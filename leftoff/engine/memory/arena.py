@@ -137,13 +137,6 @@ class Arena:
                 self._idle[new.nbytes].append(new)
                 self.idle_bytes += new.nbytes
 
-    def trim(self) -> None:
-        """Frees all buffers of the pool that are not in use."""
-        with self._lock:
-            for idle in self._idle.values():
-                idle.clear()
-            self.idle_bytes = 0
-
     def _take_idle(self, size: int) -> Raw | None:
         with self._lock:
             idle = self._idle[size]  # made here and never removed, so that `_take_back` allocates nothing

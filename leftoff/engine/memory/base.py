@@ -6,7 +6,7 @@ A sequence holds `length` tokens. Its memory has two parts, either of which may 
                                       ^       the rest: one state, valid after exactly `length` tokens
 
 A *page* is the bytes of a stretch of the first part, a *snapshot* those of the second at one position. What mutates:
-`restore`, `fork`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine
+`restore`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine
 belongs to one thread; only `cancel` may be called from another.
 """
 
@@ -64,9 +64,6 @@ class Page:
     @property
     def nbytes(self) -> int:
         return self.data.nbytes
-
-    def part(self, start: int, end: int) -> "PagePart":
-        return PagePart(self, start, end)
 
     def whole(self) -> "PagePart":
         return PagePart(self, self.start, self.end)
@@ -158,13 +155,6 @@ class Memory(Protocol):
         ...
 
     def can_cut(self, seq: int, length: int) -> bool: ...
-    def fork(self, source: int, target: int, length: int) -> None:
-        """Make `target` stand after the first `length` tokens of `source`, if it can be cut there.
-
-        With the same sequence for both it cuts back.
-        """
-        ...
-
     def drop(self, seq: int) -> None: ...
     def clear(self) -> None:
         """Drop every sequence at once. The next one starts at the first cell, as in a new engine."""

@@ -104,9 +104,6 @@ class LlamaMemory(ABC):
             raise
         self._spoiled.discard(seq)
 
-    def fork(self, source: int, target: int, length: int) -> None:
-        self.restore(target, length, share=Share(source, length))
-
     def drop(self, seq: int) -> None:
         self._check_sequence(seq)
         self.replaced.add(seq)

@@ -202,9 +202,9 @@ def _headers_for_router(request: Request, service: Service, job: ReplyJob) -> di
     return {points.HEADER: points.encode_points(found)}
 
 
-def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401
+def json_response(content: Any) -> Response:  # noqa: ANN401
     """A response with a JSON body."""
-    return Response(_encode(content), status, media_type="application/json")
+    return Response(_encode(content), media_type="application/json")
 
 
 class EventStream(Response):

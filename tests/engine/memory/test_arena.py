@@ -67,12 +67,6 @@ def test_idle_memory_is_kept_up_to_the_limit() -> None:
     assert arena.idle_bytes == 3 * SIZE // capacity * capacity
     assert 0 < arena.idle_bytes <= arena.idle_limit
     assert arena.lent_bytes == 0
-    arena.trim()
-    assert arena.idle_bytes == 0
-    buffer = arena.take(SIZE)
-    assert (arena.idle_bytes, arena.lent_bytes) == (0, capacity)
-    del buffer
-    assert (arena.idle_bytes, arena.lent_bytes) == (capacity, 0)
 
 
 @settings(deadline=None)
@@ -156,10 +150,7 @@ def test_threads_take_and_give_back_at_the_same_time() -> None:
         thread.join()
     assert not mixed_up
     assert arena.lent_bytes == 0
-    idle = arena.idle_bytes
-    arena.trim()
-    assert idle > 0
-    assert arena.idle_bytes == 0
+    assert arena.idle_bytes > 0
 
 
 def test_the_garbage_collector_may_give_a_buffer_back_at_any_moment() -> None:

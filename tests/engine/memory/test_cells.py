@@ -13,7 +13,7 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.cells import CellMap
 from leftoff.types import Tokens
-from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save
+from tests.engine.scenario import Saved, cold, fork, load, prompt, read, reply, save
 from tests.factory import model_path
 
 NUM_CELLS = 40
@@ -71,11 +71,11 @@ def wander(engine: LlamaEngine, seed: int) -> None:
             case "fork":
                 length = int(rng.integers(0, memory.length(seq) + 1))
                 length = length if memory.can_cut(seq, length) else memory.length(seq)
-                memory.fork(seq, other, length)
+                fork(memory, seq, other, length)
             case "cut":
                 length = int(rng.integers(0, memory.length(seq) + 1))
                 if memory.can_cut(seq, length):
-                    memory.fork(seq, seq, length)
+                    fork(memory, seq, seq, length)
             case "drop":
                 memory.drop(seq)
     read(engine, 0, prompt(engine, 7))
@@ -166,7 +166,7 @@ def test_a_fork_takes_no_cells_until_it_goes_on(engine: LlamaEngine) -> None:
     read(engine, 0, prompt(engine, 200))
     free = memory.free_cells
     for seq in (1, 2, 3):
-        memory.fork(0, seq, 200)
+        fork(memory, 0, seq, 200)
     assert memory.free_cells == free == memory.num_cells - 200
     engine.decode([Work(seq, prompt(engine, 20, seq)) for seq in range(4)])
     assert memory.free_cells == free - 80

@@ -92,7 +92,7 @@ def test_a_page_is_what_llama_writes_but_for_the_sequence_it_names(engine: Llama
 @given(cuts=st.sets(st.integers(1, LENGTH - 1), max_size=8))
 def test_parts_joined_are_the_whole(example: Example, cuts: set[int]) -> None:
     ends = [*sorted(cuts), LENGTH]
-    parts = [example.page.part(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    parts = [PagePart(example.page, start, end) for start, end in zip([0, *ends], ends, strict=False)]
     np.testing.assert_array_equal(joined(example.layout, parts), view_of(example.page.data))
 
 
@@ -100,7 +100,7 @@ def test_parts_joined_are_the_whole(example: Example, cuts: set[int]) -> None:
 @given(cuts=st.lists(st.integers(0, LENGTH), min_size=2, max_size=2, unique=True))
 def test_a_part_of_a_page_is_a_page(example: Example, cuts: list[int]) -> None:
     start, end = sorted(cuts)
-    part = joined(example.layout, [example.page.part(start, end)])
+    part = joined(example.layout, [PagePart(example.page, start, end)])
     assert example.layout.positions(part, end - start).tolist() == [*range(start, end)]
     assert part.nbytes == example.layout.section_end(end - start)
 
@@ -109,7 +109,7 @@ def test_a_part_of_a_page_is_a_page(example: Example, cuts: list[int]) -> None:
 @given(order=st.permutations(range(LENGTH)))
 def test_shuffled_cells_are_sorted_by_position(example: Example, order: list[int]) -> None:
     layout = example.layout
-    shuffled = joined(layout, [example.page.part(position, position + 1) for position in order])
+    shuffled = joined(layout, [PagePart(example.page, position, position + 1) for position in order])
     assert layout.positions(shuffled, LENGTH).tolist() == order
     layout.sort(shuffled, LENGTH)
     np.testing.assert_array_equal(shuffled, view_of(example.page.data))

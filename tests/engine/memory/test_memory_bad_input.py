@@ -11,7 +11,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.memory.base import Bytes, Page, PagePart, Share, Snapshot
-from tests.engine.scenario import Saved, load, prompt, read, save
+from tests.engine.scenario import Saved, fork, load, prompt, read, save
 
 LENGTH = 100
 EVERY = ["llama", "qwen35", "gemma3", "mamba2", "deepseek4"]
@@ -85,9 +85,9 @@ def test_a_sequence_that_does_not_exist_is_refused(engine: LlamaEngine) -> None:
         with refused(engine, InputError, f"sequence {wrong} does not exist"):
             load(engine, wrong, saved)
         with refused(engine, InputError, f"sequence {wrong} does not exist"):
-            memory.fork(wrong, seq, 10)
+            fork(memory, wrong, seq, 10)
         with refused(engine, InputError, f"sequence {wrong} does not exist"):
-            memory.fork(seq, wrong, memory.length(seq))
+            fork(memory, seq, wrong, memory.length(seq))
 
 
 @with_any_memory
@@ -98,7 +98,7 @@ def test_a_share_longer_than_its_source_is_refused(engine: LlamaEngine) -> None:
         with refused(engine, InputError, f"sequence 0 holds {memory.length(0)} tokens, not {length}"):
             memory.restore(seq, length, share=Share(0, length))
         with refused(engine, InputError, f"holds {memory.length(0)} tokens, not {length}"):
-            memory.fork(0, seq, length)
+            fork(memory, 0, seq, length)
     with refused(engine, InputError, "tokens, not -1"):
         memory.restore(seq, 5, share=Share(0, -1))
 
@@ -109,12 +109,12 @@ def test_pages_that_do_not_follow_on_each_other_are_refused(engine: LlamaEngine)
     first, second, third = saved.pages
     wrong = [
         [first.whole(), third.whole()],  # a gap
-        [first.whole(), second.part(41, 80), third.whole()],
+        [first.whole(), PagePart(second, 41, 80), third.whole()],
         [first.whole(), first.whole(), second.whole(), third.whole()],  # twice
         [second.whole(), first.whole(), third.whole()],  # out of order
-        [first.part(0, 41), second.part(41, 80), third.whole()],  # more than the page has
-        [first.whole(), second.part(40, 40), second.whole(), third.whole()],  # nothing
-        [first.whole(), second.part(60, 40), third.whole()],  # backwards
+        [PagePart(first, 0, 41), PagePart(second, 41, 80), third.whole()],  # more than the page has
+        [first.whole(), PagePart(second, 40, 40), second.whole(), third.whole()],  # nothing
+        [first.whole(), PagePart(second, 60, 40), third.whole()],  # backwards
         [PagePart(first, -5, 40), second.whole(), third.whole()],
     ]
     for parts in wrong:

@@ -7,9 +7,9 @@ import pytest
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
-from leftoff.engine.memory.base import MemoryKind, Share
+from leftoff.engine.memory.base import MemoryKind, PagePart, Share
 from leftoff.types import Logits, Tokens
-from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save
+from tests.engine.scenario import Saved, cold, fork, load, prompt, read, reply, save
 from tests.factory import ARCHITECTURES
 from tests.scheduler.recorder import assert_greedy
 
@@ -111,7 +111,7 @@ def test_pages_load_in_parts_and_on_top_of_shared_cells(engine: LlamaEngine) -> 
     read(engine, 0, tokens[:LENGTH])
     saved = save(engine, 0, page_tokens=80)
     first = saved.pages[0]
-    parts = [first.part(0, 33), first.part(33, 80), *(page.whole() for page in saved.pages[1:])]
+    parts = [PagePart(first, 0, 33), PagePart(first, 33, 80), *(page.whole() for page in saved.pages[1:])]
     memory.drop(0)
     memory.restore(1, LENGTH, pages=parts, snapshot=saved.snapshot)
     np.testing.assert_array_equal(read(engine, 1, tokens[LENGTH:]), expected)
@@ -137,7 +137,7 @@ def test_forks_diverge_without_touching_each_other(engine: LlamaEngine) -> None:
 
     read(engine, 0, shared)
     for target in (1, 2):
-        memory.fork(0, target, LENGTH)
+        fork(memory, 0, target, LENGTH)
     rows = engine.decode([Work(seq, tails[seq]) for seq in range(3)])
     logits = [engine.logits(row).copy() for row in rows]
     for expected, found in zip(runs, logits, strict=True):
@@ -159,7 +159,7 @@ def test_a_fork_saved_and_loaded_again_goes_on(engine: LlamaEngine) -> None:
     noise = batching_noise(engine, shared, [tail, tail[::-1]])
 
     read(engine, 0, shared)
-    memory.fork(0, 1, LENGTH)
+    fork(memory, 0, 1, LENGTH)
     read(engine, 0, tail[::-1])
     fork_logits = read(engine, 1, tail)
     saved = save(engine, 1)
@@ -205,9 +205,9 @@ def test_parked_state_comes_back(engine: LlamaEngine) -> None:
     tokens = prompt(engine, LENGTH)
     logits = read(engine, 0, tokens)
     spare = memory.num_sequences - 1
-    memory.fork(0, spare, LENGTH)
+    fork(memory, 0, spare, LENGTH)
     read(engine, 0, prompt(engine, TAIL, seed=40))
-    memory.fork(spare, 0, LENGTH)
+    fork(memory, spare, 0, LENGTH)
     assert_greedy(engine, tokens, reply(engine, 0, logits, REPLY)[0])
 
 
@@ -219,7 +219,7 @@ def test_cutting_back_without_a_snapshot(engine: LlamaEngine) -> None:
     logits = read(engine, 0, tokens)
     read(engine, 0, prompt(engine, 1, seed=50))
     if memory.kind in (MemoryKind.ATTENTION, MemoryKind.WINDOW):
-        memory.fork(0, 0, LENGTH)
+        fork(memory, 0, 0, LENGTH)
         assert reply(engine, 0, logits, REPLY)[0] == expected_reply
     else:
         assert_cannot_cut(engine, LENGTH)
@@ -250,7 +250,7 @@ def assert_cannot_cut(engine: LlamaEngine, length: int) -> None:
     before = engine.memory.length(0)
     assert not engine.memory.can_cut(0, length)
     with pytest.raises(InputError, match=f"needs a snapshot at {length}"):
-        engine.memory.fork(0, 0, length)
+        fork(engine.memory, 0, 0, length)
     assert engine.memory.length(0) == before
 
 

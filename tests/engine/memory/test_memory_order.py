@@ -14,7 +14,7 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.memory.base import Share
 from leftoff.types import Logits, Tokens
 from tests.engine.memory.placed import attention_cells, mirrored_cells, window_positions
-from tests.engine.scenario import load, prompt, read, reply, save
+from tests.engine.scenario import fork, load, prompt, read, reply, save
 from tests.factory import model_path
 
 PIECE = 32
@@ -61,12 +61,12 @@ def wander(engine: LlamaEngine, rng: np.random.Generator) -> None:
             for _ in range(5):
                 engine.decode([Work(seq, some(engine, 1)) for seq in range(memory.num_sequences)])
         case "fork":
-            memory.fork(seq, other, memory.length(seq))
+            fork(memory, seq, other, memory.length(seq))
         case "join" if memory.length(seq) > 1:
             join(engine, seq, other, int(rng.integers(1, memory.length(seq))))
             engine.decode([Work(other, some(engine, 3))])
         case "cut" if memory.can_cut(seq, length := int(rng.integers(0, memory.length(seq) + 1))):
-            memory.fork(seq, seq, length)
+            fork(memory, seq, seq, length)
         case "drop":
             memory.drop(seq)
         case "move" if memory.length(seq):
@@ -149,7 +149,7 @@ def test_a_window_is_shared_and_the_source_dropped(engine: LlamaEngine) -> None:
     memory, tokens = engine.memory, some(engine, 192, seed=3)
     expected, expected_reply = read_alone(engine, tokens[:164], tokens[164:], num_reply=8)
     logits = read(engine, 0, tokens[:164], PIECE)
-    memory.fork(0, 1, 164)
+    fork(memory, 0, 1, 164)
     reply(engine, 0, logits, 4)
     memory.drop(0)
     logits = read(engine, 1, tokens[164:], PIECE)
