@@ -1,22 +1,23 @@
 """Plays a trace against a scheme, and counts."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lab.simulate.llm import Llm
 from lab.simulate.scheme import Scheme
-from lab.simulate.trace import Trace
+from lab.simulate.trace import Request, Trace
 from leftoff.cache.tree import Tree
 
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a scheme made of a trace."""
+class Totals:
+    """The requests that were served, and how long they waited for their first token."""
 
     num_requests: int
     prompt_tokens: int
@@ -24,12 +25,24 @@ class Outcome:
     ttft_mean_ms: float
     ttft_p50_ms: float
     ttft_p95_ms: float
-    most_bytes: int
-    seconds: float
 
     @property
     def hit_rate(self) -> float:
         return 1 - self.computed_tokens / self.prompt_tokens
+
+
+@dataclass(frozen=True)
+class Outcome(Totals):
+    """What a scheme made of a trace."""
+
+    most_bytes: int
+    seconds: float
+
+
+def totals(requests: Sequence[Request], computed_tokens: int, ttft_ms: npt.NDArray[np.float64]) -> Totals:
+    mean_ms, (p50_ms, p95_ms) = float(ttft_ms.mean()), np.percentile(ttft_ms, [50, 95]).tolist()
+    prompt_tokens = sum(request.prompt_tokens for request in requests)
+    return Totals(len(requests), prompt_tokens, computed_tokens, mean_ms, p50_ms, p95_ms)
 
 
 def play(trace: Trace, scheme: Scheme, llm: Llm, progress: Progress | None = None) -> Outcome:
@@ -43,16 +56,8 @@ def play(trace: Trace, scheme: Scheme, llm: Llm, progress: Progress | None = Non
         most_bytes = max(most_bytes, scheme.held_bytes)
         if progress is not None:
             progress(index + 1)
-    return Outcome(
-        len(trace.requests),
-        sum(request.prompt_tokens for request in trace.requests),
-        computed,
-        float(ttft_ms.mean()),
-        float(np.percentile(ttft_ms, 50)),
-        float(np.percentile(ttft_ms, 95)),
-        most_bytes,
-        time.perf_counter() - began,
-    )
+    counts = asdict(totals(trace.requests, computed, ttft_ms))
+    return Outcome(**counts, most_bytes=most_bytes, seconds=time.perf_counter() - began)
 
 
 def unavoidable_tokens(trace: Trace) -> int:

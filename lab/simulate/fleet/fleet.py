@@ -7,7 +7,7 @@ replica that the router names, and waits there until those before it have been r
 import heapq
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from operator import attrgetter
 
@@ -17,6 +17,7 @@ from lab.simulate.fleet.replica import Line, Replica, Waiting
 from lab.simulate.fleet.routers import ROUTERS
 from lab.simulate.fleet.store import SharedStore, Stock
 from lab.simulate.llm import Llm
+from lab.simulate.outcome import Totals, totals
 from lab.simulate.trace import Request, Session
 from leftoff.cluster.score import Estimate
 
@@ -34,15 +35,9 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class FleetOutcome:
+class FleetOutcome(Totals):
     """What a fleet made of the sessions. Times to the first token include waiting."""
 
-    num_requests: int
-    prompt_tokens: int
-    computed_tokens: int
-    ttft_mean_ms: float
-    ttft_p50_ms: float
-    ttft_p95_ms: float
     busy: float  # the share of the time in which the engines read or load
     most_over_mean: float  # computed tokens of the busiest replica over those of the average one
     moved: float  # the share of requests that went to another replica than the last of their session
@@ -122,20 +117,14 @@ class Play:
 
     def _outcome(self, end_s: float, seconds: float) -> FleetOutcome:
         requests = [request for session in self._sessions for request in session]
-        ttft_ms = np.array(self._ttft_ms)
         return FleetOutcome(
-            len(requests),
-            sum(request.prompt_tokens for request in requests),
-            int(self._computed.sum()),
-            float(ttft_ms.mean()),
-            float(np.percentile(ttft_ms, 50)),
-            float(np.percentile(ttft_ms, 95)),
-            self._busy_s / end_s / len(self._replicas),
-            float(self._computed.max() / self._computed.mean()),
-            self._num_moved / len(requests),
-            sum(replica.fetched_bytes for replica in self._replicas),
-            self._store.stock if self._store is not None else None,
-            seconds,
+            **asdict(totals(requests, int(self._computed.sum()), np.array(self._ttft_ms))),
+            busy=self._busy_s / end_s / len(self._replicas),
+            most_over_mean=float(self._computed.max() / self._computed.mean()),
+            moved=self._num_moved / len(requests),
+            fetched_bytes=sum(replica.fetched_bytes for replica in self._replicas),
+            stock=self._store.stock if self._store is not None else None,
+            seconds=seconds,
         )
 
 
