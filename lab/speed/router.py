@@ -27,7 +27,7 @@ from leftoff.cluster.router import Router
 from leftoff.hub import default_model
 from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
 from leftoff.store.points import AT_HEADER, Point, PromptPoints
-from leftoff.store.replica import Held, Load, Rates, Replica, State, encode
+from leftoff.store.replica import Held, Load, Rates, Replica, ReplicaState, encode
 
 _FINGERPRINT = "speed"
 _NUM_REPLICAS, _NUM_CONVERSATIONS, _NUM_TURNS = 8, 1000, 8
@@ -145,7 +145,7 @@ def fill(url: str) -> None:
         name = f"replica-{replica}"
         load = Load(8, 0, 0, 64, 0, 1 << 20)
         beat = Replica(
-            name, f"http://{name}", _FINGERPRINT, "tiny", "", "", State.READY, 1, load, rates, has_store=True
+            name, f"http://{name}", _FINGERPRINT, "tiny", "", "", ReplicaState.READY, 1, load, rates, has_store=True
         )
         held = [Held(b"h" * 16, b"", 1400, 30_000_000, 0)]
         for number in range(replica, _NUM_CONVERSATIONS, _NUM_REPLICAS):

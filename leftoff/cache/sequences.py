@@ -16,7 +16,7 @@ _FIRST_CAPACITY = 1024
 _HALF_LIFE_S = 60.0
 
 
-class State(Enum):
+class SequenceState(Enum):
     """A sequence is used by a request, or idle; if idle, its tokens were offered to RAM and disk, or not yet."""
 
     EMPTY = "empty"  # idle, no tokens
@@ -51,7 +51,7 @@ class EngineSequence:
 
     def __init__(self, seq: int, ram: ByteBudget) -> None:
         self.seq = seq
-        self.state = State.EMPTY
+        self.state = SequenceState.EMPTY
         self.namespace = ""
         self.length = 0
         self.last_used = 0.0
@@ -67,12 +67,12 @@ class EngineSequence:
 
     @property
     def is_busy(self) -> bool:
-        return self.state is State.RUNNING
+        return self.state is SequenceState.RUNNING
 
     @property
     def is_saved(self) -> bool:
         """The tiers have as much of it as they had room for."""
-        return self.state in (State.SAVED, State.EMPTY)
+        return self.state in (SequenceState.SAVED, SequenceState.EMPTY)
 
     @property
     def is_empty(self) -> bool:
@@ -98,7 +98,7 @@ class EngineSequence:
     def start(self, tokens: Tokens, namespace: str, point: ResumePoint | None = None) -> None:
         """The engine holds `tokens` in it now, restored from `point` unless they were there already."""
         self._hold(tokens, namespace)
-        self._become(State.RUNNING)
+        self._become(SequenceState.RUNNING)
         self.has_ram_pages = True
         self.ahead_from = None
         if point is not None:
@@ -116,16 +116,16 @@ class EngineSequence:
     def finish(self, length: int, now: float) -> None:
         """The engine holds `length` tokens of it."""
         assert self.is_busy, f"{self}: no request runs in it"
-        self.state = State.UNSAVED
+        self.state = SequenceState.UNSAVED
         self.last_used = now
         self.truncate(length)
 
     def written_behind(self) -> None:
-        self._become(State.SAVED)
+        self._become(SequenceState.SAVED)
         self.has_ram_pages = True
 
     def saved(self) -> None:
-        self._become(State.SAVED)
+        self._become(SequenceState.SAVED)
         self.has_ram_pages = False
         self._go_on_from(None)
 
@@ -137,15 +137,15 @@ class EngineSequence:
             self.clear()
             return
         self.length = length
-        self._become(State.UNSAVED)
+        self._become(SequenceState.UNSAVED)
 
     def clear(self) -> None:
         self.length = 0
-        self._become(State.EMPTY)
+        self._become(SequenceState.EMPTY)
         self.has_ram_pages = False
         self._go_on_from(None)
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: SequenceState) -> None:
         assert not self.is_busy, f"{self}: a request runs in it"
         self.state = state
         self.num_changes += 1

@@ -1,7 +1,7 @@
 """Threads for work on texts and templates, so that neither the event loop nor a short prompt waits for a long one.
 
 Work is cancelled when its client has left: code that loops over a client's text calls `checkpoint` now and then, which
-raises then. Outside of a `Work` it does nothing.
+raises then. Outside of a `TextWork` it does nothing.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class GivenUpError(Exception):
     """The work was cancelled: nobody waits for its result."""
 
 
-class Work:
+class TextWork:
     """One cancellable call on a thread of `Lanes`.
 
     Python switches threads only every 5 ms, so a thread that computes delays the event loop and the engine's thread.
@@ -58,7 +58,7 @@ class Work:
             self._paused_at = time.monotonic()
 
 
-_current: ContextVar[Work | None] = ContextVar("work", default=None)
+_current: ContextVar[TextWork | None] = ContextVar("work", default=None)
 
 
 def checkpoint() -> None:
@@ -74,7 +74,7 @@ class Lanes:
     def __init__(self) -> None:
         self._short = ThreadPoolExecutor(1, thread_name_prefix="leftoff-prompts")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="leftoff-long-prompts")
-        self._running: set[Work] = set()
+        self._running: set[TextWork] = set()
 
     def close(self) -> None:
         for work in list(self._running):
@@ -104,9 +104,9 @@ class Lanes:
         with suppress(RuntimeError):  # the server is stopping
             self._submit(function, num_bytes)[1].add_done_callback(_log_failure)
 
-    def _submit(self, function: Callable[[], Result], num_bytes: int) -> tuple[Work, Future[Result]]:
+    def _submit(self, function: Callable[[], Result], num_bytes: int) -> tuple[TextWork, Future[Result]]:
         is_long = self.is_long(num_bytes)
-        work = Work(pauses=is_long)
+        work = TextWork(pauses=is_long)
         self._running.add(work)
         future = (self._long if is_long else self._short).submit(partial(work.run, function))
         future.add_done_callback(lambda _: self._running.discard(work))

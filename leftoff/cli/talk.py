@@ -42,7 +42,7 @@ class ReplyOptions:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TimedReply:
     """A reply and its cost. The token counts are None if the server does not report them."""
 
     text: str
@@ -62,7 +62,7 @@ class Talker(Protocol):
 
     @property
     def name(self) -> str: ...
-    def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn: ...
+    def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply: ...
     def close(self) -> None: ...
 
 
@@ -78,7 +78,7 @@ class LocalModel:
     def name(self) -> str:
         return self._service.model_name
 
-    def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
+    def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         try:
             return self._runner.run(self._ask(messages, show))
         except (ApiError, EngineError, TemplateError) as error:
@@ -88,7 +88,7 @@ class LocalModel:
         self._runner.close()
         self._service.close()
 
-    async def _ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
+    async def _ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         prompt = self._service.chat(Conversation(messages)).prompt
         job = ReplyJob(
             prompt, self._options.sampling(self._service.default_sampling), max_tokens=self._options.max_tokens
@@ -119,14 +119,14 @@ class RemoteModel:
     def close(self) -> None:
         self._http.close()
 
-    def ask(self, messages: Sequence[MessageDict], show: Show) -> Turn:
+    def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         options = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
         given = {name: value for name, value in options.items() if value is not None}
         try:
             reply = self._client.ask({"model": self.name, "messages": messages, **given}, show)
         except ClientError as error:
             raise TalkError(str(error)) from error
-        return Turn(reply.text, reply.first_token_ms, reply.prompt_tokens, reply.cached_tokens)
+        return TimedReply(reply.text, reply.first_token_ms, reply.prompt_tokens, reply.cached_tokens)
 
 
 def as_url(text: str) -> str | None:
@@ -137,8 +137,8 @@ def as_url(text: str) -> str | None:
     return f"{match[1] or 'http://'}{match[2]}{match[3] or ''}{(match[4] or '').rstrip('/').removesuffix('/v1')}"
 
 
-def _local_turn(text: str, end: End) -> Turn:
+def _local_turn(text: str, end: End) -> TimedReply:
     if end.error is not None or end.report is None:
         raise TalkError(f"the reply failed: {end.error or end.finish.value}")
     waited = end.timings.waited_ms + end.timings.prompt_ms
-    return Turn(text, waited, end.report.prompt_tokens, end.report.reused)
+    return TimedReply(text, waited, end.report.prompt_tokens, end.report.reused)

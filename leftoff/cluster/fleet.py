@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from leftoff.cache.costs import Costs
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
-from leftoff.cluster.score import Estimate, Found, beside, estimate
+from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, State
+from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 
 PAGE_TOKENS = 256  # of a blob in the store, about
 _SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
@@ -38,7 +38,7 @@ _UNKNOWN_RATES = Rates(
 
 def unknown_replica(url: str) -> Replica:
     """A replica of which only the URL is known."""
-    return Replica(url, url, "", "", "", "", State.READY, 0, _UNKNOWN_LOAD, _UNKNOWN_RATES, has_store=False)
+    return Replica(url, url, "", "", "", "", ReplicaState.READY, 0, _UNKNOWN_LOAD, _UNKNOWN_RATES, has_store=False)
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class ReplicaView:
     @property
     def is_there(self) -> bool:
         """It may rest after a failure."""
-        return self.told.state is State.READY and not self.gone.is_set()
+        return self.told.state is ReplicaState.READY and not self.gone.is_set()
 
     @property
     def is_full(self) -> bool:
@@ -128,10 +128,10 @@ class ReplicaView:
 
     # --- requests
 
-    def estimate(self, chain: Chain, known: Known, stored: Sequence[Found] = ()) -> Estimate:
+    def estimate(self, chain: Chain, known: Known, stored: Sequence[FoundPoint] = ()) -> Estimate:
         """By the scorer: from what it holds, what is on its way to it, and what it can fetch from the store."""
         local = [
-            Found(held.end, held.ram_bytes + held.disk_bytes, held.disk_bytes)
+            FoundPoint(held.end, held.ram_bytes + held.disk_bytes, held.disk_bytes)
             for place in known.places
             if (held := self.held.get(place.tag)) is not None
         ]
@@ -139,12 +139,12 @@ class ReplicaView:
         more = beside(local, stored) if self.told.has_store else []
         return estimate(known.length, local + more, self.costs, self.queue_ms)
 
-    def _on_the_way(self, chain: Chain, known: Known) -> list[Found]:
+    def _on_the_way(self, chain: Chain, known: Known) -> list[FoundPoint]:
         """The prefix that a request in flight shares with this chain: it is prefilled before this request starts."""
         for index in range(len(chain.keys) - 1, -1, -1):
             key = chain.keys[index]
             if self.reading[key] or (self.number is None and self.sent.peek(key)):
-                return [Found(min(known.positions[index], known.length - 1))]
+                return [FoundPoint(min(known.positions[index], known.length - 1))]
         return []
 
     def send(self, chain: Chain, work_ms: float) -> Flight:

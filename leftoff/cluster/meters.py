@@ -7,7 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.cluster.router import Choice
+from leftoff.cluster.router import ReplicaChoice
 
 _DECISION_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05)
 _FIRST_TOKEN_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -33,7 +33,7 @@ class Meters:
         self._breaks = Counter("leftoff_route_broken_answers", "Answers that broke off midway", registry=registry)
         registry.register(_FleetCollector(fleet))
 
-    def chosen(self, choice: Choice, seconds: float) -> None:
+    def chosen(self, choice: ReplicaChoice, seconds: float) -> None:
         self._requests.labels(choice.view.id).inc()
         self._decisions.observe(seconds)
         self._expected.observe(choice.estimate.first_token_ms / 1000)

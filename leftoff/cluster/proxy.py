@@ -22,7 +22,7 @@ from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
 from leftoff.cluster.fleet import ReplicaView
 from leftoff.cluster.memory import NOTHING_KNOWN
 from leftoff.cluster.meters import Meters
-from leftoff.cluster.router import AllFullError, Choice, NoReplicaError, Router
+from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
 from leftoff.server.anthropic.writer import error_body as anthropic_error
 from leftoff.server.http.errors import ApiError, busy, shape_at
 from leftoff.server.ollama.writer import error_body as ollama_error
@@ -120,17 +120,17 @@ class Proxy:
             finally:
                 choice.view.ended(flight)
 
-    async def _choose(self, request: Request, chain: Chain, tried: list[str]) -> Choice:
+    async def _choose(self, request: Request, chain: Chain, tried: list[str]) -> ReplicaChoice:
         began = time.perf_counter()
         if (named := _OWNED_IN_PATH.search(request.url.path)) is not None:
             owner = await self._router.owner_of(named[1])
             if owner is not None and owner.id not in tried:
-                return Choice(owner, chain, owner.estimate(NO_CHAIN, NOTHING_KNOWN))
+                return ReplicaChoice(owner, chain, owner.estimate(NO_CHAIN, NOTHING_KNOWN))
         choice = await self._router.choose(chain, tried)
         self._meters.chosen(choice, time.perf_counter() - began)
         return choice
 
-    async def _ask(self, request: Request, body: bytes, choice: Choice) -> Answer:
+    async def _ask(self, request: Request, body: bytes, choice: ReplicaChoice) -> Answer:
         """Raises `ReplicaFailedError` unless the replica begins to answer."""
         asking = asyncio.create_task(self._begin(request, body, choice.view))
         gone = asyncio.create_task(choice.view.gone.wait())
@@ -168,7 +168,7 @@ class Proxy:
         first = await anext(chunks, b"")
         return Answer(response, first, chunks)
 
-    async def _send_back(self, request: Request, answer: Answer, choice: Choice | None, send: Send) -> None:
+    async def _send_back(self, request: Request, answer: Answer, choice: ReplicaChoice | None, send: Send) -> None:
         response = answer.response
         told = ((name.lower(), value) for name, value in response.headers.items())
         headers = [(name.encode(), value.encode()) for name, value in told if name not in NOT_SENT_BACK]
@@ -188,14 +188,14 @@ class Proxy:
                 response.close()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _learn(self, request: Request, answer: Answer, choice: Choice) -> None:
+    def _learn(self, request: Request, answer: Answer, choice: ReplicaChoice) -> None:
         told = answer.response.headers.get(points.HEADER)
         if told and (decoded := points.decode_points(told)) is not None:
             self._router.learn(choice.chain, decoded)
         if request.method == "POST" and (name := _OWNED_IN_BODY.search(answer.first)) is not None:
             self._router.own(name[1].decode(), choice.view)
 
-    async def _break_off(self, request: Request, answer: Answer, choice: Choice | None, send: Send) -> None:
+    async def _break_off(self, request: Request, answer: Answer, choice: ReplicaChoice | None, send: Send) -> None:
         """The replica failed in the middle. A stream can say so; for the rest the connection is cut."""
         self._meters.broken()
         where = choice.view.told.url if choice is not None else "a replica"

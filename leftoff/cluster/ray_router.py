@@ -15,7 +15,7 @@ from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
 from leftoff.cluster.fleet import Fleet, Flight, ReplicaView, unknown_replica
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
-from leftoff.cluster.router import Choice, Router
+from leftoff.cluster.router import ReplicaChoice, Router
 from leftoff.store.points import decode_points
 
 URL = "url"  # in the routing stats of a replica
@@ -30,7 +30,7 @@ class StateRouter(RequestRouter):
         self._router: Router | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unknown: dict[str, ReplicaView] = {}  # by address: those without a heartbeat
-        self._choices: dict[str, dict[ReplicaID, Choice]] = {}  # of requests that are being routed, by their ids
+        self._choices: dict[str, dict[ReplicaID, ReplicaChoice]] = {}  # of requests that are being routed, by their ids
         self._flights: dict[str, tuple[ReplicaView, Flight]] = {}
         self._meters = Meters(self._fleet)
         ray_link.join(self)

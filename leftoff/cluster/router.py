@@ -13,12 +13,12 @@ from leftoff.cluster.chain import Chain
 from leftoff.cluster.fleet import PAGE_TOKENS, Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.memory import Known, PromptMemory
-from leftoff.cluster.score import Estimate, Found
+from leftoff.cluster.score import Estimate, FoundPoint
 from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache
 from leftoff.store.points import PromptPoints
 
-NO_STORE: Mapping[str, list[Found]] = MappingProxyType({})
+NO_STORE: Mapping[str, list[FoundPoint]] = MappingProxyType({})
 _MOST_OWNERS = 100_000
 _ASKED_TAGS = 3  # the deepest places for which the store is asked
 _STORED_S, _MISSING_S = 10.0, 1.0  # how long it is believed that the store has something, or has it not
@@ -34,7 +34,7 @@ class AllFullError(LeftoffError):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ReplicaChoice:
     """The replica for a request, and what is expected there."""
 
     view: ReplicaView
@@ -60,7 +60,7 @@ class Router:
         self._owners: LruCache[str, str] = LruCache(max_entries=_MOST_OWNERS)
         self._token_bytes: dict[str, float] = {}  # by fingerprint: what a token's state weighs, about
 
-    async def choose(self, chain: Chain, besides: Collection[str] = ()) -> Choice:
+    async def choose(self, chain: Chain, besides: Collection[str] = ()) -> ReplicaChoice:
         """Raises `NoReplicaError` and `AllFullError`."""
         views = self.fleet.candidates(chain.model, besides)
         if not views:
@@ -71,7 +71,7 @@ class Router:
             raise AllFullError(f"all {len(views)} replicas have as many requests waiting as they take")
         return (await self.ranked(chain, free))[0]
 
-    async def ranked(self, chain: Chain, views: Sequence[ReplicaView]) -> list[Choice]:
+    async def ranked(self, chain: Chain, views: Sequence[ReplicaView]) -> list[ReplicaChoice]:
         """These replicas, the best first."""
         known = await self._memory.find(chain)
         choices = self._choices(chain, known, views)
@@ -80,9 +80,13 @@ class Router:
         return choices
 
     def _choices(
-        self, chain: Chain, known: Known, views: Sequence[ReplicaView], stored: Mapping[str, list[Found]] = NO_STORE
-    ) -> list[Choice]:
-        choices = [Choice(v, chain, v.estimate(chain, known, stored.get(v.told.fingerprint, ()))) for v in views]
+        self,
+        chain: Chain,
+        known: Known,
+        views: Sequence[ReplicaView],
+        stored: Mapping[str, list[FoundPoint]] = NO_STORE,
+    ) -> list[ReplicaChoice]:
+        choices = [ReplicaChoice(v, chain, v.estimate(chain, known, stored.get(v.told.fingerprint, ()))) for v in views]
         return sorted(choices, key=lambda choice: choice.rank)
 
     def learn(self, chain: Chain, points: PromptPoints) -> None:
@@ -110,21 +114,21 @@ class Router:
 
     # --- the store
 
-    def _may_be_better_from_store(self, best: Choice, known: Known) -> bool:
+    def _may_be_better_from_store(self, best: ReplicaChoice, known: Known) -> bool:
         """Someone could resume deeper than the best one does, or does so behind a queue."""
         if not known.places:
             return False
         deepest = max(place.position for place in known.places)
         return best.estimate.queue_ms > 0 or deepest - best.estimate.resume > _NEAR_TOKENS
 
-    async def _found_in_store(self, views: Sequence[ReplicaView], known: Known) -> dict[str, list[Found]]:
+    async def _found_in_store(self, views: Sequence[ReplicaView], known: Known) -> dict[str, list[FoundPoint]]:
         places = sorted(known.places, key=lambda place: -place.position)[:_ASKED_TAGS]
-        found: dict[str, list[Found]] = {}
+        found: dict[str, list[FoundPoint]] = {}
         for fingerprint in {view.told.fingerprint for view in views if view.told.has_store}:
             there = await self._which_are_stored(fingerprint, [place.tag for place in places])
             token_bytes = self._bytes_of_token(fingerprint, views)
             found[fingerprint] = [
-                Found(at, nbytes := round(token_bytes * at), 0, nbytes, -(-at // PAGE_TOKENS) + 1)
+                FoundPoint(at, nbytes := round(token_bytes * at), 0, nbytes, -(-at // PAGE_TOKENS) + 1)
                 for at in (place.position for place in places if place.tag in there)
             ]
         return found

@@ -20,7 +20,7 @@ _OTHERS = 1.0  # how much the wait of requests that come later counts, beside th
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPoint:
     """A resume point on a prompt's path, and the bytes to move before the engine can go on from there.
 
     With none, a sequence of the engine ends there, or will when a request in flight was read.
@@ -61,7 +61,7 @@ class Estimate:
         return self.first_token_ms + _OTHERS * self.work_ms
 
 
-def estimate(length: int, found: Iterable[Found], costs: Costs, queue_ms: float = 0.0) -> Estimate:
+def estimate(length: int, found: Iterable[FoundPoint], costs: Costs, queue_ms: float = 0.0) -> Estimate:
     """The quickest way for one replica to the first token of a prompt of `length` tokens."""
     best = Estimate(queue_ms, 0.0, 0.0, costs.prefill_ms(length))
     for point in sorted(found, key=attrgetter("position"), reverse=True):
@@ -75,14 +75,14 @@ def estimate(length: int, found: Iterable[Found], costs: Costs, queue_ms: float 
     return best
 
 
-def beside(local: Sequence[Found], stored: Iterable[Found]) -> list[Found]:
+def beside(local: Sequence[FoundPoint], stored: Iterable[FoundPoint]) -> list[FoundPoint]:
     """The resume points in the shared store that a replica does not hold itself.
 
     Of the pages that lead to a point in the store, those that also lead to the deepest own point are not fetched.
     """
     deepest = max((point.position for point in local), default=0)
     return [
-        Found(
+        FoundPoint(
             point.position,
             point.load_bytes,
             store_bytes=math.ceil(point.store_bytes * (1 - deepest / point.position)),

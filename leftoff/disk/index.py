@@ -54,7 +54,7 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TokenRun:
     """Tokens [start, start + n) of a path; `tag` is the tag of the path after them, `parent` the one before them."""
 
     tag: bytes
@@ -76,7 +76,7 @@ class Content:
     """All rows of an index."""
 
     blobs: list[Blob]
-    runs: list[Run]
+    runs: list[TokenRun]
 
 
 class Index:
@@ -129,7 +129,7 @@ class Index:
         """All sound rows. Blobs are read first, because another process may be adding some, always after their runs."""
         blobs = self.blobs()
         rows = self._rows("SELECT tag, parent, start, tokens FROM run")
-        return Content(blobs, [Run(*row) for row in rows if _has_types(row, _RUN_TYPES)])
+        return Content(blobs, [TokenRun(*row) for row in rows if _has_types(row, _RUN_TYPES)])
 
     def blobs(self) -> list[Blob]:
         """All blobs, but for damaged rows, whose name does not match the other columns."""
@@ -212,11 +212,11 @@ class Index:
                 raise
 
 
-def runs_back(path: HashedPath, end: int) -> Iterator[Run]:
+def runs_back(path: HashedPath, end: int) -> Iterator[TokenRun]:
     """The runs of a path up to `end`, the last one first."""
     while end > 0:
         start = (end - 1) // RUN_TOKENS * RUN_TOKENS
-        yield Run(path.tag(end), path.tag(start), start, path.run(end))
+        yield TokenRun(path.tag(end), path.tag(start), start, path.run(end))
         end = start
 
 

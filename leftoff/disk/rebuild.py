@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from leftoff.cache.blob_store import Record, StoredPath
 from leftoff.disk import clock
 from leftoff.disk.blob import Blob
-from leftoff.disk.index import Content, Run
+from leftoff.disk.index import Content, TokenRun
 from leftoff.disk.path_hash import RUN_TOKENS, TOKEN_BYTES, PathHash, as_tokens
 
 
@@ -67,7 +67,7 @@ class Branch:
 class _Step:
     """A run on the way to a leaf. If `is_prefix`, it is the beginning of a longer run that is walked next."""
 
-    run: Run
+    run: TokenRun
     after: PathHash
     is_prefix: bool
 
@@ -87,7 +87,7 @@ class _Walk:
     """Walks the runs depth first."""
 
     def __init__(self, content: Content) -> None:
-        self._following: dict[bytes, list[Run]] = defaultdict(list)
+        self._following: dict[bytes, list[TokenRun]] = defaultdict(list)
         self._blobs: dict[bytes, list[Blob]] = defaultdict(list)
         for run in content.runs:
             self._following[run.parent].append(run)

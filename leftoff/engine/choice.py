@@ -15,7 +15,7 @@ _STEP = 256  # llama.cpp rounds a context up to a multiple of it
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModelFit:
     """Layers on GPUs, layers whose experts are in RAM, and tokens of context."""
 
     gpu_layers: int
@@ -24,10 +24,10 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Limits:
+class FitLimits:
     """The choice with everything, and how far each part of it may be changed."""
 
-    largest: Choice
+    largest: ModelFit
     fewest_layers: int
     most_cpu_moe: int
     fewest_cells: int
@@ -49,10 +49,10 @@ class Room:
         return needs.context.get(HOST, 0) <= (self.ram - needs.weights.get(HOST, 0)) // 2
 
 
-Ask = Callable[[Choice], Needs | None]
+Ask = Callable[[ModelFit], Needs | None]
 
 
-def choose(limits: Limits, room: Room, ask: Ask) -> Choice:
+def choose(limits: FitLimits, room: Room, ask: Ask) -> ModelFit:
     """The best choice that fits; if none does, the smallest."""
     choice = limits.largest
 

@@ -20,7 +20,7 @@ from leftoff.server.admin.tree import TreeApi
 from leftoff.server.anthropic.routes import Anthropic
 from leftoff.server.http.endpoint import Dialect, Endpoint, openapi
 from leftoff.server.http.errors import on_error
-from leftoff.server.http.middleware import BodyLimit, Keys
+from leftoff.server.http.middleware import ApiKeys, BodyLimit
 from leftoff.server.http.origins import HostCheck, KnownHosts, OriginCheck
 from leftoff.server.llamacpp.routes import Native
 from leftoff.server.llamacpp.slots import Slots
@@ -64,7 +64,7 @@ def _guards(service: Service, hosts: KnownHosts) -> list[Middleware]:
     guards = [Middleware(HostCheck, hosts), Middleware(OriginCheck, origins)]
     if origins:
         guards.append(_cors(origins))
-    keys = Middleware(Keys, settings.api_key, service.secret)
+    keys = Middleware(ApiKeys, settings.api_key, service.secret)
     return [*guards, keys, Middleware(BodyLimit, settings.max_body * MIB)]
 
 

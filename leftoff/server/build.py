@@ -40,7 +40,7 @@ from leftoff.setting import SettingError
 from leftoff.setting_checks import numbers
 
 if TYPE_CHECKING:
-    from leftoff.store.fleet import Fleet
+    from leftoff.store.fleet import FleetMember
 
 logger = logging.getLogger("leftoff.disk")
 drafts_logger = logging.getLogger("leftoff.drafts")
@@ -88,7 +88,7 @@ def open_model(settings: Settings, progress: Progress | None) -> Model:
     return model
 
 
-def make_scheduler(model: Model, settings: Settings, fleet: "Fleet | None" = None) -> Scheduler:
+def make_scheduler(model: Model, settings: Settings, fleet: "FleetMember | None" = None) -> Scheduler:
     """An engine, its cache with the tiers that are configured, and the scheduler over both."""
     engine = LlamaEngine(model, _context_settings(settings, model.trained_context))
     costs = measured_costs(engine)
@@ -183,20 +183,22 @@ def measured_costs(engine: LlamaEngine) -> Costs:
     return costs
 
 
-def open_fleet(settings: Settings) -> "Fleet | None":
+def open_fleet(settings: Settings) -> "FleetMember | None":
     """The fleet of `--index`, not joined yet. What it takes is imported here and nowhere else."""
     if not settings.index:
         if settings.store:
             raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
         return None
     try:
-        from leftoff.store.fleet import Fleet  # noqa: PLC0415  # an extra that need not be installed
+        from leftoff.store.fleet import FleetMember  # noqa: PLC0415  # an extra that need not be installed
     except ImportError as error:
         raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
-    return Fleet(settings.store, settings.index, budget_bytes=settings.store_budget * MIB, days=settings.store_days)
+    return FleetMember(
+        settings.store, settings.index, budget_bytes=settings.store_budget * MIB, days=settings.store_days
+    )
 
 
-def namespace_secret(settings: Settings, cache: Cache, fleet: "Fleet | None") -> bytes:
+def namespace_secret(settings: Settings, cache: Cache, fleet: "FleetMember | None") -> bytes:
     """The secret by which tenants find their entries again: that of the fleet, else that of the cache folder."""
     own = _own_secret(settings, cache)
     return fleet.secret(own) if fleet is not None else own
@@ -234,7 +236,7 @@ def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:
     return ram_budget(engine.memory, available_ram() - (engine.model.size_bytes if mapped is None else mapped))
 
 
-def _open_store(engine: LlamaEngine, fleet: "Fleet", ram_bytes: int) -> StoreSettings | None:
+def _open_store(engine: LlamaEngine, fleet: "FleetMember", ram_bytes: int) -> StoreSettings | None:
     settings, model = engine.settings, engine.model
     types = "/".join(dict.fromkeys([settings.kv_type, settings.v_type]))
     library = model.library.fingerprint[:_SHOWN_DIGITS]

@@ -24,7 +24,7 @@ _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 
 
 @dataclass(frozen=True)
-class Record:
+class RequestRecord:
     """The reuse report of one request, or why it was refused, as /cache/requests shows it."""
 
     id: str
@@ -117,10 +117,10 @@ class Journal:
 
     def __init__(self, vocabulary: Vocabulary, size: int) -> None:
         self._vocabulary = vocabulary
-        self._records: deque[Record] = deque(maxlen=size)
+        self._records: deque[RequestRecord] = deque(maxlen=size)
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[RequestRecord]:
         """All records, the newest first."""
         return list(reversed(self._records))
 
@@ -135,10 +135,10 @@ class Journal:
         finish: Finish,
         notes: Sequence[str],
         error: Exception | None = None,
-    ) -> Record:
+    ) -> RequestRecord:
         """Records a request that ended. It has no report if it never got a slot."""
         timings, prompt = run.timings, run.job.prompt
-        record = Record(
+        record = RequestRecord(
             id=request_id,
             at=time.time(),
             prompt_tokens=prompt.length,
@@ -165,10 +165,12 @@ class Journal:
     def add_refusal(self, line: str, status: int, error: str, namespace: str) -> None:
         """Records a request that was refused, or whose client left, before it became a job."""
         finish = Finish.CANCELLED.value if status == CLIENT_GONE else REFUSED
-        record = Record("", time.time(), finish=finish, status=status, error=error, line=line, namespace=namespace)
+        record = RequestRecord(
+            "", time.time(), finish=finish, status=status, error=error, line=line, namespace=namespace
+        )
         self._records.append(record)
 
-    def _with_report(self, record: Record, prompt: Prompt, report: ReuseReport) -> Record:
+    def _with_report(self, record: RequestRecord, prompt: Prompt, report: ReuseReport) -> RequestRecord:
         difference = self._difference(prompt, report)
         return replace(
             record,
@@ -242,7 +244,7 @@ class Counts:
         )
     )
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         self.reused_tokens += record.reused
         self.computed_tokens.update(record.reasons)
         self.generated_tokens += record.generated

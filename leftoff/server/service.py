@@ -50,7 +50,7 @@ from leftoff.server.build import (
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
 from leftoff.server.http.line_rate import LineRate
-from leftoff.server.reuse_log import Counts, Journal, Record
+from leftoff.server.reuse_log import Counts, Journal, RequestRecord
 from leftoff.server.slot_files import SlotFiles
 from leftoff.server.tenant import Tenant
 from leftoff.types import owner_of
@@ -101,7 +101,7 @@ class Service:
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
         self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
         self._refusals = LineRate()
-        self.watchers: list[Callable[[Record], None]] = []  # called with each record, on the engine's thread
+        self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on the engine's thread
         self.started_at = time.time()
         self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = WeakKeyDictionary()
         self.lanes = Lanes()

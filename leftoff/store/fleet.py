@@ -29,7 +29,7 @@ _START_S = 3.0  # for a part to answer at start; afterwards nobody waits for one
 _LEAVE_S = 1.0
 
 
-class Fleet:
+class FleetMember:
     """To be joined once the engine is loaded, and its fingerprint known; before that nothing else may be called."""
 
     link: Link

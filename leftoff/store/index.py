@@ -69,7 +69,7 @@ _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPI
 
 
 @dataclass(frozen=True)
-class Usage:
+class IndexUsage:
     """How much of the store the index knows."""
 
     num_blobs: int
@@ -141,9 +141,9 @@ class Index:
                 await self._remove(keys, [blob_prefix(blob.kind, blob.start), str(blob)], client=pipe)
             return sum(await pipe.execute())
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> IndexUsage:
         nbytes = await self.redis.get(self.keys.bytes)
-        return Usage(await self.redis.zcard(self.keys.blobs), max(0, int(nbytes or 0)))
+        return IndexUsage(await self.redis.zcard(self.keys.blobs), max(0, int(nbytes or 0)))
 
     async def first_to_go(self, most: int, *, only_old: bool = False) -> list[ObjectName]:
         """The blobs worth least, or those of them that were not used for too long."""

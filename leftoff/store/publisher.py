@@ -20,7 +20,7 @@ from leftoff.store.replica import (
     Delta,
     Held,
     Replica,
-    State,
+    ReplicaState,
     decode_replica,
     encode,
 )
@@ -54,7 +54,7 @@ class Publisher:
         self._link = link
         self._identity = identity
         self._observe = observe
-        self._state = State.READY
+        self._state = ReplicaState.READY
         self._asked: Future[Observation] | None = None
         self._last: Observation | None = None
         self._told: dict[bytes, Held] = {}
@@ -88,7 +88,7 @@ class Publisher:
 
     async def drain(self) -> None:
         """Says that no new requests are wanted."""
-        self._state = State.DRAINING
+        self._state = ReplicaState.DRAINING
         if self._last is not None:
             await self._send(self._last)
 

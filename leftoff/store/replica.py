@@ -17,7 +17,7 @@ EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
 MOST_DELTAS = 10_000  # that the stream keeps, about
 
 
-class State(StrEnum):
+class ReplicaState(StrEnum):
     """Whether a replica takes new requests."""
 
     READY = "ready"
@@ -58,7 +58,7 @@ class Replica(Struct, frozen=True):
     model: str  # its name, for clients
     described: str  # model, library and KV type in words: to tell why two replicas share nothing
     version: str  # of leftoff
-    state: State
+    state: ReplicaState
     number: int  # of its last delta
     load: Load
     rates: Rates

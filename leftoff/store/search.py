@@ -51,7 +51,7 @@ class StoreSearch:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundBlobs:
     """The blobs of a path, and how far one could resume with them."""
 
     blobs: Sequence[StoredBlob]
@@ -65,12 +65,12 @@ class Searcher:
         self._link = link
         self._kind = kind
 
-    async def blobs(self, path: HashedPath, known: int) -> Found:
+    async def blobs(self, path: HashedPath, known: int) -> FoundBlobs:
         async with asyncio.timeout(SEARCH_S):
             blobs = await self._link.index.search(path, known)
-        return Found(blobs, resumable(blobs, known, self._kind))
+        return FoundBlobs(blobs, resumable(blobs, known, self._kind))
 
-    async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes, float], None]) -> Found:
+    async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes, float], None]) -> FoundBlobs:
         """What is stored, once the header is, or once this machine is the one to read it: then `held` has the lease."""
         found = await self.blobs(path, wanted.known)
         end = wanted.header_end

@@ -8,7 +8,7 @@ from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.seal import kind_of, span_of, unseal
 from leftoff.store.collector import Collector
-from leftoff.store.index import Index, Usage
+from leftoff.store.index import Index, IndexUsage
 from leftoff.store.link import Link
 from leftoff.store.objects import Listed, MissingError, ObjectName, Objects, Reader
 
@@ -26,7 +26,7 @@ class Group:
     num_objects: int
     nbytes: int
     newest_s: float  # the age of the object that was stored last
-    known: Usage  # to the index
+    known: IndexUsage  # to the index
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.budget import ByteBudget
 from leftoff.cache.node import ResumePoint
-from leftoff.cache.sequences import EngineSequence, SequenceTable, State
+from leftoff.cache.sequences import EngineSequence, SequenceState, SequenceTable
 from leftoff.engine.memory.base import MemoryKind
 from tests.cache.chain import ChainMemory
 from tests.cache.trees import UNLIMITED, Clock, Grove, run
@@ -153,14 +153,14 @@ def test_a_turn_runs_rests_is_saved_and_leaves() -> None:
         transition()
         seen.append((sequence.state, sequence.is_saved, sequence.has_ram_pages))
     assert seen == [
-        (State.EMPTY, True, False),
-        (State.RUNNING, False, True),
-        (State.RUNNING, False, True),
-        (State.UNSAVED, False, True),
-        (State.SAVED, True, True),
-        (State.SAVED, True, False),
-        (State.SAVED, True, False),
-        (State.EMPTY, True, False),
+        (SequenceState.EMPTY, True, False),
+        (SequenceState.RUNNING, False, True),
+        (SequenceState.RUNNING, False, True),
+        (SequenceState.UNSAVED, False, True),
+        (SequenceState.SAVED, True, True),
+        (SequenceState.SAVED, True, False),
+        (SequenceState.SAVED, True, False),
+        (SequenceState.EMPTY, True, False),
     ]
     assert (sequence.length, sequence.last_used) == (0, 7.0)
 
@@ -214,14 +214,14 @@ def test_what_ends_without_tokens_is_empty() -> None:
     point = grove.keep("one")
     sequence = started(grove, point)
     sequence.finish(0, now=1.0)
-    assert (sequence.state, sequence.point, point.num_sequences) == (State.EMPTY, None, 0)
+    assert (sequence.state, sequence.point, point.num_sequences) == (SequenceState.EMPTY, None, 0)
 
 
 def test_what_is_cut_is_offered_to_the_tiers_again() -> None:
     sequence = finished(Grove())
     sequence.written_behind()
     sequence.truncate(4)
-    assert (sequence.state, sequence.length) == (State.UNSAVED, 4)
+    assert (sequence.state, sequence.length) == (SequenceState.UNSAVED, 4)
 
 
 @pytest.mark.parametrize("transition", ["written_behind", "saved", "clear"])

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leftoff.chat.meter import TokenMeter, TooManyTokensError, has_more_values
-from leftoff.chat.work import GivenUpError, Work
+from leftoff.chat.work import GivenUpError, TextWork
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.types import Tokens
@@ -105,7 +105,7 @@ def test_where_one_token_is_very_long_the_count_stops_early(counting: Counting) 
 
 
 def test_work_that_was_cancelled_ends_at_the_next_slice(counting: Counting) -> None:
-    work = Work()
+    work = TextWork()
 
     def check() -> None:
         meter = TokenMeter(counting, 100_000)
@@ -119,7 +119,7 @@ def test_work_that_was_cancelled_ends_at_the_next_slice(counting: Counting) -> N
 
 
 def test_nobody_waits_for_work_that_was_cancelled_before_it_began() -> None:
-    work = Work()
+    work = TextWork()
     work.cancel()
     with pytest.raises(GivenUpError):
         work.run(lambda: pytest.fail("it ran"))

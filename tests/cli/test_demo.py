@@ -9,7 +9,7 @@ import pytest
 from leftoff.cli.demo.command import draw_bar
 from leftoff.cli.demo.play import Measured, Outcome, failures, praise
 from leftoff.cli.main import main
-from leftoff.cli.talk import Turn, _local_turn
+from leftoff.cli.talk import TimedReply, _local_turn
 from leftoff.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
 from leftoff.server.reply.stream import End
 
@@ -26,7 +26,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     The clock is the work: a millisecond for every token that is read. A busy machine may be late with either reply.
     """
 
-    def timed_by_work(text: str, end: End) -> Turn:
+    def timed_by_work(text: str, end: End) -> TimedReply:
         turn = _local_turn(text, end)
         return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
 
@@ -71,7 +71,7 @@ STEP = Step("turn 2", "desk", "What is my name?")
 
 
 def outcome(step: Step, *, off_ms: float, on_ms: float, reused: int) -> Outcome:
-    off, on = Turn("Clara.", off_ms, 100, 0), Turn("Clara.", on_ms, 100, reused)
+    off, on = TimedReply("Clara.", off_ms, 100, 0), TimedReply("Clara.", on_ms, 100, reused)
     return Outcome(SCENES[0], [Measured(step, off, on)])
 
 

@@ -11,8 +11,8 @@ from leftoff.cluster import fleet
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.memory import Known, Place
-from leftoff.cluster.score import Found
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, State
+from leftoff.cluster.score import FoundPoint
+from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 
 RATES = Rates(1.0, 10.0, 100.0, 1e6, 0.0, 1e6, 0.0, 1e6, 10.0)
 IDLE = Load(2, 0, 0, 4, 0, 1000)
@@ -29,7 +29,9 @@ class Clock:
 
 
 def replica(name: str = "a", load: Load = IDLE, **changes: object) -> Replica:
-    whole = Replica(name, f"http://{name}", "F1", "tiny", "tiny, f16", "1", State.READY, 0, load, RATES, has_store=True)
+    whole = Replica(
+        name, f"http://{name}", "F1", "tiny", "tiny, f16", "1", ReplicaState.READY, 0, load, RATES, has_store=True
+    )
     return msgspec.structs.replace(whole, **changes)
 
 
@@ -60,7 +62,7 @@ def test_the_deepest_that_it_holds_is_resumed() -> None:
     assert seen.estimate(CHAIN, KNOWN).read_ms == 1000
     seen.replace_held([held(b"header", 500)], 1)
     assert (seen.estimate(CHAIN, KNOWN).resume, seen.estimate(CHAIN, KNOWN).load_ms) == (500, 1.0)
-    stored = [Found(900, 2_000_000, 0, 2_000_000, 1)]
+    stored = [FoundPoint(900, 2_000_000, 0, 2_000_000, 1)]
     assert seen.estimate(CHAIN, KNOWN, stored).resume == 900
 
 
@@ -116,7 +118,7 @@ def test_a_replica_that_failed_rests_and_one_that_drains_takes_nothing() -> None
     taken = [seen.takes_requests]
     seen.clock.now += 10  # type: ignore[attr-defined]
     taken.append(seen.takes_requests)
-    seen.beat(replica(state=State.DRAINING))
+    seen.beat(replica(state=ReplicaState.DRAINING))
     assert [*taken, seen.takes_requests] == [False, True, False]
 
 

@@ -11,7 +11,7 @@ from leftoff.cluster.chain import NO_CHAIN
 from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.memory import NOTHING_KNOWN
 from leftoff.cluster.meters import Meters
-from leftoff.cluster.router import Choice
+from leftoff.cluster.router import ReplicaChoice
 from tests.cluster.test_fleet import replica
 from tests.patience import PATIENCE_S
 from tests.server.embedded import embedded_server
@@ -23,7 +23,7 @@ def figures() -> str:
     fleet = Fleet()
     view = fleet.beat(replica("a"))
     meters = Meters(fleet)
-    meters.chosen(Choice(view, NO_CHAIN, view.estimate(NO_CHAIN, NOTHING_KNOWN)), 0.001)
+    meters.chosen(ReplicaChoice(view, NO_CHAIN, view.estimate(NO_CHAIN, NOTHING_KNOWN)), 0.001)
     meters.retried()
     meters.refused()
     meters.broken()

@@ -11,7 +11,7 @@ from redis import Redis as Client
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
-from leftoff.cluster.router import AllFullError, Choice, NoReplicaError, Router
+from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
 from leftoff.store.keys import Keys
 from leftoff.store.points import AT_HEADER, Point, PromptPoints
 from leftoff.store.replica import Load
@@ -48,7 +48,7 @@ def learnt(router: Router) -> Router:
     return router
 
 
-def chosen(router: Router, asked: Chain) -> Choice:
+def chosen(router: Router, asked: Chain) -> ReplicaChoice:
     return run(router.choose(asked))
 
 
@@ -124,7 +124,7 @@ def server() -> Iterator[Redis]:
 
 
 def test_an_idle_replica_fetches_what_a_busy_one_has_stored(server: Redis) -> None:
-    async def play() -> Choice:
+    async def play() -> ReplicaChoice:
         views = fleet("a", "b")
         busy: ReplicaView = views.views["a"]
         busy.replace_held([held(END, 2020, ram_bytes=40_000_000)], 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from leftoff.cache.costs import Costs
-from leftoff.cluster.score import Estimate, Found, beside, estimate
+from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 
 MB = 1_000_000
 
@@ -26,11 +26,11 @@ def test_an_unknown_prompt_is_read_after_the_queue() -> None:
 
 
 def test_a_state_in_the_engine_costs_nothing_but_the_rest() -> None:
-    assert estimate(1000, [Found(900)], costs()).first_token_ms == 100
+    assert estimate(1000, [FoundPoint(900)], costs()).first_token_ms == 100
 
 
 def test_loading_is_work_and_fetching_hides_behind_the_queue() -> None:
-    point = Found(900, load_bytes=100 * MB, store_bytes=100 * MB, store_blobs=1)
+    point = FoundPoint(900, load_bytes=100 * MB, store_bytes=100 * MB, store_blobs=1)
     alone, behind = (estimate(1000, [point], costs(), queue_ms) for queue_ms in (0.0, 500.0))
     assert alone.first_token_ms == pytest.approx(120 + 10 + 100)
     assert behind.first_token_ms == pytest.approx(500 + 10 + 100)
@@ -38,19 +38,22 @@ def test_loading_is_work_and_fetching_hides_behind_the_queue() -> None:
 
 
 def test_a_nearer_point_is_taken_where_fetching_the_deeper_one_takes_longer() -> None:
-    near = Found(800, load_bytes=10 * MB)
-    far = Found(900, load_bytes=11 * MB, store_bytes=300 * MB, store_blobs=1)
+    near = FoundPoint(800, load_bytes=10 * MB)
+    far = FoundPoint(900, load_bytes=11 * MB, store_bytes=300 * MB, store_blobs=1)
     assert estimate(1000, [far, near], costs()).resume == 800
     assert estimate(1000, [far, near], costs(), queue_ms=400).resume == 900, "by then it has arrived"
 
 
 def test_reading_a_little_is_cheaper_than_fetching() -> None:
-    assert estimate(30, [Found(20, MB, store_bytes=MB, store_blobs=1)], costs()).resume == 0
+    assert estimate(30, [FoundPoint(20, MB, store_bytes=MB, store_blobs=1)], costs()).resume == 0
 
 
 def test_what_a_replica_has_is_not_fetched_from_the_store() -> None:
-    stored = [Found(500, 5 * MB, store_bytes=5 * MB, store_blobs=2), Found(1000, 10 * MB, store_bytes=10 * MB)]
-    assert beside([Found(750, 7 * MB)], stored) == [Found(1000, 10 * MB, store_bytes=2_500_000)]
+    stored = [
+        FoundPoint(500, 5 * MB, store_bytes=5 * MB, store_blobs=2),
+        FoundPoint(1000, 10 * MB, store_bytes=10 * MB),
+    ]
+    assert beside([FoundPoint(750, 7 * MB)], stored) == [FoundPoint(1000, 10 * MB, store_bytes=2_500_000)]
     assert beside([], stored) == stored
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.blob import Blob
-from leftoff.disk.index import Content, Run, runs_back
+from leftoff.disk.index import Content, TokenRun, runs_back
 from leftoff.disk.path_hash import HashedPath
 from leftoff.disk.rebuild import rebuild_branches
 from leftoff.engine.memory.base import Page, Snapshot
@@ -90,7 +90,7 @@ def test_of_damaged_runs_nothing_wrong_is_recalled(items: dict[str, tuple[Blob, 
             assert path.tokens.startswith(items[blob.name][1].tobytes())
 
 
-def damaged(run: Run, field: str) -> Run:
+def damaged(run: TokenRun, field: str) -> TokenRun:
     value = getattr(run, field)
     changed: Any = value + 1 if field == "start" else bytes(value)[:-1] + b"\x99"
     return dataclasses.replace(run, **{field: changed})

@@ -13,7 +13,7 @@ import pytest
 from leftoff.sampling import Sampling
 from leftoff.server.reply.stream import ReplyStream, start_reply
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.reuse_log import Record
+from leftoff.server.reuse_log import RequestRecord
 from leftoff.server.server import serving
 from leftoff.server.service import Service
 from leftoff.types import Logits
@@ -40,10 +40,10 @@ def job(service: Service, text: str, max_tokens: int = 4, notes: tuple[str, ...]
     return ReplyJob(service.prompts.from_text(text), Sampling(temperature=0), max_tokens=max_tokens, notes=notes)
 
 
-def ended(service: Service, job: ReplyJob, prepare: Prepare = lambda _: None) -> Record:
+def ended(service: Service, job: ReplyJob, prepare: Prepare = lambda _: None) -> RequestRecord:
     """Runs a job to its end. `prepare` gets the stream before the engine sees it."""
 
-    async def run() -> Record:
+    async def run() -> RequestRecord:
         may_go_on = threading.Event()
         service.worker.call(may_go_on.wait)
         stream = start_reply(service, job)

@@ -13,7 +13,7 @@ from leftoff.store.keys import NUMBER, REPLICAS, replica_key, short
 from leftoff.store.link import Link
 from leftoff.store.observe import NodeCopy, Observation, held_by
 from leftoff.store.publisher import Identity, Publisher
-from leftoff.store.replica import Delta, Held, Load, Rates, State, decode_delta, decode_held, decode_replica
+from leftoff.store.replica import Delta, Held, Load, Rates, ReplicaState, decode_delta, decode_held, decode_replica
 from leftoff.types import Tokens
 from tests.disk.stores import FINGERPRINT, path_of
 from tests.store.parts import Redis
@@ -137,9 +137,15 @@ def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Replica) ->
 
     told.beat(500)
     seen = decode_replica(told.link.call(beat()).result())
-    assert (seen.url, seen.state, seen.number, seen.load, seen.has_store) == ("http://one", State.READY, 1, LOAD, False)
+    assert (seen.url, seen.state, seen.number, seen.load, seen.has_store) == (
+        "http://one",
+        ReplicaState.READY,
+        1,
+        LOAD,
+        False,
+    )
     told.link.call(told.publisher.drain()).result()
-    assert decode_replica(told.link.call(beat()).result()).state is State.DRAINING
+    assert decode_replica(told.link.call(beat()).result()).state is ReplicaState.DRAINING
     told.link.call(told.publisher.leave()).result()
     assert told.link.call(beat()).result() is None
     assert not told.link.call(told.link.index.redis.zrange(REPLICAS, 0, -1)).result()  # type: ignore[arg-type]

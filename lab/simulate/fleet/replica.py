@@ -12,7 +12,7 @@ from lab.simulate.scheme import Budget
 from lab.simulate.trace import Request
 from leftoff.cache.costs import Costs
 from leftoff.cache.policy import ValuePerByte
-from leftoff.cluster.score import Estimate, Found, beside, estimate
+from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.types import Tokens
 
 _UNLIMITED = 1 << 60
@@ -69,14 +69,14 @@ class Replica:
     def estimate(self, blocks: Tokens, now_s: float, in_store: int) -> Estimate:
         """By the scorer of the router: from what RAM holds, what will have been read, and what the store has."""
         local = [self._found(point.position) for point in self._own.cache.ram.match("", blocks).points()]
-        local += map(Found, self._in_flight(blocks))
+        local += map(FoundPoint, self._in_flight(blocks))
         stored = (
             [replace(self._found(in_store), store_bytes=self._state_bytes(in_store), store_blobs=1)] if in_store else []
         )
         return estimate(int(blocks.size), local + beside(local, stored), self.costs, self.queue_ms(now_s))
 
-    def _found(self, position: int) -> Found:
-        return Found(position, self._state_bytes(position))
+    def _found(self, position: int) -> FoundPoint:
+        return FoundPoint(position, self._state_bytes(position))
 
     def _state_bytes(self, position: int) -> int:
         return self._llm.bytes_per_token * self._block_tokens * position + self._llm.snapshot_bytes

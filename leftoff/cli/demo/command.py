@@ -23,7 +23,7 @@ from leftoff.cli.demo.play import Measured, Outcome, Side, failures, praise
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.loading import load_service, quiet_logs
 from leftoff.cli.signals import ended_by_signals
-from leftoff.cli.talk import Turn
+from leftoff.cli.talk import TimedReply
 from leftoff.cli.units import printable, show_ms
 from leftoff.config import DEVICE_SETTINGS, Settings
 from leftoff.scenes import SCENES, Scene, Step
@@ -51,7 +51,7 @@ class Chart:
     def question(self, step: Step) -> None:
         self.console.print(Text.assemble("\n    ", (step.label, "cyan"), f" · {step.question}"))
 
-    def bar(self, name: str, turn: Turn, colour: str) -> None:
+    def bar(self, name: str, turn: TimedReply, colour: str) -> None:
         self.scale_ms = self.scale_ms or turn.first_token_ms
         bar = draw_bar(turn.first_token_ms / self.scale_ms)
         ms = show_ms(turn.first_token_ms)
@@ -72,7 +72,7 @@ def draw_bar(share: float) -> str:
     return "█" * _MAX_WIDTH if full >= _MAX_WIDTH else "█" * full + _EIGHTHS[rest].strip()
 
 
-def _counts(turn: Turn) -> str:
+def _counts(turn: TimedReply) -> str:
     reused, total = turn.reused or 0, turn.prompt_tokens or 0
     return f"reused {reused:,}, read {total - reused:,}" if reused else f"read {total:,}"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from leftoff.cli.chat import ChatHistory
-from leftoff.cli.talk import LocalModel, ReplyOptions, Turn
+from leftoff.cli.talk import LocalModel, ReplyOptions, TimedReply
 from leftoff.cli.units import show_ms
 from leftoff.scenes import Scene, Step
 from leftoff.server.service import Service
@@ -21,8 +21,8 @@ class Measured:
     """One step, with the cache off and on."""
 
     step: Step
-    off: Turn
-    on: Turn
+    off: TimedReply
+    on: TimedReply
 
     @property
     def is_reused(self) -> bool:
@@ -87,7 +87,7 @@ class Side:
         self.close()
         self._open()
 
-    def play(self, scene: Scene, step: Step) -> Turn:
+    def play(self, scene: Scene, step: Step) -> TimedReply:
         conversation = self._thread(scene, step)
         if self._forgets:
             self._service.worker.call(self._service.cache.clear).result()

@@ -20,7 +20,7 @@ from leftoff.server.admin.cache import SlotView, TierView, slot_view, tier_view
 from leftoff.server.http.connection import ENDS_WITH_SERVER
 from leftoff.server.http.endpoint import Dialect, Endpoint, attended
 from leftoff.server.http.errors import ApiError, ClientGoneError
-from leftoff.server.reuse_log import Record
+from leftoff.server.reuse_log import RequestRecord
 from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant, tenant_of
 
@@ -42,7 +42,7 @@ class Totals(Struct):
     started_at: float
 
 
-class State(Struct):
+class CacheState(Struct):
     """How full everything is. `running` and `waiting` are requests of the tenant."""
 
     tiers: list[TierView]
@@ -75,12 +75,12 @@ class _Feed(Response):
         super().__init__()
         self._service = service
         self._tenant = tenant
-        self._records: asyncio.Queue[Record] = asyncio.Queue(_MOST_WAITING)
+        self._records: asyncio.Queue[RequestRecord] = asyncio.Queue(_MOST_WAITING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         watch = partial(self._service.loop_bridge().put, is_urgent=False)
 
-        def watcher(record: Record) -> None:  # on the engine's thread
+        def watcher(record: RequestRecord) -> None:  # on the engine's thread
             if self._tenant.sees(record.namespace):
                 watch(partial(self._keep, record))
 
@@ -98,7 +98,7 @@ class _Feed(Response):
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        last: State | None = None
+        last: CacheState | None = None
         due = 0.0
         while True:
             if time.monotonic() >= due:
@@ -111,16 +111,16 @@ class _Feed(Response):
                 record = await asyncio.wait_for(self._records.get(), max(0.0, due - time.monotonic()))
                 yield _event(b"request", record.as_dict())
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: RequestRecord) -> None:
         if self._records.full():
             self._records.get_nowait()
         self._records.put_nowait(record)
 
-    def _state(self) -> State:
+    def _state(self) -> CacheState:
         """Called on the engine's thread."""
         service, tenant = self._service, self._tenant
         counts = service.counts[tenant.name]
-        return State(
+        return CacheState(
             tiers=[tier_view(tier, tenant) for tier in service.cache.tiers],
             slots=[slot_view(sequence, tenant, with_age=False) for sequence in service.cache.sequences],
             context_tokens=service.cache.memory.num_cells,

@@ -24,7 +24,7 @@ _PREVIEW_TOKENS = 48
 _MOST_SEARCHED = 1 << 20  # tokens
 
 
-class NodeView(Struct):
+class MergedNodeView(Struct):
     """Tokens [start, end) after those of `parent`, and what is held of them. The id is a hash of the whole path."""
 
     id: str
@@ -49,7 +49,7 @@ class TreeView(Struct):
 
     namespace: str
     is_whole: bool
-    nodes: list[NodeView]
+    nodes: list[MergedNodeView]
 
 
 @dataclass(frozen=True)
@@ -161,13 +161,13 @@ class TreeApi(Dialect):
             views.append(self._node(node, bool(wanted) and wanted in self._text(tokens).lower()))
         return TreeView(copied.namespace, copied.is_whole, views)
 
-    def _node(self, node: Merged, is_found: bool) -> NodeView:
+    def _node(self, node: Merged, is_found: bool) -> MergedNodeView:
         ram_tokens, ram_bytes = node.held("RAM")
         disk_tokens, disk_bytes = node.held("disk")
         store_tokens, store_bytes = node.held("store")
         points = node.points
         of = {tier: sum(point.bytes for point in points if point.tier == tier) for tier in ("RAM", "disk", "store")}
-        return NodeView(
+        return MergedNodeView(
             id=node.id,
             parent=node.parent.id if node.parent is not None else None,
             start=node.start,

@@ -42,7 +42,7 @@ class Guard(ABC):
         ...
 
 
-class Keys(Guard):
+class ApiKeys(Guard):
     """Requires a known API key, except on public paths, and puts the tenant it belongs to into the request's state."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], secret: bytes) -> None:

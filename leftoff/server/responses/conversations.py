@@ -28,7 +28,7 @@ _LISTED, _MOST_LISTED = 20, 100
 
 
 @dataclass(frozen=True)
-class Conversation:
+class KeptConversation:
     """A list of items as they are on the wire, each with an id."""
 
     id: str
@@ -37,11 +37,11 @@ class Conversation:
     items: tuple[ItemDict, ...] = ()
     num_bytes: int = 0
 
-    def with_items(self, new: Sequence[ItemDict]) -> "Conversation":
+    def with_items(self, new: Sequence[ItemDict]) -> "KeptConversation":
         num_bytes = self.num_bytes + len(msgspec.json.encode(new))
         return replace(self, items=(*self.items, *new), num_bytes=num_bytes)
 
-    def without(self, item: ItemDict) -> "Conversation":
+    def without(self, item: ItemDict) -> "KeptConversation":
         left = tuple(each for each in self.items if each is not item)
         return replace(self, items=left, num_bytes=self.num_bytes - len(msgspec.json.encode([item])))
 
@@ -64,7 +64,7 @@ class Conversations(Dialect):
     """Create, retrieve, update and delete conversations and their items. For the event loop only."""
 
     def __init__(self, num_tenants: int) -> None:
-        self._store: TenantStore[Conversation] = TenantStore(
+        self._store: TenantStore[KeptConversation] = TenantStore(
             most_entries=_MOST_CONVERSATIONS, most_bytes=_MOST_BYTES, num_tenants=num_tenants
         )
 
@@ -83,7 +83,7 @@ class Conversations(Dialect):
 
     # --- for responses
 
-    def find(self, request: Request, wanted: Any) -> Conversation:  # noqa: ANN401
+    def find(self, request: Request, wanted: Any) -> KeptConversation:  # noqa: ANN401
         """The conversation that a request names, by its id or as an object with one."""
         name = wanted.get("id") if isinstance(wanted, dict) else wanted
         if not isinstance(name, str):
@@ -103,7 +103,7 @@ class Conversations(Dialect):
 
     async def create(self, request: Request) -> HttpResponse:
         body = await read_body(request, ConversationRequest)
-        new = Conversation(f"conv_{uuid.uuid4().hex}", int(time.time()), {})
+        new = KeptConversation(f"conv_{uuid.uuid4().hex}", int(time.time()), {})
         return self._changed(request, _with_metadata(new, body.metadata or {}).with_items(_checked(body.items or [])))
 
     async def retrieve(self, request: Request) -> HttpResponse:
@@ -145,24 +145,24 @@ class Conversations(Dialect):
         conversation = self._named(request)
         return self._changed(request, conversation.without(self._item(request, conversation)))
 
-    def _changed(self, request: Request, conversation: Conversation) -> HttpResponse:
+    def _changed(self, request: Request, conversation: KeptConversation) -> HttpResponse:
         self._put(request, conversation)
         return json_response(conversation.card)
 
-    def _put(self, request: Request, conversation: Conversation) -> None:
+    def _put(self, request: Request, conversation: KeptConversation) -> None:
         self._store.put(tenant_of(request).name, conversation.id, conversation)
 
-    def _named(self, request: Request) -> Conversation:
+    def _named(self, request: Request) -> KeptConversation:
         return self._get(request, request.path_params["id"], "conversation_id")
 
-    def _get(self, request: Request, name: str, param: str) -> Conversation:
+    def _get(self, request: Request, name: str, param: str) -> KeptConversation:
         conversation = self._store.get(tenant_of(request).name, name)
         if conversation is None:
             problem = f"there is no conversation {name!r} here: it was deleted, or is forgotten. Create another"
             raise ApiError(404, problem, param=param, code="conversation_not_found")
         return conversation
 
-    def _item(self, request: Request, conversation: Conversation) -> ItemDict:
+    def _item(self, request: Request, conversation: KeptConversation) -> ItemDict:
         name = request.path_params["item"]
         for item in conversation.items:
             if item["id"] == name:
@@ -170,7 +170,7 @@ class Conversations(Dialect):
         raise ApiError(404, f"there is no item {name!r} in conversation {conversation.id!r}", param="item_id")
 
 
-def _with_metadata(conversation: Conversation, metadata: dict[str, Any]) -> Conversation:
+def _with_metadata(conversation: KeptConversation, metadata: dict[str, Any]) -> KeptConversation:
     sizes = [len(msgspec.json.encode(each)) for each in (metadata, conversation.metadata)]
     return replace(conversation, metadata=metadata, num_bytes=conversation.num_bytes + sizes[0] - sizes[1])
 

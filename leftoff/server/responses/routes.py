@@ -16,7 +16,7 @@ from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.server.request.fields import ChatRequest, Message
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.responses.conversations import Conversation, Conversations
+from leftoff.server.responses.conversations import Conversations, KeptConversation
 from leftoff.server.responses.convert import Function, Items, as_chat, functions_of
 from leftoff.server.responses.store import Stored, TenantStore
 from leftoff.server.responses.types import (
@@ -45,7 +45,7 @@ class Asked:
     items: list[InputItem]
     before: Stored | None
     messages: list[Message]  # that follow those of `before`
-    conversation: Conversation | None
+    conversation: KeptConversation | None
 
 
 class Responses(Dialect):

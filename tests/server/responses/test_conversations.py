@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 
-from leftoff.server.responses.conversations import Conversation
+from leftoff.server.responses.conversations import KeptConversation
 from tests.server.responses.test_routes import STORY, ask, cached, prompt_tokens, stream
 
 
@@ -92,7 +92,7 @@ def test_a_request_goes_on_from_one_thing_only(client: openai.OpenAI) -> None:
 
 def test_bytes_are_counted_as_items_come_and_go() -> None:
     item = {"id": "msg_1", "type": "message", "role": "user", "content": "x" * 100}
-    empty = Conversation("conv_1", 0, {})
+    empty = KeptConversation("conv_1", 0, {})
     one = empty.with_items([item])
     assert one.num_bytes > 100
     assert one.with_items([item]).num_bytes == 2 * one.num_bytes
