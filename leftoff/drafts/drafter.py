@@ -10,9 +10,8 @@ import numpy as np
 
 from leftoff.drafts.batch_times import MOST_TOKENS, BatchTimes
 from leftoff.drafts.mtp import MtpDrafts
-from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import ORDERS, TokenLog
-from leftoff.drafts.trail import Draft, DraftSource, Trail, family_of
+from leftoff.drafts.trail import Draft, DraftSource, Odds, Trail, family_of
 from leftoff.engine.engine import Work
 from leftoff.types import Tokens
 

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import LONGEST_MATCH, ORDERS, TokenLog
 from leftoff.types import Tokens
 
 _ORDER, _LONG = ORDERS
 FAMILY_TOKENS = 64
 _MOST_PLACES = 1 << 14  # about 3 MiB for one reply
+_CHANCES = (0.0, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.95)  # at first, for matches of 0, 1, 2, 4, 8, 16, 32 and 64 tokens
+_WEIGHT = 0.06  # of the newest token: about the last sixteen count
 
 
 class DraftSource(Enum):
@@ -34,6 +35,24 @@ class Draft:
 def family_of(tokens: Tokens) -> int:
     """The same for sequences that begin with the same tokens."""
     return hash(tokens[:FAMILY_TOKENS].tobytes())
+
+
+class Odds:
+    """How often the next token of a match is right, by the length of the match. Those of a reply begin with all's."""
+
+    def __init__(self, of_all: "Odds | None" = None) -> None:
+        self._of_all = of_all
+        self._chances: list[float] = [*(_CHANCES if of_all is None else of_all._chances)]
+
+    def chance(self, length: int) -> float:
+        """Of the token that follows a match of `length` tokens."""
+        return self._chances[length.bit_length() if length < LONGEST_MATCH else -1]
+
+    def saw(self, length: int, *, is_right: bool) -> None:
+        index = length.bit_length() if length < LONGEST_MATCH else -1
+        self._chances[index] += _WEIGHT * (is_right - self._chances[index])
+        if self._of_all is not None:
+            self._of_all.saw(length, is_right=is_right)
 
 
 class Trail:

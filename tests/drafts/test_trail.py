@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from leftoff.drafts.odds import Odds
 from leftoff.drafts.token_log import TokenLog
-from leftoff.drafts.trail import DraftSource, Trail, family_of
+from leftoff.drafts.trail import DraftSource, Odds, Trail, family_of
 from leftoff.types import Tokens
 
 HEADER = list(range(1000, 1064))

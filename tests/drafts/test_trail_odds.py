@@ -1,6 +1,6 @@
 """Odds are learned by the length of the match, for one reply and for all."""
 
-from leftoff.drafts.odds import Odds
+from leftoff.drafts.trail import Odds
 
 
 def test_they_follow_what_is_seen() -> None:
