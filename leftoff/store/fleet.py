@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from leftoff.cache.store_tier import StoreSettings
+from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
@@ -19,7 +20,7 @@ from leftoff.store.objects import MissingError
 from leftoff.store.observe import Observation, observe
 from leftoff.store.prober import Prober
 from leftoff.store.publisher import Identity, Publisher
-from leftoff.store.replies import IndexReplies, ReplyStore
+from leftoff.store.replies import IndexReplies
 from leftoff.store.tools import ABOUT
 
 logger = logging.getLogger("leftoff.store")
@@ -74,7 +75,7 @@ class FleetMember:
             logger.warning("no secret of the fleet (%s): what it keeps for API keys and salts is not found", error)
             return own
 
-    def replies(self, own: ReplyStore | None) -> IndexReplies:
+    def replies(self, own: FileReplyStore | None) -> IndexReplies:
         """Remembered replies of the fleet, and before them those of this machine."""
         return IndexReplies(self.link, self._memory.fingerprint, own, days=self._days)
 

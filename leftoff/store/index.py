@@ -81,7 +81,6 @@ class Index:
 
     def __init__(self, url: str, fingerprint: str, *, days: float = 30) -> None:
         """What was not used for so many days may be removed; its keys expire some time later by themselves."""
-        self.url = url
         self.keys = Keys(fingerprint)
         self.token = secrets.token_bytes(8)  # of the leases that this process takes
         self.max_age_s = days * _DAY_S

@@ -97,7 +97,6 @@ class Objects:
     """The objects of one store. Every call but `open` belongs to the event loop of the store."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         self._store = _opened(url)
 
     async def get(self, name: str) -> Got:

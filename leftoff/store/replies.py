@@ -7,10 +7,11 @@ after the first reply would have to be read again. A machine's own store, if it 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from blake3 import blake3
 
+from leftoff.disk.reply_store import FileReplyStore
 from leftoff.lru import LruCache
 from leftoff.store.index import PROBLEMS
 from leftoff.store.keys import namespace_hash
@@ -22,14 +23,6 @@ _OVERHEAD_BYTES = 200
 _SEAL_BYTES = 16
 _DAY_MS = 86_400_000
 _SCANNED_AT_ONCE = 500
-
-
-class ReplyStore(Protocol):
-    """The same as in `leftoff.chat.replies`, which stands above."""
-
-    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]: ...
-    def put(self, key: bytes, namespace: str, value: bytes) -> None: ...
-    def remove(self, is_meant: Callable[[str], bool]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class _Reply:
 class IndexReplies:
     """Replies of one fingerprint. Any thread but that of the link may call it; nothing is raised."""
 
-    def __init__(self, link: Link, fingerprint: str, own: ReplyStore | None = None, *, days: int = 30) -> None:
+    def __init__(self, link: Link, fingerprint: str, own: FileReplyStore | None = None, *, days: int = 30) -> None:
         self._link = link
         self._fingerprint = fingerprint.encode()
         self._own = own
