@@ -9,8 +9,17 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cache
 
-from leftoff.setting import SWITCH, Definition, SettingError, setting
-from leftoff.setting_checks import host_problem, numbers_problem, override_problem, regex_problem, url_problem
+from leftoff.setting import (
+    SWITCH,
+    Definition,
+    SettingError,
+    host_problem,
+    numbers_problem,
+    override_problem,
+    regex_problem,
+    setting,
+    url_problem,
+)
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 30  # MiB

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 ORDER = (
     *("__main__", "cli", "cluster", "server", "session", "chat", "grammar"),
     *("store", "scheduler", "drafts", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
-    *("config", "setting", "setting_checks", "sampling", "machine", "lru", "types", "errors"),
+    *("config", "setting", "sampling", "machine", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}

@@ -36,8 +36,7 @@ from leftoff.machine import free_disk_bytes, mapped_file_bytes, num_cores
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.server.budgets import disk_budget, queue_budget, ram_budget
-from leftoff.setting import SettingError
-from leftoff.setting_checks import numbers
+from leftoff.setting import SettingError, numbers
 
 if TYPE_CHECKING:
     from leftoff.store.fleet import FleetMember

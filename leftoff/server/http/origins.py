@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Scope
 
 from leftoff.server.http.errors import ApiError
 from leftoff.server.http.middleware import HEALTH, Guard
-from leftoff.setting_checks import ANY, host_name
+from leftoff.setting import ANY, host_name
 
 # What containers call the machine they run on. These names are reserved: nobody can register them.
 _CONTAINER_NAMES = ("host.docker.internal", "host.containers.internal")
