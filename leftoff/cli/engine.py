@@ -21,7 +21,7 @@ from leftoff.engine.binding.search import InstalledEngine, engines_folder, found
 from leftoff.engine.devices import DeviceMemory, device_memory
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError, LibraryError
-from leftoff.engine.gpus import best_engine, cuda_engine, find_gpus
+from leftoff.engine.hardware import best_engine, cuda_engine, find_gpus
 from leftoff.engine.install.install import Trial, choose, install, remove
 from leftoff.engine.install.packages import PACKAGES, Package, package_for
 from leftoff.engine.model import Model

@@ -19,8 +19,7 @@ from leftoff.cli.signals import handled_by
 from leftoff.cli.units import one_line
 from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
-from leftoff.engine.gpus import unused_gpu
-from leftoff.engine.processor import unused_instructions
+from leftoff.engine.hardware import unused_gpu, unused_instructions
 from leftoff.hub import default_model, find_model
 from leftoff.server.http.line_rate import LineRate
 from leftoff.server.service import Service

@@ -13,7 +13,7 @@ from leftoff.cli.main import main
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import ENVIRONMENT, engines_folder
-from leftoff.engine.gpus import Gpu
+from leftoff.engine.hardware import Gpu
 from leftoff.engine.install import packages
 from leftoff.engine.install.packages import Archive, Package
 from tests.engine.install.mirror import Mirror, serving_mirror
@@ -114,7 +114,7 @@ def test_the_library_in_use_is_tried(capsys: Capture) -> None:
 @pytest.mark.skipif(this_platform().system != "Linux", reason="the GPU of a Mac is in use")
 @pytest.mark.parametrize("command", ["doctor", "chat", "engine"])
 def test_a_gpu_that_is_not_used_is_told_of(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.setattr("leftoff.engine.gpus.find_gpus", lambda _root: [Gpu("Radeon", "cpu")])
+    monkeypatch.setattr("leftoff.engine.hardware.find_gpus", lambda _root: [Gpu("Radeon", "cpu")])
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert main([command]) == 0
     line = "Radeon: this llama.cpp build computes on the CPU. To use the GPU: leftoff engine install"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from leftoff.engine.binding.image import Platform
+from leftoff.engine.hardware import unused_instructions
 from leftoff.engine.install import packages
-from leftoff.engine.processor import unused_instructions
 
 PLAIN = "CPU : NEON = 1 | ARM_FMA = 1 | LLAMAFILE = 1 | OPENMP = 1 | REPACK = 1 | "
 FULL = "CPU : NEON = 1 | ARM_FMA = 1 | DOTPROD = 1 | REPACK = 1 | "
@@ -20,7 +20,7 @@ def a_machine(folder: Path, line: str) -> Path:
 
 @pytest.fixture
 def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leftoff.engine.processor.this_platform", lambda: Platform("Linux", "arm64"))
+    monkeypatch.setattr("leftoff.engine.hardware.this_platform", lambda: Platform("Linux", "arm64"))
 
 
 @pytest.mark.usefixtures("_on_linux")

@@ -1,6 +1,6 @@
-"""Finds the GPUs of this machine in /proc, /sys and /dev, without a library, and says which engine is for them.
+"""Finds the GPUs and the processor of this machine in /proc, /sys and /dev, and says which engine makes use of them.
 
-A processor's own graphics are left out: a model is hardly ever faster on them.
+It loads no library. A processor's own graphics are left out: a model is hardly ever faster on them.
 """
 
 import re
@@ -27,6 +27,9 @@ _SECONDS = 10
 _CUDA_13_DRIVER, _CUDA_13_PTX_DRIVER = 580, 590
 _CUDA_13_CODE = {"8.6", "8.9", "12.0", "12.1"}
 _CUDA_OLDEST = 7.5
+
+# The system's name of an instruction set, and llama.cpp's. A build without it may be several times slower.
+_INSTRUCTIONS = {"asimddp": "DOTPROD", "avx2": "AVX2"}
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,20 @@ def unused_gpu(library: Library, root: Path = Path("/")) -> str:
     except NoPackageError:
         return ""
     return f"{gpus[0].name}: this llama.cpp build computes on the CPU. To use the GPU: leftoff engine install"
+
+
+def unused_instructions(system_info: str, root: Path = Path("/")) -> str:
+    """One line if there is an engine that uses more of the processor than the library with this `system_info` does."""
+    try:
+        package_for("cpu", this_platform())
+    except NoPackageError:
+        return ""
+    known = re.search(r"^(?:Features|flags)\s*:(.*)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    has = set(known[1].split()) if known else set()
+    for system, name in _INSTRUCTIONS.items():
+        if system in has and f"{name} = 1" not in system_info:
+            return f"this llama.cpp build leaves {name} instructions unused. Faster: leftoff engine install cpu"
+    return ""
 
 
 def cuda_engine(root: Path = Path("/")) -> str:

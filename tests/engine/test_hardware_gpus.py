@@ -7,7 +7,7 @@ import pytest
 
 from leftoff.engine.binding.image import Platform
 from leftoff.engine.binding.library import load_library
-from leftoff.engine.gpus import Gpu, best_engine, cuda_engine, find_gpus, unused_gpu
+from leftoff.engine.hardware import Gpu, best_engine, cuda_engine, find_gpus, unused_gpu
 from tests.engine.machines import machine
 
 LINUX = Platform("Linux", "x86-64")
@@ -119,10 +119,10 @@ def test_without_the_tool_the_driver_tells_its_version(tmp_path: Path, text: str
 @pytest.mark.skipif(sys.platform != "linux", reason="the GPU of a Mac is in use")
 def test_one_line_tells_of_a_gpu_that_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = machine(tmp_path, NVIDIA)
-    monkeypatch.setattr("leftoff.engine.gpus.this_platform", lambda: LINUX)
+    monkeypatch.setattr("leftoff.engine.hardware.this_platform", lambda: LINUX)
     assert unused_gpu(load_library(), root) == (
         "NVIDIA GeForce RTX 4090: this llama.cpp build computes on the CPU. To use the GPU: leftoff engine install"
     )
     assert unused_gpu(load_library(), tmp_path / "none") == ""
-    monkeypatch.setattr("leftoff.engine.gpus.this_platform", lambda: Platform("Linux", "arm64"))
+    monkeypatch.setattr("leftoff.engine.hardware.this_platform", lambda: Platform("Linux", "arm64"))
     assert unused_gpu(load_library(), root) == "", "no command would change it"
