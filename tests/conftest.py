@@ -1,8 +1,10 @@
 """For all tests: no disk and no drafts unless the test is about them, clients wait, and no log line is lost."""
 
+import functools
 import logging
 import os
 import signal
+import ssl
 from collections.abc import Iterator
 
 import hypothesis
@@ -20,6 +22,8 @@ os.environ["XDG_DATA_HOME"] = os.devnull  # engines that were installed here are
 # Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.
 vars(DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE_S))
 
+# Else every client of the tests reads the certificates of all authorities, for 50 ms, and then speaks plain HTTP.
+vars(ssl)["create_default_context"] = functools.cache(ssl.create_default_context)
 
 # Else hypothesis fails an example that takes longer than 200 ms.
 hypothesis.settings.register_profile("leftoff", deadline=None)
