@@ -17,23 +17,11 @@ from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
 from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 
-PAGE_TOKENS = 256  # of a blob in the store, about
 _SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
 _REST_S = 2.0  # that a replica which refused a connection is left alone
 _LINGER_S = 3.0  # until a replica has told what it kept of a request that has ended
 _UNKNOWN_LOAD = Load(1, 0, 0, 1 << 30, 0, 0)
-_USUAL = Costs()
-_UNKNOWN_RATES = Rates(
-    _USUAL.prefill_tokens_per_ms,
-    _USUAL.step_ms,
-    _USUAL.reply_tokens,
-    _USUAL.load_bytes_per_ms,
-    _USUAL.call_ms,
-    _USUAL.disk_bytes_per_ms,
-    _USUAL.disk_call_ms,
-    _USUAL.store_bytes_per_ms,
-    _USUAL.store_call_ms,
-)
+_UNKNOWN_RATES = Rates.of(Costs())
 
 
 def unknown_replica(url: str) -> Replica:
@@ -43,7 +31,7 @@ def unknown_replica(url: str) -> Replica:
 
 @dataclass(eq=False)
 class Flight:
-    """A request on its way: `work_ms` until its first token, then nothing."""
+    """A request that was sent and has not ended. `work_ms` is what its first token takes the engine, then 0."""
 
     keys: Sequence[bytes]
     work_ms: float
@@ -51,7 +39,7 @@ class Flight:
 
 @dataclass(eq=False)
 class ReplicaView:
-    """One replica. `gone` is set when it is: requests that wait for it are sent elsewhere."""
+    """One replica. `gone` is set when its heartbeat stops: requests that wait for it are sent elsewhere."""
 
     told: Replica
     clock: Callable[[], float] = time.monotonic
@@ -78,7 +66,7 @@ class ReplicaView:
 
     @property
     def is_there(self) -> bool:
-        """It may rest after a failure."""
+        """It wants requests, and its heartbeat has not stopped; it may rest after a failure."""
         return self.told.state is ReplicaState.READY and not self.gone.is_set()
 
     @property
@@ -88,9 +76,9 @@ class ReplicaView:
 
     @property
     def queue_ms(self) -> float:
-        """Until a request that comes now is read: the larger of what the replica tells and what was sent to it.
+        """How long a new request waits for its prefill: the larger of what the replica reports and what was sent to it.
 
-        The heartbeat knows of other routers' requests, and is up to a second old; the own ones are known at once.
+        The heartbeat counts other routers' requests too, and is up to a second old; own requests count at once.
         """
         load, rates = self.told.load, self.told.rates
         age_ms = 1000 * max(0.0, self.clock() - self.seen_at)
@@ -129,7 +117,7 @@ class ReplicaView:
     # --- requests
 
     def estimate(self, chain: Chain, known: Known, stored: Sequence[FoundPoint] = ()) -> Estimate:
-        """By the scorer: from what it holds, what is on its way to it, and what it can fetch from the store."""
+        """Its time to the first token, by what it holds, is about to hold, and can fetch from the store."""
         local = [
             FoundPoint(held.end, held.ram_bytes + held.disk_bytes, held.disk_bytes)
             for place in known.places
@@ -156,14 +144,14 @@ class ReplicaView:
         return flight
 
     def begun(self, flight: Flight) -> None:
-        """Its prompt was read: whoever comes now does not wait for that any more."""
+        """The first token of a request came: new requests no longer wait for its prefill."""
         flight.work_ms = 0.0
         if self.number is None:
             for key in flight.keys:
                 self.sent.put(key, True)
 
     def ended(self, flight: Flight) -> None:
-        """It was answered, or failed."""
+        """A request was answered, or failed."""
         self.flights.discard(flight)
         asyncio.get_running_loop().call_later(_LINGER_S, self._forget, flight)
 
@@ -174,7 +162,7 @@ class ReplicaView:
                 del self.reading[key]
 
     def failed(self) -> None:
-        """It could not be reached, or closed the connection: others are tried first for a while."""
+        """The replica could not be reached, or closed the connection: others are tried first for a while."""
         self.num_failures += 1
         self.rests_until = self.clock() + _REST_S
 

@@ -15,8 +15,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
-from leftoff.store.replica import decode_delta, decode_held, decode_replica
+from leftoff.store.index import heartbeats
+from leftoff.store.keys import NUMBER, Keys
+from leftoff.store.replica import decode_delta, decode_held
 
 logger = logging.getLogger("leftoff.route")
 
@@ -77,11 +78,8 @@ class IndexFollower:
     # --- heartbeats
 
     async def _follow_heartbeats(self) -> None:
-        ids = await self._redis.zrange(REPLICAS, 0, -1)
-        beats = await self._redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
-        for beat in filter(None, beats):
-            with suppress(MsgspecError):
-                self._take(self._fleet.beat(decode_replica(beat)))
+        for told in await heartbeats(self._redis):
+            self._take(self._fleet.beat(told))
         for view in self._fleet.expire():
             logger.warning("replica %s at %s is gone: no heartbeat", view.id, view.told.url)
         await asyncio.sleep(_BEAT_S)
@@ -93,7 +91,7 @@ class IndexFollower:
             self._spawn(self._resync(view))
 
     async def _resync(self, view: ReplicaView) -> None:
-        """The place in the stream first: what comes after it is not missed, and what comes twice does no harm."""
+        """Reads all that a replica holds. The place in the stream is noted before, so that no later delta is missed."""
         with suppress(*_PROBLEMS):
             await self._begin_stream(Keys(view.told.fingerprint).deltas)
             fields = await self._redis.hgetall(Keys(view.told.fingerprint).held(view.id))

@@ -40,7 +40,7 @@ _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
 _BUSY = 503
 _MOST_BYTES = 256 << 20
 _CONNECT_S = 2.0
-KEEP_ALIVE_S = 3.0  # a server closes idle connections after five seconds
+_KEEP_ALIVE_S = 3.0  # a server closes idle connections after five seconds
 _PROBLEMS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 
 
@@ -147,13 +147,7 @@ class Proxy:
             await asyncio.gather(asking, gone, return_exceptions=True)
 
     async def _begin(self, request: Request, body: bytes, view: ReplicaView) -> Answer:
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
-                auto_decompress=False,
-                timeout=timeout,
-            )
+        self._session = self._session or open_session()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(k, v) for k, v in request.headers.items() if k not in NOT_PASSED_ON]
         response = await self._session.request(
@@ -218,6 +212,15 @@ class Proxy:
         else:
             raise ConnectionAbortedError(error.message)
         await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Connections to replicas, as many as there are requests. To be called on the event loop."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+    )
 
 
 async def _body(request: Request) -> bytes:

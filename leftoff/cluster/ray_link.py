@@ -22,7 +22,7 @@ _listeners: list[Listener] = []
 
 
 def join(listener: Listener) -> None:
-    """The router of this process from now on."""
+    """Sets the router of this process."""
     _listeners[:] = [listener]
 
 
@@ -33,5 +33,5 @@ def begun(body: bytes, headers: dict[str, str], points: str | None) -> None:
 
 
 def metrics() -> bytes:
-    """Of the router, if there is one yet."""
+    """The figures of the router, if there is one yet."""
     return b"".join(listener.metrics() for listener in _listeners)

@@ -53,7 +53,7 @@ class StateRouter(RequestRouter):
         return [[replica] for replica in by_rank]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:  # noqa: ANN401, ARG002
-        """It counts at once: who comes in the same moment sees it in the queue."""
+        """Counts the request at once, so that those routed in the same moment see it in the queue."""
         name = pending_request.metadata.internal_request_id
         choice = self._choices.pop(name, {}).get(replica_id)
         if choice is not None:
@@ -75,7 +75,7 @@ class StateRouter(RequestRouter):
         return self._router
 
     def _view(self, replica: RunningReplica) -> ReplicaView:
-        """By the address that its heartbeat tells; until that comes, one of which nothing is known."""
+        """Found by the address in its heartbeat; before the first one, a view of which nothing is known."""
         url = str((replica.routing_stats or {}).get(URL) or replica.replica_id.to_full_id_str())
         known = next((view for view in self._fleet.views.values() if view.told.url == url), None)
         if known is not None:

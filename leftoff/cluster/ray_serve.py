@@ -24,11 +24,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leftoff.cluster import ray_link
-from leftoff.cluster.proxy import KEEP_ALIVE_S, NOT_PASSED_ON, NOT_SENT_BACK
+from leftoff.cluster.proxy import NOT_PASSED_ON, NOT_SENT_BACK, open_session
 from leftoff.cluster.ray_router import URL
 from leftoff.store import points
-from leftoff.store.keys import REPLICAS, replica_key
-from leftoff.store.replica import decode_replica
+from leftoff.store.index import heartbeats
 
 QUEUED_S = "queued_s"  # seconds of reading that a replica has before it
 _URL = re.compile(r"http://[\w.:\[\]-]+:\d+")
@@ -75,12 +74,7 @@ class Replica:
 
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> AsyncIterator[Any]:
         """Yields the status and the headers of the answer with its first bytes, then the rest."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
-                auto_decompress=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=2),
-            )
+        self._session = self._session or open_session()
         passed = {k: v for k, v in headers.items() if k not in NOT_PASSED_ON} | {points.HEADER: "1"}
         async with self._session.request(
             method, self._url + path, data=body or None, headers=passed, allow_redirects=False
@@ -102,9 +96,7 @@ class Replica:
         """From the process's own heartbeat: how long it would take to read all that waits."""
         if self._redis is None:
             return {}
-        ids = await self._redis.zrange(REPLICAS, 0, -1)
-        beats = await self._redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
-        for told in map(decode_replica, filter(None, beats)):
+        for told in await heartbeats(self._redis):
             if told.url == self._url:
                 return {QUEUED_S: told.load.queued_tokens / told.rates.prefill_tokens_per_ms / 1000}
         return {}

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.cluster.chain import Chain
-from leftoff.cluster.fleet import PAGE_TOKENS, Fleet, ReplicaView
+from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.memory import Known, PromptMemory
 from leftoff.cluster.score import Estimate, FoundPoint
@@ -115,7 +116,7 @@ class Router:
     # --- the store
 
     def _may_be_better_from_store(self, best: ReplicaChoice, known: Known) -> bool:
-        """Someone could resume deeper than the best one does, or does so behind a queue."""
+        """The best replica has a queue, or lacks part of a known prefix: fetching from the store may be faster."""
         if not known.places:
             return False
         deepest = max(place.position for place in known.places)

@@ -23,7 +23,7 @@ _OTHERS = 1.0  # how much the wait of requests that come later counts, beside th
 class FoundPoint:
     """A resume point on a prompt's path, and the bytes to move before the engine can go on from there.
 
-    With none, a sequence of the engine ends there, or will when a request in flight was read.
+    Without any, a sequence of the engine ends there, or will once a request in flight was read.
     """
 
     position: int
@@ -54,9 +54,9 @@ class Estimate:
 
     @property
     def price_ms(self) -> float:
-        """What replicas are compared by: the own wait, and in part that of requests that will stand behind the work.
+        """What replicas are compared by: the wait of this request, and of later ones that will queue behind its work.
 
-        So a prompt whose state is a little way back in a queue is not read again elsewhere for a little time won.
+        So no second replica prefills a prompt to gain a little over waiting for the one that holds its state.
         """
         return self.first_token_ms + _OTHERS * self.work_ms
 

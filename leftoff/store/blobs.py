@@ -65,7 +65,7 @@ class StoreBlobs:
 
     @property
     def bytes_per_ms(self) -> float | None:
-        """Of one object: several at once come faster."""
+        """Of one object alone: several at once are faster."""
         return self._prober.bytes_per_ms
 
     @property
@@ -77,7 +77,7 @@ class StoreBlobs:
         return self.writer.num_waiting
 
     def stored_paths(self) -> Iterable[StoredPath]:
-        """None: no machine loads the index of a fleet."""
+        """Nothing: the index of a fleet is too large to load, and prompts are searched for."""
         return ()
 
     # --- looking up
@@ -132,7 +132,7 @@ class StoreBlobs:
         return isinstance(record, StoreRecord) and record.item is not None
 
     def hold_back(self, *, is_busy: bool) -> None:
-        """Not at all: another machine may be asked for the conversation next."""
+        """Does nothing: writing never waits, since the next turn may go to another machine."""
 
     def release(self, record: Record) -> None:
         if isinstance(record, StoreRecord):
@@ -141,7 +141,7 @@ class StoreBlobs:
     def remove(self, record: Record) -> None:
         if isinstance(record, StoreRecord):
             self.writer.cancel(record)
-            self.link.call(self._remove([record.object]))
+            self.link.call(self.link.remove([record.object]))
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
         self.link.call(self._clear(is_meant))
@@ -152,13 +152,9 @@ class StoreBlobs:
                 prefix = f"{self.link.group}/{namespace_hash(namespace)}"
                 async for objects in self.link.objects.listed(prefix):
                     names = [ObjectName.parse(f"{namespace_hash(namespace)}/{each.name}") for each in objects]
-                    await self._remove([name for name in names if name is not None])
+                    await self.link.remove([name for name in names if name is not None])
         except PROBLEMS as error:
             logger.error("what was to be removed from the store is still there (%s): delete it again", error)
-
-    async def _remove(self, names: Sequence[ObjectName]) -> None:
-        await self.link.index.remove(names)
-        await self.link.objects.delete([f"{self.link.group}/{name}" for name in names])
 
     # --- reading
 
@@ -201,7 +197,7 @@ class StoreBlobs:
     async def _drop(self, record: StoreRecord) -> None:
         """Removes a blob that is damaged or gone, so that whoever has its state stores it again."""
         try:
-            await self._remove([record.object])
+            await self.link.remove([record.object])
         except PROBLEMS:
             return  # the next who fetches it will try again
 

@@ -27,7 +27,7 @@ class Breaker:
         return self._failed_since is not None
 
     def failed(self, error: BaseException, began: float = float("inf")) -> None:
-        """A call that began then has failed. One from before the part came back says nothing of it."""
+        """Records that a call failed, unless it began before the part came back."""
         if self._failed_since is None and began >= self._back_at:
             self._failed_since = self._clock()
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -46,7 +46,7 @@ class Breaker:
 
     @contextmanager
     def watching(self, *problems: type[BaseException]) -> Iterator[None]:
-        """Counts what happens inside: such a problem is raised all the same."""
+        """Records whether the calls inside work. Problems are raised all the same."""
         began = self._clock()
         try:
             yield

@@ -1,8 +1,8 @@
 """Keeps the store within its budget, forgets what is old, and repairs the index: one machine at a time, by a lease.
 
-What goes is removed from the index first and deleted after, so that nobody is sent to what is not there. If the index
-has another process than when the objects were listed last, it may have forgotten something: they are listed again, what
-it lacks is added, and what it has too much is removed. So nothing that was stored is lost with the index.
+A blob is removed from the index before its object is deleted, so that no machine is sent to a missing object. An index
+that was restarted may have lost entries: then all objects are listed, missing entries are added, and entries without an
+object are removed. So losing the index loses nothing that was stored.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Collector:
         self._key = link.index.keys.lease("collector")
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             try:
                 if not self._link.index_breaker.is_failing and await self._link.index.take_lease(self._key, _LEASE_MS):
@@ -63,7 +63,7 @@ class Collector:
     async def rebuild(self) -> int:
         """Makes the index agree with the objects; returns how many it lacked."""
         link, num_added = self._link, 0
-        unseen = set(await self._known())
+        unseen = await link.index.names()
         async for objects in link.objects.listed(link.group):
             await link.index.renew_lease(self._key, _LEASE_MS)
             unseen.difference_update(each.name for each in objects)
@@ -76,13 +76,8 @@ class Collector:
             logger.warning("the index had lost %d blobs of the store, and knew %d too many", num_added, len(gone))
         return num_added
 
-    async def _known(self) -> list[str]:
-        index = self._link.index
-        return [name.decode() async for name, _ in index.redis.zscan_iter(index.keys.blobs, count=_AT_ONCE)]
-
     async def _remove(self, names: list[ObjectName]) -> int:
         """Removes blobs; one that was stored again meanwhile is taken out of the index once more."""
-        nbytes = await self._link.index.remove(names)
-        await self._link.objects.delete([f"{self._link.group}/{name}" for name in names])
+        nbytes = await self._link.remove(names)
         await self._link.index.renew_lease(self._key, _LEASE_MS)
         return nbytes + await self._link.index.remove(names)

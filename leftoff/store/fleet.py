@@ -31,7 +31,7 @@ _LEAVE_S = 1.0
 
 
 class FleetMember:
-    """To be joined once the engine is loaded, and its fingerprint known; before that nothing else may be called."""
+    """This server in its fleet. `join` comes first, once the engine is loaded and its fingerprint known."""
 
     link: Link
     _prober: Prober
@@ -117,7 +117,7 @@ class FleetMember:
             await self._prober.measure_store()
 
     async def _shared_secret(self, own: bytes) -> bytes:
-        """In the store, which outlives the index; without one, in the index."""
+        """The secret is kept in the store, which outlives the index; without a store, in the index."""
         if not self.link.has_store:
             return await self._index_secret(own)
         try:

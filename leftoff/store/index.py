@@ -6,9 +6,11 @@ was removed a moment ago: a blob is put before it is added here, and removed her
 
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
+from msgspec import MsgspecError
 from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -18,14 +20,16 @@ from redis.exceptions import RedisError
 from leftoff.cache.blob_store import Worth
 from leftoff.disk.path_hash import HashedPath
 from leftoff.setting import SettingError
-from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix
+from leftoff.store.keys import REPLICAS, Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix, replica_key
 from leftoff.store.objects import ObjectName
+from leftoff.store.replica import Replica, decode_replica
 
 PROBLEMS = (RedisError, OSError, TimeoutError)
 _CALL_S = 1.0
 # How much later than others a blob may go, in seconds, for what it is worth.
 _BONUS_S = {Worth.MIDDLE: 0, Worth.END: 3600, Worth.SHARED: 86_400}
 _DAY_S = 86_400
+_AT_ONCE = 256
 
 # KEYS: at, run, blobs, bytes, namespaces; ARGV: prefix, bytes, bit, bonus, object, expiry ms, namespace
 _ADD = """
@@ -80,7 +84,7 @@ class Index:
     """The index of one fingerprint. Every call belongs to the event loop of the store, and may raise `PROBLEMS`."""
 
     def __init__(self, url: str, fingerprint: str, *, days: float = 30) -> None:
-        """What was not used for so many days may be removed; its keys expire some time later by themselves."""
+        """Blobs that were not used for `days` may be removed; their keys expire by themselves after twice that time."""
         self.keys = Keys(fingerprint)
         self.token = secrets.token_bytes(8)  # of the leases that this process takes
         self.max_age_s = days * _DAY_S
@@ -105,20 +109,21 @@ class Index:
 
     async def add(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str = "") -> bool:
         """Adds a blob that was stored, or notes that it was used. False if it was known."""
-        keys = self.keys
-        of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
-        args: list[Any] = [blob_prefix(blob.kind, blob.start), nbytes, bit_of(blob.end), _BONUS_S[worth], str(blob)]
-        return bool(await self._add(of_blob, [*args, self._expiry_ms, namespace]))
+        return bool(await self._add(*self._added(blob, nbytes, worth, namespace)))
 
     async def add_all(self, blobs: Iterable[tuple[ObjectName, int]]) -> int:
         """Adds blobs that were found in the store; returns how many were not known."""
-        keys = self.keys
         async with self.redis.pipeline(transaction=False) as pipe:
             for blob, nbytes in blobs:
-                of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
-                args: list[Any] = [blob_prefix(blob.kind, blob.start), nbytes, bit_of(blob.end), 0, str(blob)]
-                await self._add(of_blob, [*args, self._expiry_ms, ""], client=pipe)
+                await self._add(*self._added(blob, nbytes, Worth.MIDDLE, ""), client=pipe)
             return sum(await pipe.execute())
+
+    def _added(self, blob: ObjectName, nbytes: int, worth: Worth, namespace: str) -> tuple[list[Any], list[Any]]:
+        """Keys and arguments of the script that adds a blob."""
+        keys = self.keys
+        of_blob = [keys.at(blob.tag), keys.run(blob.run), keys.blobs, keys.bytes, keys.namespaces]
+        args: list[Any] = [blob_prefix(blob.kind, blob.start), nbytes, bit_of(blob.end), _BONUS_S[worth], str(blob)]
+        return of_blob, [*args, self._expiry_ms, namespace]
 
     async def touch(self, blobs: Sequence[tuple[ObjectName, Worth]]) -> list[bool]:
         """Notes that blobs were used; for each, whether the index still knows it."""
@@ -150,6 +155,10 @@ class Index:
         names: Any = await self.redis.zrange(self.keys.blobs, "-inf", upto, byscore=True, offset=0, num=most)
         return [blob for blob in map(ObjectName.parse, (name.decode() for name in names)) if blob is not None]
 
+    async def names(self) -> set[str]:
+        """The objects of all blobs that the index knows."""
+        return {name.decode() async for name, _ in self.redis.zscan_iter(self.keys.blobs, count=_AT_ONCE)}
+
     async def now(self) -> float:
         """The time of the index, in seconds."""
         seconds, micros = await self.redis.time()
@@ -176,6 +185,17 @@ class Index:
 
     async def release_lease(self, key: bytes) -> None:
         await self._release([key], [self.token])
+
+
+async def heartbeats(redis: Any) -> list[Replica]:  # noqa: ANN401
+    """The last heartbeat of every replica, of any fingerprint; those of other versions are left out."""
+    ids = await redis.zrange(REPLICAS, 0, -1)
+    beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
+    found = []
+    for beat in filter(None, beats):
+        with suppress(MsgspecError):
+            found.append(decode_replica(beat))
+    return found
 
 
 def connect(url: str) -> "Redis":

@@ -114,7 +114,7 @@ class PrefixSearch:
     """
 
     def __init__(self, keys: Keys, path: HashedPath, start: int = 0) -> None:
-        """What ends at `start` or before is not looked for."""
+        """Blobs that end at `start` or before are left out."""
         self._keys = keys
         self._path = path
         self._start = start

@@ -1,12 +1,13 @@
 """The connection of this process to the store and its index: one thread with an event loop, on which all calls run.
 
-A failing part is noticed by those who call it: while its breaker says so, others do not.
+A call that fails opens the breaker of its part: the index, reading objects, or writing them. Until `prober.py` finds
+the part back, nobody else calls it.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from leftoff.store.breaker import Breaker
 from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
 from leftoff.store.index import Index
 from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
-from leftoff.store.objects import Objects
+from leftoff.store.objects import ObjectName, Objects
 
 logger = logging.getLogger("leftoff.store")
 
@@ -28,7 +29,7 @@ class PartDownError(ConnectionError):
 
 
 class Link:
-    """Made at start; a part that is down then is waited for like one that fails later. There may be no store."""
+    """Opened at start; a part that is down at that time is treated like one that fails later. There may be no store."""
 
     def __init__(self, store_url: str, index_url: str, fingerprint: str, *, days: int = 30) -> None:
         self._objects = Objects(store_url) if store_url else None
@@ -67,6 +68,12 @@ class Link:
             task.add_done_callback(self._ended)
 
         self.loop.call_soon_threadsafe(begin)
+
+    async def remove(self, names: Sequence[ObjectName]) -> int:
+        """Removes blobs, from the index before their objects; returns the bytes that the index knew of them."""
+        nbytes = await self.index.remove(names)
+        await self.objects.delete([f"{self.group}/{name}" for name in names])
+        return nbytes
 
     def close(self) -> None:
         """Ends all tasks and the thread."""

@@ -94,7 +94,7 @@ class Reader:
 
 
 class Objects:
-    """The objects of one store. Every call but `open` belongs to the event loop of the store."""
+    """The objects of one store. Every call belongs to the event loop of the link."""
 
     def __init__(self, url: str) -> None:
         self._store = _opened(url)
@@ -110,11 +110,11 @@ class Objects:
         return Got(memoryview(await result.bytes_async()), call_ms)
 
     async def put(self, name: str, data: bytes | bytearray) -> None:
-        """Whole or not at all. Of two that put one name at once, either wins: both have the same state."""
+        """Atomic. If two machines put one name at once, either may win: both objects hold the same state."""
         await obstore.put_async(self._store, name, data, use_multipart=len(data) > 64 << 20)
 
     async def put_if_absent(self, name: str, data: bytes) -> None:
-        """Of several that put at once, the first wins, where the store can tell."""
+        """If several machines put at once, the first wins; the last, where the store has no conditional put."""
         try:
             await obstore.put_async(self._store, name, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, FileExistsError):

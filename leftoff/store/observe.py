@@ -1,13 +1,12 @@
 """What a replica tells of itself: how busy it is, what things cost here, and from where prompts can be resumed.
 
-The engine's thread only copies references; hashing is done aside. A point counts as held if the pages up to it are in
+The engine's thread only copies references; another thread hashes. A point counts as held if the pages up to it are in
 the same tier: a hint for a router, which may miss a little and must not promise too much.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from leftoff.cache.cache import Cache
 from leftoff.cache.node import WIDTH, Node
 from leftoff.cache.tier import Tier
 from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash
@@ -48,7 +47,7 @@ def observe(scheduler: Scheduler, known_generation: int) -> Observation:
     return Observation(
         generation,
         _load(scheduler),
-        _rates(cache),
+        Rates.of(cache.costs),
         _trees(cache.ram) if is_new else {},
         _trees(cache.disk) if is_new and cache.disk is not None else {},
         [(each.namespace, each.tokens.copy()) for each in cache.sequences.idle if not each.is_empty] if is_new else [],
@@ -83,10 +82,6 @@ def _load(scheduler: Scheduler) -> Load:
         queued_tokens=reading + sum(run.prompt.length for run in waiting),
         free_cells=scheduler.cache.memory.free_cells,
     )
-
-
-def _rates(cache: Cache) -> Rates:
-    return Rates(**{name: getattr(cache.costs, name) for name in Rates.__struct_fields__})
 
 
 def _trees(tier: Tier) -> dict[str, list[NodeCopy]]:

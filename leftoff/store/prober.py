@@ -1,7 +1,7 @@
-"""Asks the parts of the fleet now and then: so a part that failed is known to be back, and a slow one to be fast again.
+"""Probes the index and the store now and then, to notice when one that failed is back, or a slow one is fast again.
 
-While a part fails nobody else asks it, and no request waits for it. The object that is fetched also measures the store:
-else one bad minute would make fetching seem slow for ever, because nothing would be fetched any more.
+While a part fails nobody else calls it, and no request waits for it. The store is measured by fetching an object: else
+one slow minute would make fetching seem too slow for ever, because nothing would be fetched any more.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Prober:
         self._doubts = False  # that the last call tells how fast the store is
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             try:
                 await self._ask()

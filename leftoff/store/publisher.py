@@ -7,9 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, cast
 
-from msgspec import DecodeError
-
-from leftoff.store.index import PROBLEMS
+from leftoff.store.index import PROBLEMS, heartbeats
 from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
 from leftoff.store.link import Link
 from leftoff.store.observe import Observation, held_by
@@ -21,7 +19,6 @@ from leftoff.store.replica import (
     Held,
     Replica,
     ReplicaState,
-    decode_replica,
     encode,
 )
 
@@ -35,7 +32,7 @@ _OBSERVE_S = 0.5  # a long step of the engine must not hold up the heartbeat
 
 @dataclass(frozen=True)
 class Identity:
-    """What does not change while a replica runs."""
+    """The facts about a replica that do not change while it runs."""
 
     id: str
     url: str
@@ -48,7 +45,7 @@ class Identity:
 
 
 class Publisher:
-    """Belongs to the loop of the link. `observe` asks the engine's thread, by what generation is known."""
+    """Belongs to the loop of the link. `observe` asks the engine's thread, and takes the generation that is known."""
 
     def __init__(self, link: Link, identity: Identity, observe: Callable[[int], "Future[Observation]"]) -> None:
         self._link = link
@@ -59,10 +56,10 @@ class Publisher:
         self._last: Observation | None = None
         self._told: dict[bytes, Held] = {}
         self._number = 0
-        self._strangers: set[str] = set()  # replicas of which was said that they share nothing
+        self._strangers: set[str] = set()  # replicas that were reported to share nothing
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         beat = 0
         while True:
             try:
@@ -121,7 +118,7 @@ class Publisher:
             await self._send_delta([*held.values()], [], is_whole=True)
 
     async def _send_delta(self, kept: list[Held], dropped: list[bytes], *, is_whole: bool) -> bool:
-        """False if the index had not the delta before: it has forgotten what was told."""
+        """False if the index lacks the delta before this one: it has lost what was told."""
         keys, identity = self._link.index.keys, self._identity
         delta = Delta(self._number + 1, kept, dropped, is_whole)
         mine: Any = keys.held(identity.id)
@@ -168,14 +165,8 @@ class Publisher:
 
     async def _look_at_others(self) -> None:
         """Says once of each replica of another fingerprint that it shares nothing with this one."""
-        redis, identity = self._link.index.redis, self._identity
-        ids: Any = await redis.zrange(REPLICAS, 0, -1)
-        beats: Any = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
-        for beat in filter(None, beats):
-            try:
-                other = decode_replica(beat)
-            except DecodeError:
-                continue  # of another version
+        identity = self._identity
+        for other in await heartbeats(self._link.index.redis):
             if other.fingerprint != identity.fingerprint and other.id not in self._strangers:
                 self._strangers.add(other.id)
                 logger.warning(

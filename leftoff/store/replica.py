@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from msgspec import Struct, msgpack
 
+from leftoff.cache.costs import Costs
+
 HEARTBEAT_S = 1.0
 EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
 MOST_DELTAS = 10_000  # that the stream keeps, about
@@ -47,6 +49,10 @@ class Rates(Struct, frozen=True):
     disk_call_ms: float
     store_bytes_per_ms: float
     store_call_ms: float
+
+    @classmethod
+    def of(cls, costs: Costs) -> "Rates":
+        return cls(**{name: getattr(costs, name) for name in cls.__struct_fields__})
 
 
 class Replica(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Looks a prompt up in the index, and lets one machine of the fleet read a header that is new to all of them.
 
-Who finds no header takes a lease on reading it; the others wait for who has, and look again. They wait as long as more
-and more of it is stored, and never for a machine that is gone or stands still: a lease expires.
+A machine that finds no header in the store takes a lease on reading it. The others wait, and search again until it is
+stored. They stop waiting when the lease expires: its holder is gone, or stores nothing more.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class Searcher:
         return FoundBlobs(blobs, resumable(blobs, known, self._kind))
 
     async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes, float], None]) -> FoundBlobs:
-        """What is stored, once the header is, or once this machine is the one to read it: then `held` has the lease."""
+        """What is stored, once the header is, or once this machine has the lease to read it, which `held` gets."""
         found = await self.blobs(path, wanted.known)
         end = wanted.header_end
         if end is None or found.resume >= end:

@@ -67,7 +67,7 @@ async def blobs_of(objects: Objects, group: str) -> AsyncIterator[Listed]:
 async def verify(link: Link, fingerprint: str, *, fix: bool) -> tuple[int, list[StoreFault]]:
     """Reads every object; returns how many, and what is wrong. With `fix`, what is damaged is removed."""
     faults: list[StoreFault] = []
-    known = {name.decode() async for name, _ in link.index.redis.zscan_iter(link.index.keys.blobs, count=_AT_ONCE)}
+    known = await link.index.names()
     num_objects, arena = 0, Arena()
     async for listed in blobs_of(link.objects, link.group):
         num_objects += 1
@@ -78,8 +78,7 @@ async def verify(link: Link, fingerprint: str, *, fix: bool) -> tuple[int, list[
     faults += [StoreFault(name, "the index knows it, and the store has no such object") for name in sorted(known)]
     if fix:
         names = [name for fault in faults if (name := ObjectName.parse(fault.name)) is not None]
-        await link.index.remove(names)
-        await link.objects.delete([f"{link.group}/{name}" for name in names])
+        await link.remove(names)
         await Collector(link, 0).rebuild()
     return num_objects, faults
 
@@ -106,8 +105,7 @@ async def prune(link: Link, to_bytes: int | None, older_days: float | None, inde
         old = Index(index_url, link.group, days=older_days)
         try:
             while names := await old.first_to_go(_AT_ONCE, only_old=True):
-                removed += await link.index.remove(names)
-                await link.objects.delete([f"{link.group}/{name}" for name in names])
+                removed += await link.remove(names)
         finally:
             await old.close()
     return removed + (await Collector(link, to_bytes).prune(to_bytes) if to_bytes is not None else 0)

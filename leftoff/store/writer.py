@@ -107,7 +107,7 @@ class StoreWriter:
                 self._waiting.pop(record.name, None)
 
     def hold_lease(self, key: bytes, ttl_ms: float) -> None:
-        """Releases a lease on reading once the end of what is read is stored, and all that waits with it."""
+        """Renews a lease on reading while more is stored, and releases it once the end and all that waits is."""
         with self._lock:
             self._leases[key] = Lease(ttl_ms, self._num_written)
 
@@ -182,7 +182,7 @@ class StoreWriter:
         return content
 
     def _try_again(self, record: StoreRecord) -> None:
-        """Puts it back, behind nothing: it has the rank of what it is worth."""
+        """Puts a record that failed back into the queue, by its worth; after too many tries it is lost."""
         with self._lock:
             self._in_hand_bytes -= record.nbytes
             record.num_tries += not self._link.writes.is_failing and not self._link.index_breaker.is_failing
@@ -227,7 +227,7 @@ class StoreWriter:
                 continue
 
     async def _touch(self, records: list[StoreRecord]) -> None:
-        """What the index does not know any more has been collected: the tier is told, and stores it again."""
+        """Tells the index that blobs were used. Those that it no longer knows were collected, and are stored again."""
         are_known = await self._link.index.touch([(each.object, each.worth) for each in records])
         with self._lock:
             self._lost += [each for each, is_known in zip(records, are_known, strict=True) if not is_known]
