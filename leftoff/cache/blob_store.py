@@ -87,7 +87,7 @@ class BlobStore(Protocol):
         ...
 
     def is_waiting(self, record: Record) -> bool:
-        """It is not written yet."""
+        """The record is not written yet."""
         ...
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
@@ -115,7 +115,7 @@ class Search(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """It has an answer, if only that nothing was found or the store failed."""
+        """There is an answer, even if only that nothing was found, or that the store failed."""
         ...
 
     def when_done(self, call: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class Wanted:
     tokens: Tokens
     known: int
     read_ms: float
-    header_end: int | None = None  # who finds no header takes a lease on reading it, or waits for who has
+    header_end: int | None = None  # if set and not stored: take a lease on reading it, or wait for the machine that has
 
 
 class SharedBlobStore(BlobStore, Protocol):

@@ -132,7 +132,7 @@ class ByteBudget:
         self.ranking.hit(point, self._clock())
 
     def holds(self, point: ResumePoint) -> bool:
-        """It belongs to this tier, and was not evicted."""
+        """The point belongs to this tier, and was not evicted."""
         return point in self.ranking
 
     def move_sequence(self, before: ResumePoint | None, after: ResumePoint | None) -> bool:

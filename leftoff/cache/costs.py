@@ -37,7 +37,7 @@ class Costs:
     """Rates as moving averages. The server measures the first values when it has loaded the model."""
 
     prefill_tokens_per_ms: float = 0.5
-    rate_tokens: int = 32  # the rate is that of pieces of about so many tokens; much smaller ones are slower
+    rate_tokens: int = 32  # in pieces of about so many tokens; much smaller pieces are slower, and are not counted
     cut_ms: float = 1.0  # of prefilling a prompt in one piece more
     step_ms: float = 20.0  # a decode step: one token of every running reply
     load_bytes_per_ms: float = 4e6
@@ -101,7 +101,7 @@ class Costs:
             self.load_bytes_per_ms += _WEIGHT * (nbytes / ms - self.load_bytes_per_ms)
 
     def expect_disk(self, bytes_per_ms: float) -> None:
-        """The rate of the first fetch, as far as the blob store can tell before it."""
+        """Sets the rate that the blob store has measured by itself, until a fetch is measured."""
         if not self.disk_is_measured:
             self.disk_bytes_per_ms = bytes_per_ms
 

@@ -1,8 +1,8 @@
 """The tier on disk: the same trees as in RAM, with records of a blob store instead of bytes. It outlives the process.
 
-A conversation that rests is copied here as a whole; one that is still read, up to the points that are worth it. First
-come resume points that several conversations share, with the pages that lead there, then the ends of conversations,
-the latest first, then what lies between. What the blob store has no room for is copied later, from RAM.
+An idle conversation is copied here as a whole; while one is still prefilled, the resume points that are worth it are.
+First come resume points that several conversations share, with the pages that lead there, then the ends of
+conversations, the latest first, then what lies between. What the blob store has no room for is copied later, from RAM.
 
 What a prompt needs from here is fetched into RAM by other threads, while the engine serves other requests, and is
 loaded from there.

@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def source(self) -> str:
-        """For the reuse report."""
+        """Where the prefix comes from, in a word for the reuse report."""
         if self.resume == 0:
             return "nothing"
         if self.fetched:

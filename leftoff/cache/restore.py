@@ -12,15 +12,15 @@ from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Prompt
 
-_MOST_OF_A_SEQUENCE = 0.9  # shared with the prompt: RAM brings the rest back as quickly as a copy is made
+_MOST_OF_A_SEQUENCE = 0.9  # shared with the prompt: it is cut in place, and what it loses is soon back from RAM
 
 
 class Stay(Enum):
     """Whether idle sequences that RAM holds as well stay in the engine beside a request that runs alone."""
 
-    NEVER = "never"  # its logits do not depend on what ran before, to the last bit
+    NEVER = "never"  # so that the request's logits do not depend, to the last bit, on what ran before
     ALWAYS = "always"
-    IF_FASTER = "if faster"  # while to load one again would take longer than it slows the others down
+    IF_FASTER = "if faster"  # while loading one again would take longer than it slows the request down
 
 
 class Restorer:

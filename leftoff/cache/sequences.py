@@ -1,4 +1,4 @@
-"""The sequences of one engine. Any of them may serve the next request, or rest until its conversation goes on."""
+"""The sequences of one engine. An idle one keeps its tokens until it is resumed, overwritten or dropped."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence

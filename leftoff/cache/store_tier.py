@@ -78,7 +78,7 @@ class StoreTier(DiskTier):
         self.budget.drop_useless_pages(match.path[-1])
 
     def drop(self, namespace: str, tokens: Tokens, start: int) -> None:
-        """Here it is somebody's wish, not for want of room: the store loses it too."""
+        """Somebody asked for it, it is not for lack of room: so it is removed from the store, too."""
         self._is_removing = True
         super().drop(namespace, tokens, start)
         self._is_removing = False
@@ -88,7 +88,7 @@ class StoreTier(DiskTier):
         self._shared.clear(is_meant)
 
     def _save_pages(self, path: SavePath, end: int) -> None:
-        """All of them, and none that reaches past the point: another machine finds only those of its own prompt."""
+        """Saves every page up to the point, and none that ends after it: no other prompt would lead there."""
         self._saver.save_until(path, end)
 
     def _expect_rate(self) -> None:

@@ -1,4 +1,4 @@
-"""RAM and the tiers below it, a disk and a shared store: what is saved of the engine's sequences goes into all."""
+"""All tiers: RAM, the disk and the store that machines share. What is saved of a sequence is offered to each."""
 
 from collections.abc import Callable, Iterator, Sequence
 

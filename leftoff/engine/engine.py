@@ -139,8 +139,8 @@ class LlamaEngine:
     def settle(self, work: Work, num_kept: int) -> int:
         """After a decode with a draft: keeps the first `num_kept` tokens of the work, and takes the others back.
 
-        Returns how many of them the sequence now holds: all that are kept or, where memory cannot be cut, none unless
-        all are. The others are to be decoded again, with what follows them.
+        Returns how many tokens of the work the sequence now holds. Where memory cannot be cut, that is 0 if any token
+        was taken back: the kept ones must then be decoded again, together with what follows them.
         """
         if not work.tokens.size - work.num_drafted <= num_kept <= work.tokens.size:
             raise InputError(f"{num_kept} of {work.tokens.size} tokens kept, of which {work.num_drafted} were drafted")

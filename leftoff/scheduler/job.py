@@ -75,7 +75,7 @@ class Sink(Protocol):
         ...
 
     def progress(self, num_read: int) -> None:
-        """So many tokens of the prompt are computed or reused by now."""
+        """`num_read` tokens of the prompt are reused or computed by now."""
         ...
 
     def token(self, token: int, logits: Logits | None) -> bool:

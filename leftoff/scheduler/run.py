@@ -48,7 +48,7 @@ class Run:
         self._sampler: Sampler | None = None
         self._next = np.empty(1, np.int32)  # tokens of the reply that are chosen and not decoded
         self._sampled: tuple[int, Logits | None] | None = None  # and not handed to the sink yet
-        self._num_scored = 1  # positions of the prompt: no logits tell of the first
+        self._num_scored = 1  # positions of the prompt; no logits come before the first
         # the logits at positions of its prompt are still wanted; after a pause it reads again those that it has
         self.reads_all = job.score is not None and job.prompt.length > 1
 
@@ -79,7 +79,7 @@ class Run:
             self.fetch.when_done(wake)
 
     def stop_waiting(self) -> None:
-        """It has a slot, or ends. The items of a fetch are freed with it."""
+        """The run has a slot now, or ends. What was fetched for it is freed with the fetch."""
         self.is_held = self.is_paused = self.is_looked_up = self.is_put_off = False
         self.fetch = self.search = None
 
@@ -128,7 +128,7 @@ class Run:
         return num_sure + num_right
 
     def decode_again(self, tokens: Tokens) -> None:
-        """These tokens were taken back from the engine with wrong ones: they come before what was chosen last."""
+        """Takes tokens of the reply that the engine dropped with a wrong draft: they come before the last one."""
         self._next = np.concatenate([tokens, self._next])
 
     def score(self, work: Work, row: int) -> None:
@@ -145,7 +145,7 @@ class Run:
             self._fail(error)
 
     def pause(self) -> None:
-        """Gives its slot up. To resume, it reads what was chosen last, after all that is kept of it."""
+        """Gives up its slot. Its prompt is now the old one and the reply so far, most of which the cache still has."""
         self.is_paused = True
         if not self.turn.is_reading:
             so_far = np.concatenate([self.turn.sequence.tokens, self._next])
@@ -184,7 +184,7 @@ class Run:
             self._fail(error)
 
     def report_progress(self, work: Work, row: int) -> Logits | None:
-        """A copy of the logits at the end of the prompt: a constraint writes its mask over those of the engine."""
+        """Tells the sink how far the prompt is read. Returns the logits at its end, before a constraint masks them."""
         if not self.turn.is_reading:
             return None
         if work.all_logits:

@@ -111,7 +111,7 @@ class Scheduler:
         self._step += 1
         self._sweep()
         self._admit()
-        self._sweep()  # whoever was admitted has cancelled what is read ahead: not to be cancelled with it
+        self._sweep()  # a run admitted just now has cancelled the one read ahead: else its own decode would end
         if not self.runs and not self._waiting and self._ahead:
             self._start_ahead(self._ahead.popleft())
         if self.runs:
