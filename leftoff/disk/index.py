@@ -19,7 +19,7 @@ from urllib.parse import quote
 from leftoff.disk.blob import Blob, Write, blob_name
 from leftoff.disk.errors import DamagedIndexError, FolderError, NewerFormatError
 from leftoff.disk.files import FILE_MODE
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath
+from leftoff.disk.path_hash import HashedPath, run_start
 
 FORMAT = 1
 FILE = "index.sqlite"
@@ -215,7 +215,7 @@ class Index:
 def runs_back(path: HashedPath, end: int) -> Iterator[TokenRun]:
     """The runs of a path up to `end`, the last one first."""
     while end > 0:
-        start = (end - 1) // RUN_TOKENS * RUN_TOKENS
+        start = run_start(end)
         yield TokenRun(path.tag(end), path.tag(start), start, path.run(end))
         end = start
 

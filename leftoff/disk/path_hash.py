@@ -63,8 +63,12 @@ class HashedPath:
 
     def run(self, end: int) -> memoryview:
         """The tokens of the run that ends at `end`, a whole one or a part."""
-        start = (end - 1) // RUN_TOKENS * RUN_TOKENS
-        return as_bytes(self.tokens[start:end])
+        return as_bytes(self.tokens[run_start(end) : end])
+
+
+def run_start(end: int) -> int:
+    """Where the run begins that ends at `end`, or reaches past it."""
+    return (end - 1) // RUN_TOKENS * RUN_TOKENS
 
 
 def as_bytes(tokens: Tokens) -> memoryview:

@@ -158,11 +158,6 @@ def bit_of(end: int) -> int:
     return (end - 1) % RUN_TOKENS
 
 
-def run_start(end: int) -> int:
-    """Where the run begins in which a blob ends."""
-    return (end - 1) // RUN_TOKENS * RUN_TOKENS
-
-
 def _offsets(bits: bytes) -> list[int]:
     """Positions after the run's start. Redis counts bits from the highest of each byte."""
     flags = np.unpackbits(np.frombuffer(bits[: RUN_TOKENS // 8], np.uint8))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from leftoff.cache.node import WIDTH, Node
 from leftoff.cache.tier import Tier
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash
+from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.store.keys import run_start, short
+from leftoff.store.keys import short
 from leftoff.store.replica import Held, Load, Rates
 from leftoff.types import Tokens
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
+from leftoff.cache.tree import common_prefix
 from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError
 from leftoff.disk.index import FILE, Content, Index
@@ -102,7 +101,7 @@ class Catalog:
         for page in self.blobs:
             if page.is_page and page.namespace == namespace and page.start <= position < page.end:
                 with suppress(BundleError):
-                    shared = _num_shared(content, self._tokens_to(page))
+                    shared = common_prefix(content, self._tokens_to(page))
                     if min(shared, page.end) > reach:
                         longest, reach = page, min(shared, page.end)
         return longest, reach
@@ -114,10 +113,3 @@ def _covered(blobs: list[Blob], position: int) -> int:
         if page.start <= position:
             position = max(position, page.end)
     return position
-
-
-def _num_shared(first: bytes, second: bytes) -> int:
-    """Number of tokens that two paths have in common."""
-    length = min(len(first), len(second))
-    differing = np.flatnonzero(np.frombuffer(first[:length], "<i4") != np.frombuffer(second[:length], "<i4"))
-    return int(differing[0]) if differing.size else length // TOKEN_BYTES
