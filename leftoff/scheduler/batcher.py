@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from leftoff.cache.costs import Costs
 from leftoff.drafts.drafter import Drafter
@@ -20,19 +21,22 @@ Part = tuple[Run, Work]
 Row = tuple[Run, int]  # a run, and the row of its logits in the last batch
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """The next tokens of some runs, to be decoded in one step. With a draft, the last of the works ends in it."""
 
-    runs: tuple[Run, ...]
-    works: tuple[Work, ...]
+    runs: Sequence[Run]
+    works: Sequence[Work]
     num_tokens: int
     draft: Draft | None
 
     @classmethod
     def of(cls, parts: Sequence[Part], draft: Draft | None = None) -> "Batch":
-        num_tokens = sum(work.tokens.size for _, work in parts)
-        return cls(tuple(run for run, _ in parts), tuple(work for _, work in parts), num_tokens, draft)
+        runs, works, num_tokens = [], [], 0
+        for run, work in parts:
+            runs.append(run)
+            works.append(work)
+            num_tokens += work.tokens.size
+        return cls(runs, works, num_tokens, draft)
 
 
 @dataclass(frozen=True)

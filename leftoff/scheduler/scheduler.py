@@ -239,11 +239,11 @@ class Scheduler:
 
     def _decode(self) -> None:
         batch = self._batcher.next(self.runs, self._step)
-        runs, works, draft = batch.runs, batch.works, batch.draft
+        runs, works, num_tokens, draft = batch
         if not runs:
             return
         try:
-            self.cache.make_cells(batch.num_tokens)
+            self.cache.make_cells(num_tokens)
             began = time.perf_counter()
             rows = self.engine.decode(works)
         except NoRoomError as error:
