@@ -40,24 +40,26 @@ async def chat_jobs(service: Service, request: Request, body: ChatRequest) -> li
     """The replies to a chat."""
     namespace = namespace_of(request, body.cache_salt)
 
-    def read() -> tuple[ChatPrompt, Sampling]:
-        chat = service.chat(conversation_of(service, body, namespace))
-        service.learn_header(chat)
-        return chat, _sampling_of(service, body)
+    num_replies = body.n or 1
 
-    chat, sampling = await service.aside(read, request)
-    job = ReplyJob(
-        chat.prompt,
-        sampling,
-        namespace=namespace,
-        wants_logits=bool(body.logprobs or body.top_logprobs),
-        num_top_logprobs=body.top_logprobs or 0,
-        output=body.output(service.prompts.format),
-        notes=tuple(map(str, (*body.notes, *chat.notes))),
-        # of several replies none is the one that the client goes on with, and half a reply is not remembered
-        chat=chat if (body.n or 1) == 1 and not chat.conversation.prefill else None,
-    )
-    return await _jobs(service, request, body, job, [chat.prompt], body.n or 1)
+    def read() -> ReplyJob:
+        conversation = conversation_of(service, body, namespace)
+        chat = service.chat(conversation)
+        service.learn_header(chat)
+        return ReplyJob(
+            chat.prompt,
+            _sampling_of(service, body),
+            namespace=namespace,
+            wants_logits=bool(body.logprobs or body.top_logprobs),
+            num_top_logprobs=body.top_logprobs or 0,
+            output=body.output(service.prompts.format),
+            notes=tuple(map(str, (*body.notes, *chat.notes))),
+            # of several replies none is the one that the client goes on with, and half a reply is not remembered
+            chat=chat if num_replies == 1 and not conversation.prefill else None,
+        )
+
+    job = await service.aside(read, request)
+    return await _jobs(service, request, body, job, [job.prompt], num_replies)
 
 
 async def raw_jobs(
