@@ -26,7 +26,7 @@ from lab.simulate.reading import SAMPLE, read_recording
 from lab.simulate.scheme import Budget
 from lab.simulate.schemes import SCHEMES, USUAL
 from lab.simulate.trace import Recording, TraceError
-from leftoff.cli.flags import CommandLine
+from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.main import run_command
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
@@ -60,15 +60,15 @@ def _parser() -> CommandLine:
         help="a file (default: a sample)",
     )
     parser.add_argument("--model", choices=LLMS, default=next(iter(LLMS)), help="whose sizes (default: %(default)s)")
-    parser.add_argument("--prefill", metavar="RATE", type=_positive, help="tokens it reads per second")
+    parser.add_argument("--prefill", metavar="RATE", type=positive, help="tokens it reads per second")
     parser.add_argument(
-        "--ram", metavar="GIB,…", type=_list_of(_positive), default=_RAM_GIB, help="budgets (default: 8,16,32,64)"
+        "--ram", metavar="GIB,…", type=_list_of(positive), default=_RAM_GIB, help="budgets (default: 8,16,32,64)"
     )
-    parser.add_argument("--disk", metavar="GIB", type=_positive, default=0, help="a second tier of this size")
+    parser.add_argument("--disk", metavar="GIB", type=positive, default=0, help="a second tier of this size")
     parser.add_argument(
         "--sessions",
         metavar="N,…",
-        type=_list_of(_positive),
+        type=_list_of(positive),
         default=_SESSIONS,
         help="how many run at a time (default: 8)",
     )
@@ -81,7 +81,7 @@ def _parser() -> CommandLine:
     )
     fleet = parser.add_argument_group("a fleet", "Several replicas that share a store, under a router.")
     fleet.add_argument(
-        "--replicas", metavar="N,…", type=_list_of(_positive), help="play a fleet; --sessions is for each replica then"
+        "--replicas", metavar="N,…", type=_list_of(positive), help="play a fleet; --sessions is for each replica then"
     )
     fleet.add_argument(
         "--router",
@@ -92,7 +92,7 @@ def _parser() -> CommandLine:
     )
     fleet.add_argument("--store-gbit", metavar="RATE", type=float, default=10.0, help="per replica; 0 for no store")
     fleet.add_argument("--store-ms", metavar="MS", type=float, default=20.0, help="latency of a fetch (default: 20)")
-    fleet.add_argument("--generate", metavar="N", type=_positive, help="sessions (default: four for each at a time)")
+    fleet.add_argument("--generate", metavar="N", type=positive, help="sessions (default: four for each at a time)")
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     parser.set_defaults(run=_play)
     return parser
@@ -197,12 +197,6 @@ def _as_dict(result: Result) -> dict[str, object]:
     run = result.run
     named = {"scheme": run.scheme, "sessions": run.num_sessions, **asdict(run.budget)}
     return named | asdict(result.outcome) | derived | {"over_unavoidable": result.over_unavoidable}
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
 
 
 def _scheme(text: str) -> str:

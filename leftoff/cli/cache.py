@@ -163,7 +163,7 @@ def _show(request: _Request) -> int:
     if request.args.text is not None:
         model = Model(request.args.text, ModelSettings(gpu_layers=0))
         try:
-            text = model.vocabulary.detokenize(path.tokens).decode("utf-8", "replace")
+            text = model.vocabulary.text(path.tokens)
         finally:
             model.close()
     show_path(request.console, usage, blob, path, text)

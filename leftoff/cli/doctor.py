@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from leftoff.cli.flags import CommandLine
+from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import hint_at_engine
 from leftoff.cli.progress import Stages, show_stages
 from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_report
@@ -39,11 +39,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         default=default_model(),
         help="GGUF file (default: the model that comes with leftoff)",
     )
+    parser.add_argument("--ctx", metavar="TOKENS", type=positive, help="context to open the model with (default: 8192)")
     parser.add_argument(
-        "--ctx", metavar="TOKENS", type=_positive, help="context to open the model with (default: 8192)"
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=_positive, help="compute threads (default: one per physical core)"
+        "--threads", metavar="N", type=positive, help="compute threads (default: one per physical core)"
     )
     parser.add_argument(
         "--gpu-layers", metavar="N", type=int, default=_ALL_LAYERS, help="layers to put on a GPU (default: all)"
@@ -65,12 +63,6 @@ def run(args: argparse.Namespace) -> int:
         show_report(console, report)
         hint_at_engine(console, library)
     return 0
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
 
 
 def _settings(args: argparse.Namespace) -> ContextSettings:

@@ -81,6 +81,13 @@ def add_settings(parser: CommandLine, names: Collection[str] = (), texts: Mappin
             _add(parser, definition, (texts or {}).get(definition.name, definition.flag.help))
 
 
+def positive(text: str) -> int:
+    """The type of an argument that is a positive whole number."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
 def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings from the flags, the environment and the defaults, in this order."""
     values: dict[str, Any] = {}

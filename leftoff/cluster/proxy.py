@@ -24,7 +24,8 @@ from leftoff.cluster.memory import NOTHING_KNOWN
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
 from leftoff.server.anthropic.writer import error_body as anthropic_error
-from leftoff.server.http.errors import ApiError, busy, shape_at
+from leftoff.server.http.endpoint import attended
+from leftoff.server.http.errors import ApiError, ClientGoneError, busy, shape_at
 from leftoff.server.ollama.writer import error_body as ollama_error
 from leftoff.store import points
 
@@ -79,16 +80,8 @@ class Proxy:
             await _refusal(scope["path"], error)(scope, receive, send)
             return
         chain = read_chain(body, request.headers) if body else NO_CHAIN
-        passing = asyncio.create_task(self._pass_on(request, body, chain, send))
-        leaving = asyncio.create_task(_left(receive))
-        try:
-            await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (passing, leaving):
-                task.cancel()
-            await asyncio.gather(passing, leaving, return_exceptions=True)
-        if not passing.cancelled() and (problem := passing.exception()) is not None:
-            raise problem
+        with suppress(ClientGoneError):
+            await attended(receive, self._pass_on(request, body, chain, send))
 
     async def _pass_on(self, request: Request, body: bytes, chain: Chain, send: Send) -> None:
         tried: list[str] = []
@@ -240,11 +233,6 @@ async def _read_whole(answer: Answer) -> Answer:
     with suppress(*_PROBLEMS):
         answer.first += b"".join([chunk async for chunk in answer.rest])
     return answer
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _refusal(path: str, error: ApiError) -> Response:

@@ -102,6 +102,10 @@ class Vocabulary:
         except KeyError:
             return b"".join(map(self.piece, ids))
 
+    def text(self, tokens: Tokens) -> str:
+        """Detokenizes; a token may end inside a character, which is then replaced."""
+        return self.detokenize(tokens).decode("utf-8", "replace")
+
     def check(self, tokens: Tokens) -> None:
         """Raises `InputError` for unknown ids: at some of them llama.cpp throws C++ exceptions."""
         if tokens.size == 1:

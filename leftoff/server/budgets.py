@@ -20,7 +20,7 @@ _QUEUE_BYTES = GIB // 2, 4 * GIB  # at least, at most
 
 
 def conversation_bytes(memory: Memory, num_tokens: int) -> int:
-    """About what a conversation takes: its pages, and snapshots of no more bytes than those unless that is only two."""
+    """About what a conversation takes: its pages, and snapshots, of which at least two but no more bytes than pages."""
     kind = memory.kind
     page_bytes = memory.page_bytes(num_tokens) if kind.has_pages else 0
     snapshot_bytes = memory.snapshot_bytes(num_tokens) if kind.has_snapshots else 0

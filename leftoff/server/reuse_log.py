@@ -16,7 +16,7 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import CLIENT_GONE
-from leftoff.types import Prompt, Tokens
+from leftoff.types import Prompt
 
 REFUSED = "refused"
 _SHARED_TOKENS = 192  # shown before a difference, to tell what kind it is
@@ -190,20 +190,18 @@ class Journal:
         )
 
     def _difference(self, prompt: Prompt, report: ReuseReport) -> "_Difference":
-        """Of an edit, and of a header that changes even if nothing behind the change is as it was."""
+        """For an edit, and for a header that changed, even if none of the text after the change was known."""
         in_header = report.known < (prompt.header_end or 0)
         if not (report.before.size and report.after.size and (report.is_edit or in_header)):
             return _NO_DIFFERENCE
-        shared = self._text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
-        before, after = self._text(report.before), self._text(report.after)
+        text = self._vocabulary.text
+        shared = text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
+        before, after = text(report.before), text(report.after)
         advice = suggest(before, after, shared) if in_header else None
         if not report.is_edit and advice is None:
             return _NO_DIFFERENCE
         kind = explain_difference(before, after, in_header, shared)
         return _Difference(report.known, kind, before, after, (advice,) if advice else ())
-
-    def _text(self, tokens: Tokens) -> str:
-        return self._vocabulary.detokenize(tokens).decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)

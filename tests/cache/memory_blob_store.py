@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.seal import span_of
 from leftoff.types import Tokens
 
 OVERHEAD_BYTES = 8
@@ -38,14 +39,15 @@ class MemoryBlobStore:
         return sum(blob.record.nbytes for blob in self.stored.values())
 
     def stored_paths(self) -> Iterable[StoredPath]:
-        for blob in sorted(self.stored.values(), key=lambda blob: _end(blob.item)):
-            yield StoredPath(blob.namespace, blob.tokens[: _end(blob.item)], [_on_disk(blob)], [0.0])
+        for blob in sorted(self.stored.values(), key=lambda blob: span_of(blob.item)[1]):
+            yield StoredPath(blob.namespace, blob.tokens[: span_of(blob.item)[1]], [_on_disk(blob)], [0.0])
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         if self.is_full:
             return None
         self.num_puts += 1
-        name = f"{type(item).__name__} {namespace} {_start(item)} {tokens[: _end(item)].tobytes().hex()}"
+        start, end = span_of(item)
+        name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
         assert name not in self.stored, "put a second time"
         record = Record(name, item.nbytes + self.overhead_bytes)
         self.ranks[name] = rank
@@ -94,14 +96,6 @@ class MemoryBlobStore:
         else:
             future.set_exception(BlobError(f"{record.name[:20]} is gone"))
         return future
-
-
-def _start(item: Item) -> int:
-    return item.start if isinstance(item, Page) else item.position
-
-
-def _end(item: Item) -> int:
-    return item.end if isinstance(item, Page) else item.position
 
 
 def _on_disk(blob: Blob) -> Item:

@@ -7,6 +7,7 @@ import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
 from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.seal import span_of
 from leftoff.types import Tokens
 from tests.cache.memory_blob_store import Blob, MemoryBlobStore
 
@@ -34,7 +35,7 @@ class SharedStore(MemoryBlobStore):
         return ()
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
-        start, end = _span(item)
+        start, end = span_of(item)
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
         record = Record(name, item.nbytes + self.overhead_bytes, "store")
         self.stored.setdefault(name, Blob(item, record, namespace, tokens))
@@ -45,11 +46,11 @@ class SharedStore(MemoryBlobStore):
     def search(self, wanted: Wanted) -> Answer:
         self.searched.append(wanted)
         blobs = [blob for blob in self.stored.values() if self._is_on_path(blob, wanted)]
-        blobs.sort(key=lambda blob: _span(blob.item)[::-1])
+        blobs.sort(key=lambda blob: span_of(blob.item)[::-1])
         if not blobs:
             return Answer(None)
         items = [_recorded(blob) for blob in blobs]
-        end = max(_span(blob.item)[1] for blob in blobs)
+        end = max(span_of(blob.item)[1] for blob in blobs)
         return Answer(StoredPath(wanted.namespace, wanted.tokens[:end], items, [0.0] * len(items)))
 
     def release(self, record: Record) -> None: ...
@@ -58,13 +59,9 @@ class SharedStore(MemoryBlobStore):
         self.stored = {name: blob for name, blob in self.stored.items() if not is_meant(blob.namespace)}
 
     def _is_on_path(self, blob: Blob, wanted: Wanted) -> bool:
-        end = _span(blob.item)[1]
+        end = span_of(blob.item)[1]
         is_new = wanted.known < end <= wanted.tokens.size and blob.namespace == wanted.namespace
         return is_new and np.array_equal(blob.tokens[:end], wanted.tokens[:end])
-
-
-def _span(item: Item) -> tuple[int, int]:
-    return (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
 
 
 def _recorded(blob: Blob) -> Item:

@@ -10,7 +10,7 @@ from leftoff.cache.blob_store import BlobStore, Item
 from leftoff.disk import clock
 from leftoff.disk.store import FileBlobStore
 from leftoff.engine.errors import BlobError
-from leftoff.engine.memory.base import Page
+from leftoff.engine.seal import span_of
 from tests.disk.stores import (
     ARENA,
     FINGERPRINT,
@@ -75,11 +75,8 @@ def test_the_next_process_knows_every_path_without_reading_a_file(tmp_path: Path
         for name, item in zip(names, [*items, *forked], strict=True):
             kept, place, _ = found[name]
             assert content(read(store, record_of(place))) == content(item)
-            assert np.array_equal(kept.tokens[: _end(item)], (tokens if item in items else fork)[: _end(item)])
-
-
-def _end(item: Item) -> int:
-    return item.end if isinstance(item, Page) else item.position
+            end = span_of(item)[1]
+            assert np.array_equal(kept.tokens[:end], (tokens if item in items else fork)[:end])
 
 
 def test_what_is_on_one_path_comes_together_rising_by_position(tmp_path: Path) -> None:
@@ -96,7 +93,7 @@ def test_what_is_on_one_path_comes_together_rising_by_position(tmp_path: Path) -
         written(store, items, tokens)
     with store_in(tmp_path) as store:
         (kept,) = store.stored_paths()
-        assert [*map(_end, kept.items)] == [100, 1024, 1024, 1500, 3000, 3000]
+        assert [span_of(item)[1] for item in kept.items] == [100, 1024, 1024, 1500, 3000, 3000]
         assert np.array_equal(kept.tokens, tokens[:3000])
 
 

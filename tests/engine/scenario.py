@@ -49,6 +49,11 @@ def reply(engine: LlamaEngine, seq: int, logits: Logits, num_tokens: int) -> tup
     return tokens, after
 
 
+def standing(engine: LlamaEngine) -> list[list[bytes]]:
+    """The content of every sequence."""
+    return [save(engine, seq).content for seq in range(engine.memory.num_sequences)]
+
+
 def fork(memory: Memory, source: int, target: int, length: int) -> None:
     """`target` stands after the first `length` tokens of `source`; with one sequence for both it is cut back."""
     memory.restore(target, length, share=Share(source, length))

@@ -7,16 +7,12 @@ from leftoff.engine.context import BatchPart, ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.sampling import Sampling
-from tests.engine.scenario import cold, prompt, read, save
+from tests.engine.scenario import cold, prompt, read, standing
 
 KINDS = ["llama", "qwen35", "gemma3", "mamba2"]
 pytestmark = pytest.mark.parametrize("engine", KINDS, indirect=True)
 
 NOISE = 0.1  # of sums over cells in another order; other tokens move the logits by whole units
-
-
-def standing(engine: LlamaEngine) -> list[list[bytes]]:
-    return [save(engine, seq).content for seq in range(engine.memory.num_sequences)]
 
 
 def test_several_sequences_are_read_in_one_batch(engine: LlamaEngine) -> None:

@@ -6,8 +6,8 @@ A sequence holds `length` tokens. Its memory has two parts, either of which may 
                                       ^       the rest: one state, valid after exactly `length` tokens
 
 A *page* is the bytes of a stretch of the first part, a *snapshot* those of the second at one position. What mutates:
-`restore`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine
-belongs to one thread; only `cancel` may be called from another.
+`restore`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine belongs to one
+thread; only `cancel` may be called from another.
 """
 
 from collections.abc import Sequence
@@ -128,7 +128,7 @@ class Memory(Protocol):
 
     @property
     def group_bytes(self) -> int:
-        """Pages of fewer bytes together are not worth a call while a prompt is prefilled; 0 where all are."""
+        """About how many bytes of pages make a call worth it while a prompt is prefilled; 0 if any number does."""
         ...
 
     def page_bytes(self, num_tokens: int) -> int: ...

@@ -94,7 +94,7 @@ class CacheApi(Dialect):
         beginnings: list[_Beginning] = []
         view = await self._service.between_steps(lambda: self._view(tenant_of(request), limit, beginnings))
         for beginning in beginnings:
-            beginning.view.text = self._text(beginning.tokens)
+            beginning.view.text = self._service.model.vocabulary.text(beginning.tokens)
         return json_response(view)
 
     async def clear(self, request: Request) -> Response:
@@ -182,9 +182,6 @@ class CacheApi(Dialect):
             "age_s": _age(ranking.last_used(point)),
             "has_logits": point.logits is not None,
         }
-
-    def _text(self, tokens: Tokens) -> str:
-        return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
 
 
 def slot_view(sequence: EngineSequence, tenant: Tenant, *, with_age: bool = True) -> SlotView:

@@ -153,12 +153,12 @@ class TreeApi(Dialect):
 
     def _view(self, copied: _Copied, wanted: str) -> TreeView:
         nodes = [*itertools.islice(merge(copied.roots), 2 * MOST_NODES)]
-        budget = _MOST_SEARCHED
+        text, budget = self._service.model.vocabulary.text, _MOST_SEARCHED
         views = []
         for node in nodes:
             tokens = np.frombuffer(node.key, np.int32)[:budget]
             budget -= int(tokens.size) if wanted else 0
-            views.append(self._node(node, bool(wanted) and wanted in self._text(tokens).lower()))
+            views.append(self._node(node, bool(wanted) and wanted in text(tokens).lower()))
         return TreeView(copied.namespace, copied.is_whole, views)
 
     def _node(self, node: Merged, is_found: bool) -> MergedNodeView:
@@ -181,9 +181,6 @@ class TreeApi(Dialect):
             store_tokens=store_tokens,
             store_bytes=round(store_bytes) + of["store"],
             points=sorted(points, key=lambda point: (point.position, point.tier)),
-            text=self._text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
+            text=self._service.model.vocabulary.text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
             is_found=is_found,
         )
-
-    def _text(self, tokens: Tokens) -> str:
-        return self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")

@@ -93,8 +93,7 @@ class Native(Dialect):
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
 
     def _detokenized(self, body: wire.DetokenizeRequest) -> str:
-        tokens = token_ids(body.tokens, self._vocabulary, "tokens")
-        return self._vocabulary.detokenize(tokens).decode("utf-8", "replace")
+        return self._vocabulary.text(token_ids(body.tokens, self._vocabulary, "tokens"))
 
     async def tokenizer_info(self, _: Request) -> Response:
         vocabulary = self._vocabulary

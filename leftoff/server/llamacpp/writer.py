@@ -85,7 +85,7 @@ class NativeWriter:
             content=text,
             tokens=tokens,
             model=self.model,
-            prompt=self.vocabulary.detokenize(job.prompt.tokens).decode("utf-8", "replace"),
+            prompt=self.vocabulary.text(job.prompt.tokens),
             tokens_predicted=num_generated,
             tokens_evaluated=job.prompt.length,
             tokens_cached=end.report.reused if end.report else 0,

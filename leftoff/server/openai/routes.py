@@ -79,7 +79,7 @@ class OpenAI(Dialect):
 
     def _echo(self, job: Job) -> Echo:
         tokens = job.prompt.tokens
-        text = self._service.model.vocabulary.detokenize(tokens).decode("utf-8", "replace")
+        text = self._service.model.vocabulary.text(tokens)
         return Echo(text, int(tokens[0]), job.score if isinstance(job.score, PromptChances) else None)
 
     def _head(self, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:

@@ -123,7 +123,7 @@ def _with_thinking(
     if output is None or output.format.reasoning is None:
         return outline
     last = prompt.tokens[-_PROMPT_END_TOKENS:]
-    prompt_end = service.model.vocabulary.detokenize(last).decode("utf-8", "replace")
+    prompt_end = service.model.vocabulary.text(last)
     marks = marks_of(output.format.reasoning, service.prompts.template, body, prompt_end)
     return replace(outline, reasoning=marks, is_reasoning=marks is not None and marks.are_opened_by(prompt_end))
 

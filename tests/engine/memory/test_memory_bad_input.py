@@ -11,7 +11,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.memory.base import Bytes, Page, PagePart, Share, Snapshot
-from tests.engine.scenario import Saved, fork, load, prompt, read, save
+from tests.engine.scenario import Saved, fork, load, prompt, read, save, standing
 
 LENGTH = 100
 EVERY = ["llama", "qwen35", "gemma3", "mamba2", "deepseek4"]
@@ -36,10 +36,6 @@ def fill(engine: LlamaEngine) -> Saved:
 
 def target(engine: LlamaEngine) -> int:
     return engine.memory.num_sequences - 1
-
-
-def standing(engine: LlamaEngine) -> list[list[bytes]]:
-    return [save(engine, seq).content for seq in range(engine.memory.num_sequences)]
 
 
 @contextmanager
