@@ -8,14 +8,10 @@ import threading
 from rich.console import Console
 
 from leftoff.cli.flags import CommandLine
-from leftoff.errors import LeftoffError
+from leftoff.cli.route import MissingPackageError
 from leftoff.setting import SettingError
 
 _EXTRA = "pip install 'leftoff[ray]'"
-
-
-class MissingRayError(LeftoffError):
-    """Ray is not installed."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
@@ -51,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
         from leftoff.cluster.ray_serve import app  # noqa: PLC0415
     except ImportError as error:
-        raise MissingRayError(f"leftoff cluster cannot import {error.name}: {_EXTRA}") from error
+        raise MissingPackageError(f"leftoff cluster cannot import {error.name}: {_EXTRA}") from error
     console = Console(markup=False, highlight=False)
     ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=True, include_dashboard=False)
     try:

@@ -17,13 +17,8 @@ class BatchTimes:
     def __init__(self, seconds: Mapping[int, float]) -> None:
         """With the seconds that batches of some sizes took; one of them is 1."""
         sizes = sorted(seconds)
-        self._ms = 1000 * seconds[1]
+        self.ms = 1000 * seconds[1]  # of a batch of one token
         self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MOST_TOKENS + 1))]
-
-    @property
-    def ms(self) -> float:
-        """Of a batch of one token."""
-        return self._ms
 
     def best_gain(self, step: float = 0.0) -> float:
         """How many times more tokens a second come from the best size of batch than from one token at a time.
@@ -36,12 +31,12 @@ class BatchTimes:
         """A batch took so long. One of a single token tells how long that takes now, with so many tokens before it."""
         if num_tokens > MOST_TOKENS:
             return
-        expected = self._ms * self.multiples[num_tokens]
+        expected = self.ms * self.multiples[num_tokens]
         if not 0.25 * expected < ms < 4 * expected and num_tokens > 1:
             return  # the machine was busy with something else
-        self._ms += _WEIGHT * (ms / self.multiples[num_tokens] - self._ms)
+        self.ms += _WEIGHT * (ms / self.multiples[num_tokens] - self.ms)
         if num_tokens > 1:
-            self.multiples[num_tokens] += _WEIGHT * (ms / self._ms - self.multiples[num_tokens])
+            self.multiples[num_tokens] += _WEIGHT * (ms / self.ms - self.multiples[num_tokens])
 
 
 def _between(sizes: list[int], seconds: Mapping[int, float], size: int) -> float:
