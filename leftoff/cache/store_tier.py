@@ -83,8 +83,9 @@ class StoreTier(DiskTier):
         super().drop(namespace, tokens, start)
         self._is_removing = False
 
-    def clear_store(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes the namespaces that are meant from the store, whatever machine has stored them."""
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """The store forgets them too, whatever machine has stored them."""
+        super().clear(is_meant)
         self._shared.clear(is_meant)
 
     def _save_pages(self, path: SavePath, end: int) -> None:

@@ -53,7 +53,7 @@ class Tier:
         for point in points:
             self.budget.drop(point)
 
-    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
         """Drops the trees of all namespaces that are meant."""
         for namespace in filter(is_meant, list(self.trees)):
             tree = self.trees.pop(namespace)

@@ -153,11 +153,9 @@ class Tiers:
             tier.blobs.hold_back(is_busy=is_busy)
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
-        """Forgets all namespaces that are meant; the shared store forgets them whatever machine has stored them."""
+        """Forgets all namespaces that are meant."""
         for tier in self:
             tier.clear(is_meant)
-        if self.store is not None:
-            self.store.clear_store(is_meant)
 
     def close(self, timeout_s: float) -> None:
         """Gives the tiers below `timeout_s` to write what waits."""

@@ -75,7 +75,7 @@ class RememberedReplies:
     def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
         """`conversation` is the key of the conversation that was replied to, for which `find` was called before."""
         known = self._replies.get(conversation)
-        others = (other for other in known.written if not _shows_the_same(other, written)) if known else ()
+        others = (other for other in known.written if shown(other.said) != shown(written.said)) if known else ()
         replies = (written, *others)[:_MOST_REPLIES]
         self._replies.put(conversation, _Replies(namespace, replies))
         if self._store is not None:
@@ -138,10 +138,6 @@ def says_the_same(one: ParsedReply, other: ParsedReply) -> bool:
 def shown(said: ParsedReply) -> ParsedReply:
     """The part of a reply that clients send back, without differences in white space and JSON style."""
     return ParsedReply(said.content.strip(), "", tuple(Call(call.name, _json(call.arguments)) for call in said.calls))
-
-
-def _shows_the_same(one: Written, other: Written) -> bool:
-    return shown(one.said) == shown(other.said)
 
 
 def _json(arguments: object) -> str:

@@ -176,6 +176,7 @@ def _machine_rows(machine: MachineReport) -> Rows:
 
 
 def _model_rows(model: ModelReport) -> Rows:
+    kv_bytes = model.kv_bytes_per_token
     return [
         ("name", model.name),
         ("architecture", model.architecture),
@@ -183,7 +184,7 @@ def _model_rows(model: ModelReport) -> Rows:
         ("file", f"{show_bytes(model.file_bytes)}, {model.path}"),
         ("memory kind", f"{model.memory_kind}. {MEANINGS[MemoryKind(model.memory_kind)]}"),
         ("context", f"{model.context:,} tokens here; trained for {model.trained_context:,}"),
-        ("KV per token", _bytes_or(model.kv_bytes_per_token, "none: this memory has no pages")),
+        ("KV per token", "none: this memory has no pages" if kv_bytes is None else show_bytes(kv_bytes)),
         ("snapshot", _snapshot_text(model)),
         ("MTP drafts", f"none: {model.mtp_problem}" if model.mtp_problem else "yes, where they pay"),
         ("fingerprint", f"{model.fingerprint[:_SHORT_FINGERPRINT]}…"),
@@ -215,7 +216,3 @@ def _bandwidth_text(bandwidth: Bandwidth | None) -> str:
         return "none"
     save, load = show_bandwidth(bandwidth.save_bytes_per_s), show_bandwidth(bandwidth.load_bytes_per_s)
     return f"save {save}, load {load} ({show_bytes(bandwidth.nbytes)} at once)"
-
-
-def _bytes_or(nbytes: int | None, absent: str) -> str:
-    return absent if nbytes is None else show_bytes(nbytes)

@@ -86,7 +86,7 @@ class StoreWriter:
             record.worth = rank.worth
             self._queue.put(record, rank)
             self._waiting[record.name] = record
-        self._notify()
+        self._link.loop.call_soon_threadsafe(self._wake.set)
         return True
 
     def promote(self, records: list[StoreRecord], rank: Rank) -> None:
@@ -126,9 +126,6 @@ class StoreWriter:
         self._seals.shutdown(wait=False, cancel_futures=True)
 
     # --- on the loop
-
-    def _notify(self) -> None:
-        self._link.loop.call_soon_threadsafe(self._wake.set)
 
     async def _write_all(self) -> None:
         while True:

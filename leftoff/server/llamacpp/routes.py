@@ -89,11 +89,9 @@ class Native(Dialect):
 
     async def detokenize(self, request: Request) -> Response:
         body = await read_body(request, wire.DetokenizeRequest)
-        text = await self._service.aside(lambda: self._detokenized(body), request)
+        vocabulary = self._vocabulary
+        text = await self._service.aside(lambda: vocabulary.text(token_ids(body.tokens, vocabulary, "tokens")), request)
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
-
-    def _detokenized(self, body: wire.DetokenizeRequest) -> str:
-        return self._vocabulary.text(token_ids(body.tokens, self._vocabulary, "tokens"))
 
     async def tokenizer_info(self, _: Request) -> Response:
         vocabulary = self._vocabulary

@@ -44,7 +44,7 @@ def test_what_is_loaded_is_counted_where_it_lies() -> None:
     assert [(each.resumed, each.ram_bytes, each.disk_bytes) for each in served] == [
         *((0, 0, 0), (0, 0, 0), (10, path_bytes, 0)),
     ]
-    own.cache.ram.clear()
+    own.cache.ram.clear(lambda _: True)
     longer = request(list(range(50, 63)), 2.0)
     from_disk = own.serve(longer, longer.blocks())
     assert (from_disk.resumed, from_disk.disk_bytes) == (10, path_bytes)
