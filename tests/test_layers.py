@@ -33,7 +33,7 @@ SERVER_ROWS = (
     ("tenant",),
 )
 MAX_LINES = 350
-MAX_FILES = 290  # the store that machines share, the router and drafts came with forty, MTP with two
+MAX_FILES = 280
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import Any
 
 from msgspec import MsgspecError
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.store.index import heartbeats
+from leftoff.store.index import INDEX_PROBLEMS, heartbeats
 from leftoff.store.keys import NUMBER, Keys
 from leftoff.store.replica import decode_delta, decode_held
 
@@ -26,7 +25,6 @@ _RETRY_S = 1.0
 _BLOCK_MS = 500
 _PATIENCE_S = 0.05  # of a request for the index
 _DAY_S = 86_400
-_PROBLEMS = (RedisError, OSError, TimeoutError, asyncio.TimeoutError)
 _MOST_DELTAS = 500  # read at once
 _LATE_BEATS = 4  # so many heartbeats in a row that told of a delta which has not come: it is lost
 
@@ -49,7 +47,7 @@ class IndexFollower:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(*_PROBLEMS):
+        with suppress(*INDEX_PROBLEMS):
             await self._redis.aclose()
 
     def _spawn(self, work: Any) -> None:  # noqa: ANN401
@@ -62,7 +60,7 @@ class IndexFollower:
             try:
                 await step()
                 self._note(True)
-            except _PROBLEMS as error:
+            except INDEX_PROBLEMS as error:
                 self._note(False, error)
                 await asyncio.sleep(_RETRY_S)
             except Exception:  # a value that nobody foresaw must not end the following
@@ -92,7 +90,7 @@ class IndexFollower:
 
     async def _resync(self, view: ReplicaView) -> None:
         """Reads all that a replica holds. The place in the stream is noted before, so that no later delta is missed."""
-        with suppress(*_PROBLEMS):
+        with suppress(*INDEX_PROBLEMS):
             await self._begin_stream(Keys(view.told.fingerprint).deltas)
             fields = await self._redis.hgetall(Keys(view.told.fingerprint).held(view.id))
             number = int(fields.pop(NUMBER, 0))
@@ -134,7 +132,7 @@ class IndexFollower:
         if not self.is_reachable or not tags:
             return []
         keys = Keys(fingerprint)
-        with suppress(*_PROBLEMS):
+        with suppress(*INDEX_PROBLEMS):
             async with asyncio.timeout(_PATIENCE_S), self._redis.pipeline(transaction=False) as pipeline:
                 for tag in tags:
                     pipeline.exists(keys.at(tag))
@@ -147,7 +145,7 @@ class IndexFollower:
     async def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         if not self.is_reachable or not keys:
             return {}
-        with suppress(*_PROBLEMS):
+        with suppress(*INDEX_PROBLEMS):
             async with asyncio.timeout(_PATIENCE_S):
                 values = await self._redis.mget([_route_key(key) for key in keys])
             return {key: value for key, value in zip(keys, values, strict=True) if value}
@@ -158,7 +156,7 @@ class IndexFollower:
             self._spawn(self._put(values))
 
     async def _put(self, values: Mapping[bytes, bytes]) -> None:
-        with suppress(*_PROBLEMS):
+        with suppress(*INDEX_PROBLEMS):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for key, value in values.items():
                     pipeline.set(_route_key(key), value, ex=_DAY_S)

@@ -23,11 +23,10 @@ from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.seal import SEAL_BYTES, unseal
-from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
+from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import StoredBlob, namespace_hash
 from leftoff.store.link import PROBLEMS, Link, check
-from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
-from leftoff.store.objects import MissingError, ObjectName, Reader
+from leftoff.store.objects import OBJECT_PROBLEMS, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
 from leftoff.store.search import Searcher, StoreSearch
 from leftoff.store.writer import StoreRecord, StoreWriter

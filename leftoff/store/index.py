@@ -24,7 +24,7 @@ from leftoff.store.keys import REPLICAS, Keys, PrefixSearch, StoredBlob, bit_of,
 from leftoff.store.objects import ObjectName
 from leftoff.store.replica import Replica, decode_replica
 
-PROBLEMS = (RedisError, OSError, TimeoutError)
+INDEX_PROBLEMS = (RedisError, OSError, TimeoutError)
 _CALL_S = 1.0
 # How much later than others a blob may go, in seconds, for what it is worth.
 _BONUS_S = {Worth.MIDDLE: 0, Worth.END: 3600, Worth.SHARED: 86_400}
@@ -81,7 +81,7 @@ class IndexUsage:
 
 
 class Index:
-    """The index of one fingerprint. Every call belongs to the event loop of the store, and may raise `PROBLEMS`."""
+    """The index of one fingerprint. Every call belongs to the loop of the link, and may raise `INDEX_PROBLEMS`."""
 
     def __init__(self, url: str, fingerprint: str, *, days: float = 30) -> None:
         """Blobs that were not used for `days` may be removed; their keys expire by themselves after twice that time."""

@@ -12,10 +12,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from leftoff.store.breaker import Breaker
-from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
-from leftoff.store.index import Index
-from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
-from leftoff.store.objects import ObjectName, Objects
+from leftoff.store.index import INDEX_PROBLEMS, Index
+from leftoff.store.objects import OBJECT_PROBLEMS, ObjectName, Objects
 
 logger = logging.getLogger("leftoff.store")
 

@@ -20,7 +20,7 @@ from leftoff.disk.path_hash import HashedPath, run_start
 from leftoff.setting import SettingError
 from leftoff.store.keys import namespace_hash, short
 
-PROBLEMS = (BaseError, OSError, TimeoutError)
+OBJECT_PROBLEMS = (BaseError, OSError, TimeoutError)
 _CONNECT_S, _CALL_S = 2, 30  # a large blob takes its time
 _LISTED_AT_ONCE = 1000
 
@@ -100,7 +100,7 @@ class Objects:
         self._store = _opened(url)
 
     async def get(self, name: str) -> Got:
-        """`MissingError` if it is not there, one of `PROBLEMS` if the store fails."""
+        """`MissingError` if it is not there, one of `OBJECT_PROBLEMS` if the store fails."""
         began = time.perf_counter()
         try:
             result = await obstore.get_async(self._store, name)

@@ -9,10 +9,9 @@ import logging
 import secrets
 import time
 
-from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
+from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.link import Link
-from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
-from leftoff.store.objects import MissingError
+from leftoff.store.objects import OBJECT_PROBLEMS, MissingError
 
 logger = logging.getLogger("leftoff.store")
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, cast
 
-from leftoff.store.index import PROBLEMS, heartbeats
+from leftoff.store.index import INDEX_PROBLEMS, heartbeats
 from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
 from leftoff.store.link import Link
 from leftoff.store.observe import Observation, held_by
@@ -63,11 +63,11 @@ class Publisher:
         beat = 0
         while True:
             try:
-                with self._link.index_breaker.watching(*PROBLEMS):
+                with self._link.index_breaker.watching(*INDEX_PROBLEMS):
                     await self.beat()
                     if beat % _LOOK_EVERY == 0:
                         await self._look_at_others()
-            except PROBLEMS:
+            except INDEX_PROBLEMS:
                 pass  # the breaker has told
             beat += 1
             await asyncio.sleep(HEARTBEAT_S)

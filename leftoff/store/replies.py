@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.lru import LruCache
-from leftoff.store.index import PROBLEMS
+from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import Link, check
 
@@ -83,9 +83,9 @@ class IndexReplies:
     async def _get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         try:
             check(self._link.index_breaker)
-            with self._link.index_breaker.watching(*PROBLEMS):
+            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
                 values: Sequence[Any] = await self._link.index.redis.mget([self._key(key) for key in keys])
-        except PROBLEMS:
+        except INDEX_PROBLEMS:
             return {}
         pairs = zip(keys, values, strict=True)
         return {key: value[_SEAL_BYTES:] for key, value in pairs if value and self._is_sound(key, value)}
@@ -93,13 +93,13 @@ class IndexReplies:
     async def _put(self, key: bytes, namespace: str, value: bytes) -> None:
         try:
             check(self._link.index_breaker)
-            with self._link.index_breaker.watching(*PROBLEMS):
+            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
                 async with self._link.index.redis.pipeline(transaction=True) as pipe:
                     pipe.set(self._key(key), self._seal(key, value) + value, px=self._days * _DAY_MS)
                     pipe.sadd(self._of(namespace), key)
                     pipe.pexpire(self._of(namespace), self._days * _DAY_MS)
                     await pipe.execute()
-        except PROBLEMS:
+        except INDEX_PROBLEMS:
             pass  # it is put again when the index is back
 
     async def _remove(self, is_meant: Callable[[str], bool]) -> None:
@@ -110,7 +110,7 @@ class IndexReplies:
                 async for key in redis.sscan_iter(self._of(namespace), count=_SCANNED_AT_ONCE):
                     await redis.delete(self._key(key))
                 await redis.delete(self._of(namespace))
-        except PROBLEMS as error:
+        except INDEX_PROBLEMS as error:
             self._link.index_breaker.failed(error)
         await asyncio.sleep(0)
 

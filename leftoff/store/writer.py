@@ -14,10 +14,9 @@ from leftoff.disk.blob import Blob
 from leftoff.disk.queue import WriteQueue
 from leftoff.engine.memory.arena import view_of
 from leftoff.engine.seal import seal
-from leftoff.store.index import PROBLEMS as INDEX_PROBLEMS
+from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.link import PROBLEMS, Link, check
-from leftoff.store.objects import PROBLEMS as OBJECT_PROBLEMS
-from leftoff.store.objects import ObjectName
+from leftoff.store.objects import OBJECT_PROBLEMS, ObjectName
 
 logger = logging.getLogger("leftoff.store")
 
