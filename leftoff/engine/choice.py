@@ -15,7 +15,7 @@ _STEP = 256  # llama.cpp rounds a context up to a multiple of it
 
 
 @dataclass(frozen=True)
-class ModelFit:
+class LoadChoice:
     """Layers on GPUs, layers whose experts are in RAM, and tokens of context."""
 
     gpu_layers: int
@@ -24,10 +24,10 @@ class ModelFit:
 
 
 @dataclass(frozen=True)
-class FitLimits:
+class LoadLimits:
     """The choice with everything, and how far each part of it may be changed."""
 
-    largest: ModelFit
+    largest: LoadChoice
     fewest_layers: int
     most_cpu_moe: int
     fewest_cells: int
@@ -49,10 +49,10 @@ class Room:
         return needs.context.get(HOST, 0) <= (self.ram - needs.weights.get(HOST, 0)) // 2
 
 
-Ask = Callable[[ModelFit], Needs | None]
+Ask = Callable[[LoadChoice], Needs | None]
 
 
-def choose(limits: FitLimits, room: Room, ask: Ask) -> ModelFit:
+def choose(limits: LoadLimits, room: Room, ask: Ask) -> LoadChoice:
     """The best choice that fits; if none does, the smallest."""
     choice = limits.largest
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leftoff.engine.binding.library import load_library
-from leftoff.engine.choice import FitLimits, ModelFit, Room, choose
+from leftoff.engine.choice import LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.devices import available_ram, free_bytes
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
@@ -77,7 +77,7 @@ def shortage_explained(path: Path, model: ModelSettings, context: ContextSetting
         told = "Give a smaller --ctx, or a smaller model"
         with suppress(EngineError), closing(_Examiner(path, model, context)) as examiner:
             room = examiner.room((0,))
-            needs = examiner.ask(ModelFit(model.gpu_layers, model.n_cpu_moe, context.num_cells))
+            needs = examiner.ask(LoadChoice(model.gpu_layers, model.n_cpu_moe, context.num_cells))
             told = f"It needs {_shown(needs, room)}. {_ways_out(room)}" if needs else _ways_out(room)
         raise OutOfMemoryError(f"{error}. {told}") from error
 
@@ -87,7 +87,7 @@ class _Examiner:
 
     def __init__(self, path: Path, model: ModelSettings, context: ContextSettings) -> None:
         self._path, self._model, self._context = path, model, context
-        self._answers: dict[ModelFit, Needs | None] = {}
+        self._answers: dict[LoadChoice, Needs | None] = {}
         self._header = model_header(path)
         self._asked = model
         self._trial = self.whole = Trial(path, model, self._header)
@@ -102,17 +102,17 @@ class _Examiner:
         kept = {name: margins[min(index, len(margins) - 1)] for index, name in enumerate(free)}
         return Room(available_ram() if ram_bytes is None else ram_bytes, free, kept)
 
-    def settings(self, choice: ModelFit) -> ModelSettings:
+    def settings(self, choice: LoadChoice) -> ModelSettings:
         is_whole = self._model.gpu_layers < 0 and choice.gpu_layers in (self._model.gpu_layers, self.whole.num_layers)
         gpu_layers = self._model.gpu_layers if is_whole else choice.gpu_layers
         return dataclasses.replace(self._model, gpu_layers=gpu_layers, n_cpu_moe=choice.n_cpu_moe)
 
-    def ask(self, choice: ModelFit) -> Needs | None:
+    def ask(self, choice: LoadChoice) -> Needs | None:
         if choice not in self._answers:
             self._answers[choice] = self._answer(choice)
         return self._answers[choice]
 
-    def _answer(self, choice: ModelFit) -> Needs | None:
+    def _answer(self, choice: LoadChoice) -> Needs | None:
         settings = self.settings(choice)
         if settings != self._asked:
             self._trial.close()
@@ -120,20 +120,20 @@ class _Examiner:
         return self._trial.needs(dataclasses.replace(self._context, num_cells=choice.num_cells))
 
 
-def _limits(trial: Trial, model: ModelSettings, wishes: Wishes) -> FitLimits:
+def _limits(trial: Trial, model: ModelSettings, wishes: Wishes) -> LoadLimits:
     gpu_layers = trial.num_layers if model.gpu_layers < 0 else model.gpu_layers
     num_cells = wishes.num_cells or min(trial.trained_context, wishes.most_cells)
     is_open = wishes.chooses_layers and model.gpu_layers < 0
     has_open_experts = is_open and not model.cpu_moe and not model.n_cpu_moe
-    return FitLimits(
-        ModelFit(gpu_layers, model.n_cpu_moe, num_cells),
+    return LoadLimits(
+        LoadChoice(gpu_layers, model.n_cpu_moe, num_cells),
         fewest_layers=0 if is_open else gpu_layers,
         most_cpu_moe=trial.num_expert_layers if has_open_experts else model.n_cpu_moe,
         fewest_cells=num_cells if wishes.num_cells else min(num_cells, wishes.fewest_cells),
     )
 
 
-def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings, choice: ModelFit) -> None:
+def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings, choice: LoadChoice) -> None:
     """Refused before loading: the system would not fail to give the memory, but end the process that uses it."""
     weights = 0 if model.mmap and not model.mlock else needs.weights.get(HOST, 0)
     needed = weights + needs.context.get(HOST, 0)
@@ -144,7 +144,7 @@ def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings,
         )
 
 
-def _line(num_layers: int, largest: ModelFit, choice: ModelFit, needs: Needs, room: Room) -> str:
+def _line(num_layers: int, largest: LoadChoice, choice: LoadChoice, needs: Needs, room: Room) -> str:
     parts = []
     if room.gpus:
         on_gpus = f"all {num_layers}" if choice.gpu_layers >= num_layers else f"{choice.gpu_layers} of {num_layers}"

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from leftoff.engine.choice import FitLimits, ModelFit, Room, choose
+from leftoff.engine.choice import LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.needs import HOST, Needs
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ class Asked:
     model: MadeUp
     gpus: tuple[str, ...]
 
-    def __call__(self, choice: ModelFit) -> Needs:
+    def __call__(self, choice: LoadChoice) -> Needs:
         model, weights, context = self.model, {HOST: 0.0}, {HOST: 0.1}
         first = model.num_layers - choice.gpu_layers
         for gpu in self.gpus if choice.gpu_layers else ():
@@ -51,12 +51,12 @@ def _bytes(gibibytes: dict[str, float]) -> dict[str, int]:
 
 def chosen(
     model: MadeUp, ram: float, *gpus: float, cells: int = WHOLE, fewest: int = 8192, layers: int | None = None
-) -> ModelFit:
+) -> LoadChoice:
     """The choice for GPUs with this many free GiB; `layers` were asked for."""
     free = {f"CUDA{index}": int(size * GIB) for index, size in enumerate(gpus)}
     num_layers = model.num_layers if layers is None else layers
-    limits = FitLimits(
-        ModelFit(num_layers, 0, cells),
+    limits = LoadLimits(
+        LoadChoice(num_layers, 0, cells),
         fewest_layers=0 if layers is None else layers,
         most_cpu_moe=model.num_layers if model.experts and layers is None else 0,
         fewest_cells=min(cells, fewest),
@@ -70,36 +70,36 @@ DENSE, SPARSE = MadeUp(), MadeUp(experts=1.0)  # 16.5 GiB, and 49.5 GiB; both wi
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        (chosen(DENSE, 64, 80), ModelFit(33, 0, WHOLE)),
-        (chosen(DENSE, 64, 26.25), ModelFit(33, 0, WHOLE)),  # 16.5 + 8.25 + 0.5 + 1 to leave
-        (chosen(DENSE, 64, 24), ModelFit(33, 0, 95232)),
-        (chosen(DENSE, 64, 18.6), ModelFit(33, 0, 9472)),
-        (chosen(DENSE, 64, 16), ModelFit(28, 0, 9216)),
-        (chosen(DENSE, 64, 8), ModelFit(12, 0, 21760)),
-        (chosen(DENSE, 64, 1), ModelFit(0, 0, WHOLE)),
-        (chosen(DENSE, 26, 1), ModelFit(0, 0, 73728)),
-        (chosen(DENSE, 64, 24, 24), ModelFit(33, 0, WHOLE)),
-        (chosen(DENSE, 64, 12, 12), ModelFit(33, 0, 61440)),
-        (chosen(SPARSE, 128, 80), ModelFit(33, 0, WHOLE)),
-        (chosen(SPARSE, 128, 24), ModelFit(33, 28, 15872)),
-        (chosen(SPARSE, 128, 18), ModelFit(32, 33, 8192)),
-        (chosen(SPARSE, 128, 12), ModelFit(20, 33, 13056)),
+        (chosen(DENSE, 64, 80), LoadChoice(33, 0, WHOLE)),
+        (chosen(DENSE, 64, 26.25), LoadChoice(33, 0, WHOLE)),  # 16.5 + 8.25 + 0.5 + 1 to leave
+        (chosen(DENSE, 64, 24), LoadChoice(33, 0, 95232)),
+        (chosen(DENSE, 64, 18.6), LoadChoice(33, 0, 9472)),
+        (chosen(DENSE, 64, 16), LoadChoice(28, 0, 9216)),
+        (chosen(DENSE, 64, 8), LoadChoice(12, 0, 21760)),
+        (chosen(DENSE, 64, 1), LoadChoice(0, 0, WHOLE)),
+        (chosen(DENSE, 26, 1), LoadChoice(0, 0, 73728)),
+        (chosen(DENSE, 64, 24, 24), LoadChoice(33, 0, WHOLE)),
+        (chosen(DENSE, 64, 12, 12), LoadChoice(33, 0, 61440)),
+        (chosen(SPARSE, 128, 80), LoadChoice(33, 0, WHOLE)),
+        (chosen(SPARSE, 128, 24), LoadChoice(33, 28, 15872)),
+        (chosen(SPARSE, 128, 18), LoadChoice(32, 33, 8192)),
+        (chosen(SPARSE, 128, 12), LoadChoice(20, 33, 13056)),
     ],
 )
-def test_the_best_that_fits(choice: ModelFit, expected: ModelFit) -> None:
+def test_the_best_that_fits(choice: LoadChoice, expected: LoadChoice) -> None:
     assert choice == expected
 
 
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        (chosen(DENSE, 64), ModelFit(33, 0, WHOLE)),  # half of what 16.5 GiB of weights leave is for the context
-        (chosen(DENSE, 24), ModelFit(33, 0, 57856)),
-        (chosen(DENSE, 16), ModelFit(33, 0, 8192)),  # the weights alone are more: they are read from the file again
-        (chosen(DENSE, 16, cells=4096), ModelFit(33, 0, 4096)),
+        (chosen(DENSE, 64), LoadChoice(33, 0, WHOLE)),  # half of what 16.5 GiB of weights leave is for the context
+        (chosen(DENSE, 24), LoadChoice(33, 0, 57856)),
+        (chosen(DENSE, 16), LoadChoice(33, 0, 8192)),  # the weights alone are more: they are read from the file again
+        (chosen(DENSE, 16, cells=4096), LoadChoice(33, 0, 4096)),
     ],
 )
-def test_without_a_gpu_only_the_context_is_chosen(choice: ModelFit, expected: ModelFit) -> None:
+def test_without_a_gpu_only_the_context_is_chosen(choice: LoadChoice, expected: LoadChoice) -> None:
     assert choice == expected
 
 
@@ -109,7 +109,7 @@ def test_what_was_asked_for_is_never_changed(gpu: float) -> None:
     assert chosen(SPARSE, 64, gpu, layers=20).gpu_layers == 20
     assert chosen(SPARSE, 64, gpu, layers=20).n_cpu_moe == 0
     everything = chosen(SPARSE, 64, gpu, cells=WHOLE, fewest=WHOLE, layers=33)
-    assert everything == ModelFit(33, 0, WHOLE)
+    assert everything == LoadChoice(33, 0, WHOLE)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -140,8 +140,8 @@ def test_the_choice_fits_and_nothing_better_does(seed: int) -> None:
 def test_a_context_that_cannot_even_be_tried_does_not_fit() -> None:
     """A recurrent state is allocated even for a trial: where there is no room for it, llama.cpp makes no context."""
 
-    def ask(choice: ModelFit) -> Needs | None:
+    def ask(choice: LoadChoice) -> Needs | None:
         return None if choice.gpu_layers > 7 else Needs({}, {})
 
-    limits = FitLimits(ModelFit(33, 0, WHOLE), fewest_layers=0, most_cpu_moe=0, fewest_cells=8192)
-    assert choose(limits, Room(GIB, {"CUDA0": GIB}, {"CUDA0": 0}), ask) == ModelFit(7, 0, WHOLE)
+    limits = LoadLimits(LoadChoice(33, 0, WHOLE), fewest_layers=0, most_cpu_moe=0, fewest_cells=8192)
+    assert choose(limits, Room(GIB, {"CUDA0": GIB}, {"CUDA0": 0}), ask) == LoadChoice(7, 0, WHOLE)
