@@ -10,7 +10,7 @@ import os
 import time
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -21,7 +21,6 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from leftoff import __version__
-from leftoff.cache.report import ReuseReport
 from leftoff.chat.chat import Chat, ChatPrompt, Overflow
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.header_rules import Rules
@@ -35,8 +34,6 @@ from leftoff.engine.model import Progress
 from leftoff.grammar.compile import Grammars
 from leftoff.lru import LruCache
 from leftoff.sampling import recommended
-from leftoff.scheduler.job import Finish
-from leftoff.scheduler.run import Run
 from leftoff.scheduler.worker import Worker
 from leftoff.server.build import (
     fitted,
@@ -195,18 +192,9 @@ class Service:
             self._bridges[loop] = LoopBridge(loop)
         return self._bridges[loop]
 
-    def record(
-        self,
-        request_id: str,
-        run: Run,
-        report: ReuseReport | None,
-        finish: Finish,
-        notes: Sequence[str],
-        error: Exception | None = None,
-    ) -> None:
-        """Logs one line for a request that ended, and adds it to the journal and the counts. On the engine's thread."""
-        record = self.journal.add(request_id, run, report, finish, notes, error)
-        tenant = owner_of(run.job.namespace)
+    def count(self, record: RequestRecord) -> None:
+        """Counts a request that ended, logs its line, and tells the watchers. On the engine's thread."""
+        tenant = owner_of(record.namespace)
         self.counts[tenant].add(record)
         for watch in [*self.watchers]:
             watch(record)

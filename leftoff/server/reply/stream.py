@@ -176,7 +176,8 @@ class ReplyStream:
         self._send(end)
 
     def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
-        self._service.record(self.id, self.run, self.report, finish, self.job.notes, error)
+        record = self._service.journal.add(self.id, self.run, self.report, finish, self.job.notes, error)
+        self._service.count(record)
         text = self._text.close()
         is_cut = finish is not Finish.END
         parts = self._parser.push(text) + self._parser.close(is_cut=is_cut) if self._parser else ()
