@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import MsgspecError
-from redis.asyncio import Redis
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.store.index import INDEX_PROBLEMS, heartbeats
+from leftoff.store.index import INDEX_PROBLEMS, connect, heartbeats
 from leftoff.store.keys import NUMBER, Keys
 from leftoff.store.replica import decode_delta, decode_held
 
@@ -33,7 +32,7 @@ class IndexFollower:
     """Keeps a `Fleet` up to date. Implements `memory.Shared`."""
 
     def __init__(self, url: str, fleet: Fleet) -> None:
-        self._redis: Any = Redis.from_url(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
+        self._redis: Any = connect(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
         self._fleet = fleet
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_ids: dict[bytes, bytes] = {}  # of the streams of deltas

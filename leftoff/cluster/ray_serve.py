@@ -19,7 +19,6 @@ import ray
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, RequestRouterConfig
-from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -27,7 +26,7 @@ from leftoff.cluster import ray_link
 from leftoff.cluster.proxy import NOT_PASSED_ON, NOT_SENT_BACK, open_session
 from leftoff.cluster.ray_router import URL
 from leftoff.store import points
-from leftoff.store.index import heartbeats
+from leftoff.store.index import connect, heartbeats
 
 QUEUED_S = "queued_s"  # seconds of reading that a replica has before it
 _URL = re.compile(r"http://[\w.:\[\]-]+:\d+")
@@ -60,7 +59,7 @@ class Replica:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._url = self._listening_url()
         self._session: aiohttp.ClientSession | None = None
-        self._redis: Any = Redis.from_url(index, protocol=2, socket_timeout=2) if index else None
+        self._redis: Any = connect(index, protocol=2, socket_timeout=2) if index else None
 
     def _listening_url(self) -> str:
         assert self._process.stdout is not None

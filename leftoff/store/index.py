@@ -198,14 +198,11 @@ async def heartbeats(redis: Any) -> list[Replica]:  # noqa: ANN401
     return found
 
 
-def connect(url: str) -> "Redis":
+def connect(url: str, **options: Any) -> "Redis":  # noqa: ANN401
     """A client that gives up quickly, but for a connection that was closed meanwhile, which it opens again."""
+    retry = Retry(NoBackoff(), 1, (exceptions.ConnectionError,))
+    usual: dict[str, Any] = {"socket_timeout": _CALL_S, "socket_connect_timeout": _CALL_S, "retry": retry}
     try:
-        return Redis.from_url(
-            url.replace("valkey", "redis", 1) if url.startswith("valkey") else url,
-            socket_timeout=_CALL_S,
-            socket_connect_timeout=_CALL_S,
-            retry=Retry(NoBackoff(), 1, (exceptions.ConnectionError,)),
-        )
+        return Redis.from_url(url.replace("valkey", "redis", 1) if url.startswith("valkey") else url, **usual | options)
     except ValueError as error:
         raise SettingError(f"--index: {error}: give a URL such as redis://host:6379/0") from error

@@ -47,10 +47,12 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def following(server: Redis, play: Callable[[Fleet, IndexFollower, Teller], Awaitable[None]]) -> None:
+def following(
+    server: Redis, play: Callable[[Fleet, IndexFollower, Teller], Awaitable[None]], scheme: str = "redis"
+) -> None:
     async def run() -> None:
         fleet = Fleet()
-        index = IndexFollower(server.url, fleet)
+        index = IndexFollower(server.url.replace("redis", scheme, 1), fleet)
         index.start()
         try:
             await play(fleet, index, Teller(server))
@@ -64,7 +66,8 @@ def one(tag: bytes, end: int = 100) -> list[Held]:
     return [held(tag, end)]
 
 
-def test_a_replica_and_what_it_holds_are_found_and_followed(server: Redis) -> None:
+@pytest.mark.parametrize("scheme", ["redis", "valkey"])
+def test_a_replica_and_what_it_holds_are_found_and_followed(server: Redis, scheme: str) -> None:
     async def play(fleet: Fleet, _: IndexFollower, teller: Teller) -> None:
         teller.tell("a", Delta(1, one(b"before"), []))
         teller.beat(replica("a"))
@@ -72,7 +75,7 @@ def test_a_replica_and_what_it_holds_are_found_and_followed(server: Redis) -> No
         teller.tell("a", Delta(2, one(b"after"), []))
         await until(lambda: {*fleet.views["a"].held} == {b"before", b"after"})
 
-    following(server, play)
+    following(server, play, scheme)
 
 
 def test_after_a_gap_everything_is_read_anew(server: Redis) -> None:
