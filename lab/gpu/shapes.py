@@ -96,11 +96,6 @@ def _experts(count: int, used: int, feed_forward: int) -> dict[str, Value]:
     return {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": feed_forward}
 
 
-def _embedding(recipe: Recipe, width: int) -> Recipe:
-    """Gemma multiplies its embeddings by the root of their length: they are made smaller by it."""
-    return replace(recipe, embedding=2.0 / width**0.5)
-
-
 _Sized = tuple[int, Mapping[str, Value]]
 _SHAPES: dict[str, tuple[Recipe, _Sized, _Sized]] = {
     "hybrid": (

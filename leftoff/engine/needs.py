@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from leftoff.config import MIB
 from leftoff.engine import gguf
@@ -93,12 +92,6 @@ class Trial:
         if self._handle is not None:
             self._library.dll.llama_model_free(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def trained_context(self) -> int:

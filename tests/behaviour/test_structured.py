@@ -361,7 +361,6 @@ def test_who_waits_for_ever_is_told_to_come_back(
 
 HUGE = "(a{1000}){1000}"
 DEEP = {"$ref": "#/$defs/0", "$defs": {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(5000)}}
-DEEP_FORMAT = {"type": "json_schema", "schema": DEEP}
 
 
 @pytest.mark.parametrize(

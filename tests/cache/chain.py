@@ -61,7 +61,6 @@ class ChainMemory:
         self.bytes_per_token = bytes_per_token
         self.fixed_snapshot_bytes = fixed_snapshot_bytes
         self.sequences = [ChainSequence() for _ in range(num_sequences)]
-        self.decoded_tokens = 0
 
     # --- decoding
 
@@ -77,7 +76,6 @@ class ChainMemory:
             sequence.tokens.append(token)
             if self.kind.has_pages:
                 sequence.cells.append(hash((present, token)))
-        self.decoded_tokens += int(tokens.size)
 
     def spoil(self, seq: int) -> None:
         """What a decode cancelled halfway leaves behind."""

@@ -30,7 +30,6 @@ class MemoryBlobStore:
     stored: dict[str, Blob] = field(default_factory=dict)
     ranks: dict[str, Rank] = field(default_factory=dict)  # of everything, as if nothing were written yet
     is_full: bool = False
-    num_puts: int = 0
     most_bytes: int = 0
     _broken: list[Record] = field(default_factory=list)
 
@@ -45,7 +44,6 @@ class MemoryBlobStore:
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         if self.is_full:
             return None
-        self.num_puts += 1
         start, end = span_of(item)
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
         assert name not in self.stored, "put a second time"

@@ -39,7 +39,6 @@ class SharedStore(MemoryBlobStore):
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
         record = Record(name, item.nbytes + self.overhead_bytes, "store")
         self.stored.setdefault(name, Blob(item, record, namespace, tokens))
-        self.num_puts += 1
         self.ranks[name] = rank
         return record
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def fitted(ram_bytes: int, wishes: Wishes, model: ModelSettings | None = None) -
 
 
 def needed(num_cells: int) -> int:
-    with Trial(path(), ModelSettings()) as trial:
+    with closing(Trial(path(), ModelSettings())) as trial:
         needs = trial.needs(ContextSettings(num_cells=num_cells, num_sequences=2, threads=1))
         assert needs is not None
         return needs.context[HOST]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def taken(path: Path, settings: ContextSettings, *, mtp: bool = False) -> float:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_context_takes_what_was_foreseen(architecture: str, settings: ContextSettings) -> None:
     path = model_path(architecture)
-    with Trial(path, ModelSettings()) as trial:
+    with closing(Trial(path, ModelSettings())) as trial:
         needs = trial.needs(settings)
     assert needs is not None
     real = taken(path, settings)
@@ -53,7 +54,7 @@ def test_a_context_takes_what_was_foreseen(architecture: str, settings: ContextS
 
 def test_a_second_context_for_the_next_token_layer_is_foreseen() -> None:
     path, settings = model_path(MTP), ContextSettings(num_cells=65536, num_sequences=4, threads=1)
-    with Trial(path, ModelSettings(mtp=True)) as trial, Trial(path, ModelSettings()) as without:
+    with closing(Trial(path, ModelSettings(mtp=True))) as trial, closing(Trial(path, ModelSettings())) as without:
         needs, fewer = trial.needs(settings), without.needs(settings)
         assert needs is not None
         assert fewer is not None
@@ -68,7 +69,7 @@ def test_a_second_context_for_the_next_token_layer_is_foreseen() -> None:
 def test_the_weights_are_those_of_the_model(architecture: str) -> None:
     path = model_path(architecture)
     model = Model(path)
-    with Trial(path, ModelSettings()) as trial:
+    with closing(Trial(path, ModelSettings())) as trial:
         assert model.size_bytes <= trial.weights[HOST] <= 1.02 * model.size_bytes
         assert trial.trained_context == model.trained_context
         assert trial.num_layers == int(model.metadata[f"{model.architecture}.block_count"]) + 1
@@ -77,7 +78,7 @@ def test_the_weights_are_those_of_the_model(architecture: str) -> None:
 
 @pytest.mark.parametrize(("architecture", "number"), [("gpt-oss", 4), ("llama", 0), ("deepseek2", 4)])
 def test_layers_with_experts_are_counted_from_the_first(architecture: str, number: int) -> None:
-    with Trial(model_path(architecture), ModelSettings()) as trial:
+    with closing(Trial(model_path(architecture), ModelSettings())) as trial:
         assert trial.num_expert_layers == number
 
 
@@ -143,7 +144,7 @@ def test_a_file_that_is_no_model_cannot_be_examined(tmp_path: Path) -> None:
 
 def test_a_context_whose_positions_alone_fill_the_memory_is_not_tried() -> None:
     with (
-        Trial(model_path("llama"), ModelSettings()) as trial,
+        closing(Trial(model_path("llama"), ModelSettings())) as trial,
         pytest.raises(OutOfMemoryError, match="holds no context of 2,147,483,647 tokens: give a smaller"),
     ):
         trial.needs(ContextSettings(num_cells=(1 << 31) - 1))

@@ -27,10 +27,6 @@ class Gap:
     num_differing: int
     largest: float
 
-    @property
-    def is_none(self) -> bool:
-        return self.num_differing == 0 and self.largest == 0
-
 
 def ask(http: httpx.Client, step: Step, salt: str | None = None) -> Answer | None:
     """None if it was left in the middle."""
