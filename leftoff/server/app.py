@@ -1,7 +1,5 @@
 """The web application: all dialects over one service, behind the same middleware."""
 
-from collections.abc import Callable
-
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -18,7 +16,7 @@ from leftoff.server.admin.page import PageApi
 from leftoff.server.admin.prewarm import PrewarmApi
 from leftoff.server.admin.tree import TreeApi
 from leftoff.server.anthropic.routes import Anthropic
-from leftoff.server.http.endpoint import Dialect, Endpoint, openapi
+from leftoff.server.http.endpoint import Endpoint, openapi
 from leftoff.server.http.errors import on_error
 from leftoff.server.http.middleware import ApiKeys, BodyLimit
 from leftoff.server.http.origins import HostCheck, KnownHosts, OriginCheck
@@ -28,10 +26,10 @@ from leftoff.server.ollama.routes import Ollama
 from leftoff.server.openai.routes import OpenAI
 from leftoff.server.reply.response import json_response
 from leftoff.server.responses.routes import Responses
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 
 # To add an API, write its folder and add it here.
-_DIALECTS: tuple[Callable[[Service], Dialect], ...] = (
+_DIALECTS: tuple[type[Dialect], ...] = (
     *(OpenAI, Responses, Anthropic, Ollama, Native, Slots),
     *(CacheApi, TreeApi, EventsApi, PrewarmApi, MetricsApi, EngineApi, PageApi),
 )

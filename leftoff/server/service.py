@@ -9,11 +9,12 @@ import logging
 import os
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -44,8 +45,8 @@ from leftoff.server.build import (
     open_model,
     reply_store,
 )
-from leftoff.server.http.endpoint import attended
-from leftoff.server.http.errors import CLIENT_GONE, ApiError, PromptTooLongError, stopping
+from leftoff.server.http.endpoint import Endpoint, attended
+from leftoff.server.http.errors import CLIENT_GONE, ApiError, ErrorShape, PromptTooLongError, stopping
 from leftoff.server.http.line_rate import LineRate
 from leftoff.server.reuse_log import Counts, Journal, RequestRecord
 from leftoff.server.slot_files import SlotFiles
@@ -249,6 +250,18 @@ def _overflow(settings: Settings) -> Overflow:
 
 def _template(settings: Settings) -> str | None:
     return Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
+
+
+class Dialect(ABC):
+    """The routes of one API. `error_shapes` maps path prefixes to the shape of its errors, if that is not OpenAI's."""
+
+    error_shapes: ClassVar[Mapping[str, ErrorShape]] = {}
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @abstractmethod
+    def endpoints(self) -> list[Endpoint]: ...
 
 
 class LoopBridge:

@@ -17,10 +17,10 @@ from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.store_tier import StoreTier
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
@@ -77,9 +77,6 @@ class _Beginning:
 
 class CacheApi(Dialect):
     """Show and clear the cache."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [

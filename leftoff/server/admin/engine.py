@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from leftoff import __version__
 from leftoff.engine.memory.base import MEANINGS
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect
 from leftoff.server.tenant import tenant_of
 
 _SECRET = ("api_key",)
@@ -22,9 +22,6 @@ _SECRET = ("api_key",)
 
 class EngineApi(Dialect):
     """Describe the engine. Where there are several tenants, nothing of the machine's files and settings is told."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/engine", "The model, its memory, the machine, and lines to connect", self.engine)]

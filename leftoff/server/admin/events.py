@@ -18,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 
 from leftoff.server.admin.cache import SlotView, TierView, slot_view, tier_view
 from leftoff.server.http.connection import ENDS_WITH_SERVER
-from leftoff.server.http.endpoint import Dialect, Endpoint, attended
+from leftoff.server.http.endpoint import Endpoint, attended
 from leftoff.server.http.errors import ApiError, ClientGoneError
 from leftoff.server.reuse_log import RequestRecord
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import Tenant, tenant_of
 
 _encode = msgspec.json.Encoder().encode
@@ -55,9 +55,6 @@ class CacheState(Struct):
 
 class EventsApi(Dialect):
     """Show the cache while it works."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/cache/events", "Changes of the cache, as server-sent events", self.events)]

@@ -10,17 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.server.admin.cache import TierView, tier_view
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.reuse_log import Counts
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect
 from leftoff.server.tenant import Tenant, tenant_of
 
 
 class MetricsApi(Dialect):
     """Collected anew for each scrape. Nothing is registered globally, so that many servers fit in one process."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint("GET", "/metrics", "For Prometheus", self.metrics)]

@@ -24,12 +24,12 @@ from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.config import MIB
 from leftoff.sampling import Sampling
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import namespace_of, tenant_of
 from leftoff.setting import SettingError
 from leftoff.types import HEADER_ROLES, Prompt
@@ -77,9 +77,6 @@ class NamedPrewarmed(NamedTuple):
 
 class PrewarmApi(Dialect):
     """Prewarming by request."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         summary = "Compute messages ahead of the first conversation, and pin them"

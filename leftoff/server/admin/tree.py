@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.server.admin.merged_tree import MOST_NODES, Copy, Merged, PointView, copy_tree, merge
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
@@ -61,9 +61,6 @@ class _Copied:
 
 class TreeApi(Dialect):
     """Show the tree, and change it by hand. A tenant sees and changes only its own."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         one = "/cache/tree/{id}"

@@ -12,11 +12,11 @@ from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.anthropic.writer import MessageWriter, error_body
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, count_tokens
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect
 from leftoff.types import Prompt
 
 _MOST_MARKS = 4  # as many as Anthropic takes; each costs a snapshot
@@ -26,9 +26,6 @@ class Anthropic(Dialect):
     """Messages, and how many tokens they have."""
 
     error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/v1/messages": error_body}
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [

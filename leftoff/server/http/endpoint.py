@@ -1,11 +1,10 @@
-"""Routes, the groups they come in, and their OpenAPI description."""
+"""Routes, and their OpenAPI description."""
 
 import asyncio
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -47,15 +46,6 @@ class Endpoint:
             return await on_error(request, stopping())
         except Exception as error:  # unforeseen ones too: the connection stays usable
             return await on_error(request, error)
-
-
-class Dialect(ABC):
-    """The routes of one API. `error_shapes` maps path prefixes to the shape of its errors, if that is not OpenAI's."""
-
-    error_shapes: ClassVar[Mapping[str, ErrorShape]] = {}
-
-    @abstractmethod
-    def endpoints(self) -> list[Endpoint]: ...
 
 
 async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:

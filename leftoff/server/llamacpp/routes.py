@@ -12,7 +12,7 @@ from starlette.responses import Response
 from leftoff import __version__
 from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field, missing_field, stopping
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import NativeWriter, default_settings
@@ -20,7 +20,7 @@ from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import conversation_of, raw_jobs
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 
 _LEAST_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
 
@@ -29,7 +29,7 @@ class Native(Dialect):
     """The routes that OpenAI's API does not have."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         self._vocabulary = service.model.vocabulary
         self._raw_prompts = RawPrompts(service.prompts, self._vocabulary)
         self._meter = TokenMeter(self._vocabulary, max(service.context_tokens, _LEAST_TOKENS))

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from leftoff.cache.sequences import EngineSequence
 from leftoff.scheduler.run import Run
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, busy
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import settings_of
 from leftoff.server.reply.response import json_response
 from leftoff.server.reply.stream import ReplyStream
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect
 from leftoff.server.slot_files import SlotFile
 from leftoff.server.tenant import Tenant, tenant_of
 
@@ -27,9 +27,6 @@ _FILE_NAME = re.compile(r"[\w+@-][\w .+@-]{0,127}")  # a name, and no path
 
 class Slots(Dialect):
     """A tenant sees, saves, restores and drops only what is its own."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from leftoff.chat.formats.parser import Output
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, ErrorShape
 from leftoff.server.ollama import types as wire
 from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
@@ -18,7 +18,7 @@ from leftoff.server.ollama.writer import OllamaWriter, error_body
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 
 _OLLAMA_VERSION = "0.12.6"  # clients refuse servers that are older than the features they use
 _NEVER = datetime(2318, 1, 1, tzinfo=UTC)
@@ -28,9 +28,6 @@ class Ollama(Dialect):
     """Chat, generate, and the model list."""
 
     error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/api/": error_body}
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
     def endpoints(self) -> list[Endpoint]:
         return [

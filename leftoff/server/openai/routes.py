@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from leftoff.scheduler.job import Job
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.openai.types import CompletionRequest
 from leftoff.server.openai.writer import ChatWriter, Echo, Head, TextWriter
@@ -25,7 +25,7 @@ from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.raw_prompts import RawPrompts
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 
 _MOST_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100 MB until it is sent
 
@@ -34,7 +34,7 @@ class OpenAI(Dialect):
     """Chat completions, completions and models."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         self._raw_prompts = RawPrompts(service.prompts, service.model.vocabulary)
 
     def endpoints(self) -> list[Endpoint]:

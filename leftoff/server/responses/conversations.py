@@ -12,7 +12,7 @@ from starlette.responses import Response as HttpResponse
 
 from leftoff.config import MIB
 from leftoff.server.http.body import convert, read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
 from leftoff.server.request.fields import MOST_MESSAGES
@@ -60,7 +60,7 @@ class KeptConversation:
         }
 
 
-class Conversations(Dialect):
+class Conversations:
     """Create, retrieve, update and delete conversations and their items. For the event loop only."""
 
     def __init__(self, num_tenants: int) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import Response as HttpResponse
 
 from leftoff.config import MIB
 from leftoff.server.http.body import read_body
-from leftoff.server.http.endpoint import Dialect, Endpoint
+from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, count_tokens
@@ -29,7 +29,7 @@ from leftoff.server.responses.types import (
     TextFormat,
 )
 from leftoff.server.responses.writer import Keep, ResponseWriter
-from leftoff.server.service import Service
+from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import tenant_of
 
 _MOST_RESPONSES = 4096
@@ -52,7 +52,7 @@ class Responses(Dialect):
     """Create, retrieve and delete responses, and the conversations they belong to."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         num_tenants = max(1, len(service.settings.api_key))
         self._store: TenantStore[Stored] = TenantStore(
             most_entries=_MOST_RESPONSES, most_bytes=_MOST_BYTES, num_tenants=num_tenants
