@@ -19,6 +19,13 @@ os.environ["LEFTOFF_DISK"] = "0"
 os.environ["LEFTOFF_DRAFT"] = "off"  # whether drafts pay depends on the machine
 os.environ["XDG_DATA_HOME"] = os.devnull  # engines that were installed here are not what is tested
 
+# Else threads that wait for each other keep the cores busy on which other tests run: with two threads and two workers,
+# the same work takes eight times as long.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
+# Else, where it is set, every server and command that the tests start compiles leftoff again, for half a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Else httpx gives up after five seconds, and whether a test passes is a matter of what else the machine does.
 vars(DEFAULT_TIMEOUT_CONFIG).update(dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE_S))
 
