@@ -19,7 +19,8 @@ from tests.behaviour.test_verbatim import RESULT, TOOLS
 from tests.patience import PATIENCE_S
 from tests.server.alike import NUM_TOP, Said, difference
 
-LONG_TOKENS = 3_000  # more than one batch
+LONG_TOKENS = 1_000  # more than one batch
+BATCH_TOKENS = 512
 # How batches are made up moves the chances that this model gives by up to 0.2; another past moves them by whole units.
 ROUNDING = 0.5
 SCHEMA = {
@@ -76,8 +77,8 @@ def said(reply: Any) -> Said:  # noqa: ANN401
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
     """Room for a long prompt: what is said to that is of no interest, only that it is said again."""
-    settings = Settings(model=str(default_model()), ctx=4_096, threads=1, slots=4, ram=1024, disk=0, draft="off")
-    with Service(settings) as service:
+    values: Any = {"ctx": 4_096, "batch": BATCH_TOKENS, "threads": 1, "slots": 4, "ram": 1024, "disk": 0}
+    with Service(Settings(model=str(default_model()), draft="off", **values)) as service:
         yield service
 
 
@@ -132,7 +133,7 @@ def thinking(asker: Asker) -> None:
 
 
 def long_prompt(asker: Asker) -> None:
-    facts = " ".join(f"Number {index} is {index * 7 % 1000}." for index in range(LONG_TOKENS // 11))
+    facts = " ".join(f"Number {index} is {index * 7 % 1000}." for index in range(LONG_TOKENS // 10))
     messages: Any = [{"role": "user", "content": facts + " What is number 3?"}]
     asker.send(messages, max_tokens=8)
     (first,) = asker.first.values()

@@ -30,7 +30,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
         turn = _local_turn(text, end)
         return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
 
-    monkeypatch.setattr("leftoff.cli.demo.command.SCENES", make_scenes(8))
+    monkeypatch.setattr("leftoff.cli.demo.command.SCENES", make_scenes(4))
     monkeypatch.setattr("leftoff.cli.talk._local_turn", timed_by_work)
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
 

@@ -103,7 +103,7 @@ def play(
             tally.num_cached += answer.num_cached
             tally.num_tokens += len(answer.tokens)
         tally.num_lives = lives.num_lives
-        if crowded is not None:
+        if crowded is not None and not tally.is_within_noise:  # else more of it would change nothing
             num_samples = max(_LEAST_WRITTEN, num_steps // _STEPS_PER_WRITTEN)
             for found in _written(cold, crowded, Tree(seed + 1, sizes, with_chat=False), num_samples):
                 tally.saw_noise(found)
