@@ -12,6 +12,7 @@ from leftoff.cli.main import main
 from leftoff.cli.talk import TimedReply, _local_turn
 from leftoff.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
 from leftoff.server.reply.stream import End
+from tests.factory import model_path
 
 Capture = pytest.CaptureFixture[str]
 
@@ -58,7 +59,7 @@ def test_every_step_has_two_bars_and_the_cache_helps(capsys: Capture) -> None:
 
 
 def test_without_memory_it_fails_and_says_where(capsys: Capture) -> None:
-    assert main(["demo", "--threads", "1", "--ram", "0", "--disk", "0"]) == 1
+    assert main(["demo", str(model_path("qwen35")), "--threads", "1", "--ram", "0", "--disk", "0"]) == 1
     output = capsys.readouterr()
     assert "The cache helped" not in output.out
     failed = re.findall(r"^leftoff: FAILED: the cache did not help in scene (\d)", output.err, re.MULTILINE)
