@@ -27,9 +27,7 @@ def test_a_loop_computes_only_what_is_new(remembering: tuple[Service, httpx.Clie
 
 
 @pytest.mark.parametrize("name", [name for name, dialect in DIALECTS.items() if dialect.can_force])
-def test_a_loop_of_forced_calls_computes_only_what_is_new(
-    remembering: tuple[Service, httpx.Client], name: str
-) -> None:
+def test_a_loop_of_forced_calls_computes_only_what_is_new(remembering: tuple[Service, httpx.Client], name: str) -> None:
     tally = play(remembering[1], DIALECTS[name], TURNS, forced=True)
     assert tally.computed == tally.unavoidable, tally
     assert tally.num_calls > TURNS // 2
