@@ -97,7 +97,7 @@ class DiskTier(Tier):
             self._costs.expect_disk(rate)
 
     def _copy(self, path: SavePath, ram: Match, last_used: float) -> None:
-        """Copies those points of a path that are worth it, and the whole path to its end; then tells what comes first.
+        """Copies the points of a path that are worth it, and the whole path to its end, and ranks them for writing.
 
         Beside its end, the path's last durable point counts as one: the next prompt resumes there if it shows the
         reply otherwise than it was written.

@@ -34,8 +34,8 @@ class Gaps:
 class Placement:
     """How dense snapshots are.
 
-    They are so dense that they cost 1 % of the prefill, or denser, up to 3 %, where it takes that to stand less than
-    `longest_replay_ms` of prefill apart, and near the end of the prompt less than `near_replay_ms`.
+    They may cost 1 % of the prefill; up to 3 % where two of them would otherwise be more than `longest_replay_ms` of
+    prefill apart, or `near_replay_ms` near the end of the prompt.
     """
 
     overhead: float = 0.01

@@ -96,7 +96,7 @@ class PromptMemory:
 
 
 def _by_key(chain: Chain, told: PromptPoints) -> dict[bytes, list[Place]]:
-    """Under which key each point goes: one whose text leads at least as far.
+    """The points by the key under which each is remembered: one whose text reaches at least as far.
 
     Messages are counted from the last, since rules may drop some in front; but a template may show one message as
     several, so the share of the text counts too. The last piece of a text is seldom whole, and the next prompt has

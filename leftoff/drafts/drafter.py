@@ -103,10 +103,11 @@ class Drafter:
     def _best_length(
         self, chance_after: Chance, first: int, most: int, num_sure: int, num_others: int, step: float = 0.0
     ) -> int:
-        """The length with the most tokens for the time, where the other replies wait no longer than for one more.
+        """The length of draft that gives the most tokens per second; 0 if none pays.
 
-        The first token comes by `chance_after(first)`, the next ones by those that follow, if all before them do. To
-        draft a token takes `step` times as long as to decode one.
+        Other replies in the batch must not wait longer than for one drafted token. The first token is right with the
+        chance `chance_after(first)`, the next with `chance_after(first + 1)` if the first was, and so on. To draft a
+        token takes `step` times as long as to decode one.
         """
         times, num_tokens = self.times.multiples, num_sure + num_others
         most = min(most, MOST_TOKENS - num_tokens)

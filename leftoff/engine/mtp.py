@@ -138,9 +138,9 @@ class MtpContext:
             followed.cut(length)
 
     def draft(self, seq: int, tokens: Tokens, start: int, most: int) -> list[int]:
-        """As many tokens that may come after `tokens`, which the main context decodes next, at `start`.
+        """Up to `most` tokens that may come after `tokens`, which the main context decodes next, at `start`.
 
-        None if nothing is known of the token before them.
+        Empty if the hidden state of the token before them is not known.
         """
         self._forget_replaced()
         followed = self._followed.get(seq)

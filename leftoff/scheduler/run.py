@@ -111,7 +111,7 @@ class Run:
         return Work(self.turn.seq, following, num_drafted=len(tokens))
 
     def verify(self, work: Work, row: int, draft: Draft) -> int:
-        """Samples a token for each one of the draft, up to the first that is another; `row` is that of the last.
+        """Samples at each position of the draft, up to the first token that differs; `row` is that of the last one.
 
         Returns how many tokens of the work belong to the reply.
         """

@@ -125,7 +125,8 @@ def _refuse_in_completions(body: CompletionRequest) -> None:
 def _scored(jobs: Sequence[ReplyJob], num_top: int) -> list[ReplyJob]:
     """The jobs, with the log-probabilities of their prompts.
 
-    Who asks for one token means the prompt, and counts on one more than that has: the end of the text is one too.
+    A client that asks for a single token wants those of the prompt, and expects one token after it: the reply does not
+    end before that, even where the model would write nothing.
     """
     num_chances = sum(job.prompt.length for job in jobs) * (1 + num_top)
     if num_chances > _MOST_CHANCES:
