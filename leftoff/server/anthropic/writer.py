@@ -10,7 +10,7 @@ from leftoff.scheduler.job import Finish
 from leftoff.server.anthropic import types as wire
 from leftoff.server.http.errors import BAD_REQUEST, PromptTooLongError, as_api_error
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import NAMED_EVENTS, Whole
+from leftoff.server.reply.response import NAMED_EVENTS, Whole, Writer
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
 
 _PINGS = 6  # of so many signs of life, the last is no ping
@@ -35,14 +35,13 @@ def error_body(error: Exception) -> wire.ErrorBody:
 
 
 @dataclass
-class MessageWriter:
+class MessageWriter(Writer):
     """Writes one message. `kept` is the number of prompt tokens up to the last `cache_control` mark."""
 
     id: str
     model: str
     kept: int
     framing = NAMED_EVENTS
-    last = b""
     shows_progress = True
     failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)

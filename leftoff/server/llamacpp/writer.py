@@ -11,7 +11,7 @@ from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.llamacpp.types import GenerationSettings, NativeChunk, NativeCompletion, NativeRequest
-from leftoff.server.reply.response import EVENTS, Whole
+from leftoff.server.reply.response import EVENTS, Whole, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import TokenLogprob, progress_of, timings_of, timings_so_far, token_logprobs
 from leftoff.server.request.job import ReplyJob
@@ -21,7 +21,7 @@ _STOP_TYPES = {Finish.END: "eos", Finish.LENGTH: "limit", Finish.STOPPED: "word"
 
 
 @dataclass
-class NativeWriter:
+class NativeWriter(Writer):
     """Writes the replies to one request; several are answered as a list."""
 
     model: str
@@ -29,7 +29,6 @@ class NativeWriter:
     context_tokens: int
     body: NativeRequest
     framing = EVENTS
-    last = b""
     failure = staticmethod(error_body)
     _has_new_line: set[int] = field(default_factory=set)
     _num_sent: Counter[int] = field(default_factory=Counter)  # tokens: the engine may be ahead of the stream
@@ -37,9 +36,6 @@ class NativeWriter:
     @property
     def shows_progress(self) -> bool:
         return bool(self.body.return_progress)
-
-    def keep_alive(self, stream: ReplyStream) -> Sequence[Struct]:  # noqa: ARG002
-        return ()
 
     def whole(self, replies: Sequence[Whole]) -> NativeCompletion | list[NativeCompletion]:
         answers = [self._whole(index, reply) for index, reply in enumerate(replies)]

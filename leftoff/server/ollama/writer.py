@@ -14,7 +14,7 @@ from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
 from leftoff.server.ollama.types import Call, Chunk, ErrorBody, Function, OutputMessage
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown
-from leftoff.server.reply.response import LINES, Whole
+from leftoff.server.reply.response import LINES, Whole, Writer
 from leftoff.server.reply.stream import End, Event, Progress, ReplyStream
 
 _NANOSECONDS = 1_000_000  # in a millisecond
@@ -26,14 +26,12 @@ def error_body(error: Exception) -> ErrorBody:
 
 
 @dataclass
-class OllamaWriter:
+class OllamaWriter(Writer):
     """Writes replies to /api/chat, or, unless `is_chat`, to /api/generate."""
 
     model: str
     is_chat: bool
     framing = LINES
-    last = b""
-    shows_progress = False
     failure = staticmethod(error_body)
     _blocks: Blocks = field(default_factory=Blocks)
 

@@ -1,6 +1,6 @@
 """Replies as OpenAI's chat completions and completions: whole, and chunk by chunk."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -12,7 +12,7 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
 from leftoff.server.openai import types as wire
-from leftoff.server.reply.response import EVENTS, Whole
+from leftoff.server.reply.response import EVENTS, Whole, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import (
     PromptChances,
@@ -46,7 +46,7 @@ class Head:
 
 
 @dataclass
-class _CompletionWriter(ABC):
+class _CompletionWriter(Writer):
     """Common to chats and texts: the envelope around the choices, and the chunks that end a stream."""
 
     head: Head
@@ -60,9 +60,6 @@ class _CompletionWriter(ABC):
     @property
     def shows_progress(self) -> bool:
         return bool(self.head.body.return_progress)
-
-    def keep_alive(self, stream: ReplyStream) -> Sequence[wire.Completion]:  # noqa: ARG002
-        return ()
 
     def whole(self, replies: Sequence[Whole]) -> wire.Completion:
         choices = [self._choice(index, reply) for index, reply in enumerate(replies)]

@@ -4,12 +4,13 @@ Replies are cancelled as soon as their client disconnects.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 from starlette.requests import Request
@@ -74,35 +75,35 @@ class Whole:
     stream: ReplyStream
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """Writes replies in one dialect."""
 
-    framing: Framing
-    last: bytes  # what ends a stream
+    framing: ClassVar[Framing]
+    last: ClassVar[bytes] = b""  # what ends a stream
 
     @property
     def shows_progress(self) -> bool:
         """Whether the stream sends anything while the prompt is read."""
-        ...
+        return False
 
+    @abstractmethod
     def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
         """The chunks that a stream sends for an event."""
-        ...
 
-    def keep_alive(self, stream: ReplyStream) -> Iterable[msgspec.Struct]:
+    def keep_alive(self, stream: ReplyStream) -> Iterable[msgspec.Struct]:  # noqa: ARG002
         """Chunks that say nothing, for a stream that was silent for some seconds. If none, `Framing.nothing` is sent.
 
         A request may wait long for a slot, and its prompt may take minutes. Clients give up a silent stream meanwhile.
         """
-        ...
+        return ()
 
+    @abstractmethod
     def failure(self, error: Exception) -> msgspec.Struct:
         """The chunk for an error in a stream whose HTTP status is already sent."""
-        ...
 
+    @abstractmethod
     def whole(self, replies: Sequence[Whole]) -> Any:  # noqa: ANN401
         """The body of a response that is not streamed."""
-        ...
 
 
 class Replies:

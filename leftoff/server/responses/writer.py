@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
 from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import NAMED_EVENTS, Whole
+from leftoff.server.reply.response import NAMED_EVENTS, Whole, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.fields import FunctionCall, Message, ToolCall
 from leftoff.server.responses import types as wire
@@ -27,7 +27,7 @@ Keep = Callable[[wire.Response, Message], None]
 
 
 @dataclass
-class ResponseWriter:
+class ResponseWriter(Writer):
     """`begun` is the response while it is empty. `keep` is called with the response at its end, and with the reply.
 
     `functions` are those in namespaces, by the names that the model knows them under.
@@ -37,7 +37,6 @@ class ResponseWriter:
     keep: Keep
     functions: Mapping[str, Function] = field(default_factory=dict)
     framing = NAMED_EVENTS
-    last = b""
     shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
     _numbers: Iterator[int] = field(default_factory=count)
