@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 
 from leftoff.hub import default_model
 from leftoff.server.service import Service
+from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
 WEATHER = {
@@ -49,6 +50,13 @@ thinking = pytest.mark.parametrize("thinks", [False, True], ids=["plain", "think
 def service() -> Iterator[Service]:
     with Service(replace(settings(), model=str(default_model()))) as service:
         yield service
+
+
+@pytest.fixture
+def http(url: str) -> Iterator[httpx.Client]:
+    """Unlike that of other files it leaves the cache as it is: this model reads the tools in a second."""
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+        yield http
 
 
 def ask(client: openai.OpenAI, messages: list[Any], *, thinks: bool = False, **fields: Any) -> ChatCompletion:  # noqa: ANN401

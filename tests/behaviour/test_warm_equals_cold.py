@@ -19,7 +19,7 @@ KINDS = {
     "deepseek4": MemoryKind.OPAQUE,
 }
 NUM_REPLY = 24
-LONG_PROMPTS = [*((architecture, 8_000) for architecture in KINDS), ("mamba2", 32_000)]
+LONG_PROMPTS = [*((architecture, 5_000) for architecture in KINDS), ("mamba2", 32_000)]
 READ_TWICE = ("mamba2", "qwen35")  # with a question after the long prompt, which takes a second reading to check
 # One slot: whoever comes between two turns takes it, and the next turn comes back from RAM.
 SLOTS = 1
