@@ -1,6 +1,7 @@
 """For all tests: no disk and no drafts unless the test is about them, clients wait, and no log line is lost."""
 
 import functools
+import gc
 import logging
 import os
 import signal
@@ -51,3 +52,9 @@ def pytest_sessionstart() -> None:
     """A shell has what it runs in the background ignore interrupts; what the tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look at thousands of tests and all modules again and again."""
+    gc.collect()
+    gc.freeze()

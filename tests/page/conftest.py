@@ -1,4 +1,4 @@
-"""Fixtures: a browser for each file of tests, a page with nothing kept, and a service with a small random model."""
+"""Fixtures: a browser for all tests of the page, a page with nothing kept, and a service with a small random model."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def chromium() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
