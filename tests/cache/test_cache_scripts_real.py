@@ -29,8 +29,8 @@ KINDS = {
 }
 UNLIMITED = 1 << 40
 ALLOWED = 1.02
-SCALE = 0.3
-PLACEMENT = Placement(overhead=0.03, smallest_gap=16, smallest_reply_gap=8, slack=4)  # to the same scale
+SCALE = 0.25
+PLACEMENT = Placement(overhead=0.03, smallest_gap=12, smallest_reply_gap=6, slack=3)  # to the same scale
 # Rounding depends on how a prompt is cut into pieces; a wrong state is wrong by whole deviations.
 ROUNDING = 0.03
 
