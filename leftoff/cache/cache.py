@@ -331,7 +331,12 @@ class Cache:
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
         num_tokens, is_scarce = prompt.length - resume, ram.is_nearly_full
         gaps = self._placement.gaps(
-            snapshot_bytes, self.costs, num_tokens, token_bytes=token_bytes, is_scarce=is_scarce
+            snapshot_bytes,
+            self.costs,
+            num_tokens,
+            length=prompt.length,
+            token_bytes=token_bytes,
+            is_scarce=is_scarce,
         )
         positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=is_scarce)
         return Turn(

@@ -45,6 +45,7 @@ class Placement:
     longest_replay_ms: float = 320.0
     near_replay_ms: float = 100.0
     scarce_replay_ms: float = 2000.0  # the same where RAM is short
+    scarce_near: float = 1 / 16  # of that, before the end of the prompt
     near_tokens: int = 2048  # from the end of the prompt
     piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
     lone_piece_tokens: int = 2048  # the same on a machine that prefills fast
@@ -57,25 +58,31 @@ class Placement:
         costs: Costs,
         num_tokens: int,
         *,
+        length: int | None = None,
         token_bytes: float = 0.0,
         is_scarce: bool = False,
     ) -> Gaps:
-        """The gaps for a prompt of which `num_tokens` are prefilled.
+        """The gaps for a prompt of `length` tokens, of which `num_tokens` are prefilled.
 
-        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages between them. Where
-        RAM is scarce they are only as dense as is cheap, and twice as dense at the end.
+        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages of the prompt. Where
+        RAM is scarce they are only as dense as is cheap, but for a few before the end.
         """
         price_ms, rate = costs.save_ms(snapshot_bytes) + costs.cut_ms, costs.prefill_tokens_per_ms
         cheap = price_ms * rate / self.overhead
         if is_scarce:
             bounded = min(cheap, self.scarce_replay_ms * rate)
-            return Gaps(self._even(bounded, bounded), self._even(bounded / 2, bounded / 2))
-        least_wide = max(price_ms * rate / self.most_overhead, snapshot_bytes / token_bytes if token_bytes else 0.0)
-        wide = self._even(min(cheap, self.longest_replay_ms * rate), least_wide)
-        # all tokens that are prefilled pay for the snapshots near their end, in time and in bytes
-        least_near = least_wide * min(1.0, self.near_tokens / max(1, num_tokens))
-        near = self._even(min(cheap, self.near_replay_ms * rate), least_near)
+            near = self.scarce_near * bounded
+            return Gaps(self._even(bounded, bounded), self._even(near, near))
+        in_time = price_ms * rate / self.most_overhead
+        in_bytes = snapshot_bytes / token_bytes if token_bytes else 0.0
+        wide = self._even(min(cheap, self.longest_replay_ms * rate), max(in_time, in_bytes))
+        # the snapshots near the end are paid for by all tokens: in time by those prefilled, in bytes by those kept
+        least = max(in_time * self._near_share(num_tokens), in_bytes * self._near_share(length or num_tokens))
+        near = self._even(min(cheap, self.near_replay_ms * rate), least)
         return Gaps(wide, min(wide, near))
+
+    def _near_share(self, num_tokens: int) -> float:
+        return min(1.0, self.near_tokens / max(1, num_tokens))
 
     def _even(self, gap: float, least: float) -> int:
         """Prompts are prefilled in pieces anyway, and kernels pad pieces of odd sizes."""
@@ -155,7 +162,7 @@ class Placement:
 def _widening(start: int, end: int, gap: int) -> list[int]:
     """Positions twice as far apart with each step back from the end: changes to a text are mostly near its end."""
     positions = []
-    while end - start > gap + gap // 2:
+    while end - start > gap + gap // 8:
         end -= gap
         gap *= 2
         positions.append(end)

@@ -92,10 +92,12 @@ class Restorer:
             return source
         if (left_behind := self._left_behind(prompt, plan)) is not None:
             return left_behind
-        if self._tiers.ram.budget.is_nearly_full:
-            # the engine holds a long sequence as easily as a short one, RAM does not: the short one is saved to RAM
-            return self._sequences.to_overwrite(self._tiers.lacking_bytes)
-        return self._sequences.to_overwrite()
+        return self._sequences.to_overwrite(self._price_ms)
+
+    def _price_ms(self, sequence: EngineSequence) -> float:
+        """Of taking a sequence out of the engine and back in: of saving what RAM lacks of it, and loading it all."""
+        nbytes = self._memory.page_bytes(sequence.length) + self._memory.snapshot_bytes(sequence.length)
+        return self._costs.save_ms(self._tiers.lacking_bytes(sequence)) + self._costs.load_ms(nbytes)
 
     def _left_behind(self, prompt: Prompt, plan: Plan) -> EngineSequence | None:
         """The idle sequence of the same conversation, which this prompt leaves for another branch.

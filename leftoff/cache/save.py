@@ -32,6 +32,7 @@ class SavePath:
     seq: int | None = None  # None if the engine does not hold it
     ram: Match | None = None  # what RAM holds of it, when it is saved to disk
     rank: Rank = LOWEST  # with which a blob store writes it
+    start: int = 0  # no pages are saved of what comes before
 
     @property
     def length(self) -> int:
@@ -164,14 +165,14 @@ class Saver:
         """The uncovered parts of [0, end), cut at multiples of the page size."""
         if not self._memory.kind.has_pages:
             return
-        start = 0
+        start = path.start
         for stretch in (*path.match.stretches(), None):
             stop = min(stretch.start, end) if stretch else end
             while start < stop:
                 border = min(stop, (start // self._page_tokens + 1) * self._page_tokens)
                 yield start, border
                 start = border
-            start = stretch.end if stretch else end
+            start = max(start, stretch.end) if stretch else end
 
     def _save_pages(self, path: SavePath, spans: Sequence[Span]) -> bool:
         """False if the blob store took only some of them."""

@@ -13,7 +13,7 @@ from leftoff.engine.memory.base import Memory
 from leftoff.types import Tokens
 
 _FIRST_CAPACITY = 1024
-_HALF_LIFE_S = 60.0
+_HALF_LIFE_S = 20.0
 
 
 class SequenceState(Enum):
@@ -231,10 +231,10 @@ class SequenceTable:
             if sequence.namespace == namespace and (common := sequence.shared_with(tokens))
         }
 
-    def to_overwrite(self, price: Callable[[EngineSequence], int] = lambda _: 0) -> EngineSequence:
-        """The idle sequence to overwrite: an empty one, else the cheapest to save, else the least recently used.
+    def to_overwrite(self, price: Callable[[EngineSequence], float]) -> EngineSequence:
+        """The idle sequence to overwrite: an empty one, else the cheapest, else the least recently used.
 
-        A price is discounted by the time since the sequence was used. There must be an idle one.
+        A price, of bringing it back, is discounted by the time since it was used. There must be an idle one.
         """
         idle = self.idle
 

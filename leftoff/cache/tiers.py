@@ -1,6 +1,7 @@
 """All tiers: RAM, the disk and the store that machines share. What is saved of a sequence is offered to each."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from leftoff.cache.blob_store import Record
 from leftoff.cache.budget import Clock
@@ -106,25 +107,31 @@ class Tiers:
         if self.store is not None and not sequence.is_empty:
             self.write_behind(sequence)
 
-    def save(self, sequence: EngineSequence) -> None:
-        """Saves an idle sequence that is about to leave the engine, as far as the budgets allow."""
+    def save(self, sequence: EngineSequence, kept: int = 0) -> None:
+        """Saves an idle sequence that is about to leave the engine, as far as the budgets allow.
+
+        No pages are saved of its first `kept` tokens.
+        """
         if sequence.is_empty:
             return
         if not sequence.is_saved:
             self.write_behind(sequence)
         sequence.saved()
-        path = self._saver.path(sequence)
+        path = replace(self._saver.path(sequence), start=kept)
         if self._saver.lacking_bytes(path.match, path.length):  # part of it did not fit, or was evicted since
             self._saver.save_all(path)
 
     def swap(self, leaving: EngineSequence, arriving: Tokens, namespace: str) -> None:
         """Saves a sequence that is about to be overwritten.
 
-        If RAM is short, it drops pages of the prefix that arrives instead: the engine will hold them.
+        If RAM is short, it drops pages of the prefix that arrives instead, and saves no page of what both have in
+        common: the engine will hold them.
         """
+        kept = 0
         if (lacking := self.lacking_bytes(leaving)) > self.ram.budget.free_bytes:
             self.ram.budget.drop_pages(self.ram.match(namespace, arriving), lacking)
-        self.save(leaving)
+            kept = leaving.shared_with(arriving) if leaving.namespace == namespace else 0
+        self.save(leaving, kept)
 
     def lacking_bytes(self, sequence: EngineSequence) -> int:
         """About how many bytes of a sequence RAM does not have. With 0, nothing is lost if it leaves the engine."""

@@ -150,9 +150,17 @@ def test_snapshots_take_no_more_bytes_than_the_pages_between_them() -> None:
     assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 10_240
 
 
+def test_those_near_the_end_are_paid_for_by_the_pages_of_the_whole_prompt() -> None:
+    costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, cut_ms=2.0)
+    new = Placement().gaps(100_000_000, costs, 2000, length=2000, token_bytes=10_000)
+    grown = Placement().gaps(100_000_000, costs, 2000, length=LONG, token_bytes=10_000)
+    assert grown.near < 2000 < new.near
+    assert grown.wide == new.wide
+
+
 def test_where_ram_is_scarce_they_are_only_as_dense_as_is_cheap() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e6, call_ms=0.2, cut_ms=1.0)
-    assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 1024), "1 % is 1770 tokens"
+    assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 128), "1 % is 1770 tokens"
     assert Placement().gaps(66_000_000, costs, LONG).wide == 1024, "3 % is 590"
 
 
@@ -188,7 +196,7 @@ def test_where_room_is_short_snapshots_stand_farther_apart_with_each_step_back_f
         900,
         1000,
     )
-    assert PLACEMENT.snapshot_positions(prompt(length=149), 0, (), Gaps(400, 100), is_scarce=True) == (149,)
+    assert PLACEMENT.snapshot_positions(prompt(length=112), 0, (), Gaps(400, 100), is_scarce=True) == (112,)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 4096))

@@ -74,9 +74,9 @@ def test_there_are_no_more_slots_than_sequences() -> None:
 def test_an_empty_slot_is_used_first_then_the_one_used_longest_ago() -> None:
     sequences = table(3, 3)
     fill(sequences, 1, 0)
-    assert sequences.to_overwrite() is sequences[2]
+    assert sequences.to_overwrite(lambda _: 1) is sequences[2]
     fill(sequences, 2)
-    assert sequences.to_overwrite() is sequences[1]
+    assert sequences.to_overwrite(lambda _: 1) is sequences[1]
 
 
 def test_the_cheapest_to_set_aside_is_used_first_unless_it_rests_for_long() -> None:
@@ -84,8 +84,8 @@ def test_the_cheapest_to_set_aside_is_used_first_unless_it_rests_for_long() -> N
     fill(sequences, 0, 1)
     price = {sequences[0]: 30, sequences[1]: 20}.__getitem__
     assert sequences.to_overwrite(price) is sequences[1]
-    sequences[0].last_used -= 60
-    assert sequences.to_overwrite(price) is sequences[0], "after a minute it counts half"
+    sequences[0].last_used -= 20
+    assert sequences.to_overwrite(price) is sequences[0], "after twenty seconds it counts half"
 
 
 def test_a_busy_slot_is_not_idle() -> None:

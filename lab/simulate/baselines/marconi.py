@@ -12,7 +12,7 @@ from lab.simulate.leftoff_scheme import OwnCache
 from lab.simulate.llm import Llm
 from lab.simulate.policies import FlopUtility
 from lab.simulate.scheme import Budget
-from leftoff.cache.placement import Placement
+from leftoff.cache.placement import Gaps, Placement
 from leftoff.types import Prompt
 
 
@@ -20,12 +20,12 @@ from leftoff.types import Prompt
 class EndAndBranch(Placement):
     """One state where the prompt leaves a known path, one at its end."""
 
-    def stops(
+    def snapshot_positions(
         self,
         prompt: Prompt,
         resume: int,
         shared: Iterable[int],
-        gap: int,  # noqa: ARG002
+        gaps: Gaps,  # noqa: ARG002
         *,
         is_scarce: bool = False,  # noqa: ARG002
     ) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lab.simulate.baselines.llama_server import LlamaServer
+from lab.simulate.baselines.marconi import marconi
 from lab.simulate.baselines.optimum import Optimum
 from lab.simulate.baselines.sglang import Sglang
 from lab.simulate.baselines.vllm import Vllm
@@ -49,6 +50,13 @@ def test_the_limit_keeps_what_is_used_again_first() -> None:
     room_for_one = Budget(4 * CELL_BYTES)
     # While c runs there is room for a or b beside it. b comes first; then a is gone.
     assert resumed(Optimum(LLM, trace, room_for_one), *trace.requests) == [0, 0, 0, 4, 0]
+
+
+def test_marconi_keeps_a_state_at_the_end_of_a_prompt_and_where_one_has_left_another() -> None:
+    scheme = marconi(LLM, BLOCK_TOKENS, UNLIMITED, alpha=0.5)
+    branches = [run((0, 200), (start, start + 10)) for start in (300, 400, 500)]
+    assert resumed(scheme, run((0, 250)), *branches) == [0, 0, 200, 200]
+    assert resumed(scheme, run((0, 250), (600, 610))) == [250]
 
 
 def test_vllm_resumes_at_large_blocks_only() -> None:

@@ -74,6 +74,7 @@ class Server:
             self._engine.decode([Work(turn.seq, piece)])
             self.cache.advance(turn, piece, np.empty(0, np.float32))
         self.cache.finish(turn)
+        self.cache.save_idle()
         return turn.report.reused
 
 
