@@ -105,13 +105,13 @@ class Placement:
     def durable_positions(self, prompt: Prompt, shared: Iterable[int], positions: Sequence[int]) -> frozenset[int]:
         """The positions worth writing to disk: other prompts are known to resume there, also after a restart.
 
-        The snapshot position before each is one too: changes in a header or a conversation are often near its end.
+        The two snapshot positions before each are too: changes in a header or a conversation are often near its end.
         """
         end = prompt.messages_end or prompt.length
         wanted = (prompt.header_end, prompt.last_user_start, end, *shared)
         durable = [self.on_grid(position) for position in wanted if position]
-        before = [bisect_left(positions, position) - 1 for position in durable]
-        return frozenset((*durable, *(positions[index] for index in before if index >= 0)))
+        ends = [bisect_left(positions, position) for position in durable]
+        return frozenset(durable).union(*(positions[max(0, end - 2) : end] for end in ends))
 
     def snapshot_positions(
         self, prompt: Prompt, resume: int, shared: Iterable[int], gaps: Gaps, *, is_scarce: bool = False

@@ -178,6 +178,16 @@ def test_they_cost_no_more_than_a_few_percent_of_the_prefill(
         assert len(between) * price_ms <= most_ms + price_ms
 
 
+# --- what is written to disk
+
+
+def test_the_end_of_a_prompt_is_written_to_disk_with_two_positions_before_it() -> None:
+    found = (100, 700, 900, 1000)
+    assert PLACEMENT.durable_positions(prompt(length=1000), (), found) == {700, 900, 1000}
+    assert PLACEMENT.durable_positions(prompt(length=1000), (150,), found) == {100, 150, 700, 900, 1000}
+    assert PLACEMENT.durable_positions(prompt(length=1000), (), (1000,)) == {1000}
+
+
 # --- short prompts
 
 
