@@ -16,7 +16,7 @@ from tests.server.embedded import embedded_server
 
 CONTEXT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\nThe capital of France is"
 ANSWERS = (" Paris.", " Rome.", " a city that I do not know", " a")
-CONTEXT_SETTINGS = ContextSettings(num_cells=2048, num_sequences=1, threads=1)
+CONTEXT_SETTINGS = ContextSettings(num_cells=2048, num_sequences=1, threads=1, micro_batch_tokens=128)
 ROUNDING = 0.02  # pieces are cut, and batches made, differently
 
 
@@ -70,10 +70,10 @@ def test_lm_eval_gets_the_loglikelihoods_of_a_session(http: httpx.Client, sessio
 
 
 def test_a_session_says_what_the_engine_does(http: httpx.Client, session: Session) -> None:
-    tokens = tokens_of(http, "".join([CONTEXT + answer for answer in ANSWERS] * 10))
-    assert len(tokens) > 600
-    expected = by_engine(tokens[:600])
-    session.generate(tokens[:300], max_tokens=1)
-    assert difference(session.logprobs(tokens[:600]), expected) < ROUNDING
-    assert difference(session.logprobs([0, *tokens[:599]]), expected) > 10 * ROUNDING, "else anything would do"
-    assert session.generate(tokens[:600], max_tokens=1).report.reused == 600, "it was kept"
+    tokens = tokens_of(http, "".join([CONTEXT + answer for answer in ANSWERS] * 3))[:200]
+    assert len(tokens) == 200 > CONTEXT_SETTINGS.micro_batch_tokens
+    expected = by_engine(tokens)
+    session.generate(tokens[:100], max_tokens=1)
+    assert difference(session.logprobs(tokens), expected) < ROUNDING
+    assert difference(session.logprobs([0, *tokens[:-1]]), expected) > 10 * ROUNDING, "else anything would do"
+    assert session.generate(tokens, max_tokens=1).report.reused == 200, "it was kept"
