@@ -29,7 +29,6 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def claude(url: str) -> Iterator[anthropic.Anthropic]:
-    assert httpx.delete(f"{url}/cache").status_code == 200
     with anthropic.Anthropic(base_url=url, api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 
@@ -53,7 +52,8 @@ def result(message: Message, text: str) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": text}]}
 
 
-def test_a_tool_is_called_and_its_result_is_used(claude: anthropic.Anthropic) -> None:
+def test_a_tool_is_called_and_its_result_is_used(claude: anthropic.Anthropic, url: str) -> None:
+    assert httpx.delete(f"{url}/cache").status_code == 200
     called = ask(claude, QUESTION, tools=[WEATHER])
     assert called.stop_reason == "tool_use"
     (call,) = called.content

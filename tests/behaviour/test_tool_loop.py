@@ -11,7 +11,7 @@ from leftoff.chat.conversation import Conversation
 from leftoff.server.service import Service
 from tests.behaviour.tool_loop import ANY_TOKEN, DIALECTS, TOOL, OpenAi, play, server
 
-TURNS = 5
+TURNS = 4
 
 
 @pytest.fixture(scope="module")
