@@ -8,6 +8,7 @@ Knows nothing of models or contexts. A library that is missing, too old or laid 
 import ctypes as C
 import functools
 import logging
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,10 @@ logger = logging.getLogger(__name__)
 llama_logger = logging.getLogger("leftoff.llama")
 
 FIX = "pip install --force-reinstall xllamacpp==2026.10.11549"
+
+# How often one of llama.cpp's threads looks whether the others are done before it sleeps. libgomp's own 300,000 cost
+# nothing on an idle machine; where other programs want the same cores, they keep those away that are waited for.
+_SPINS = "10000"
 
 # Large enough for any of the structs that llama.cpp returns by value, so that an unknown one cannot overrun it.
 _PROBE_BYTES = 512
@@ -147,6 +152,8 @@ def open_library(path: Path) -> Library:
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
     _check_platform(path)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)  # libgomp reads it when it is loaded
     try:
         name = str(path.absolute())  # a bare one would be searched for elsewhere
         dll, brief = C.CDLL(name), C.PyDLL(name)

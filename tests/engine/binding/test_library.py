@@ -197,5 +197,21 @@ def test_a_loaded_library_tells_what_it_computes_on() -> None:
     assert len(library.fingerprint) == 64
 
 
+@pytest.mark.parametrize(
+    ("chosen", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")],
+)
+def test_threads_that_wait_for_each_other_soon_sleep_unless_the_user_says_otherwise(
+    chosen: dict[str, str], spins: str
+) -> None:
+    usual = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    environment = usual | chosen | {"OMP_DISPLAY_ENV": "verbose"}
+    command = "from leftoff.engine.binding.library import load_library; load_library()"
+    told = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
+    if "GOMP_SPINCOUNT" not in told.stderr:
+        pytest.skip("the library's threads are not those of libgomp")
+    assert f"GOMP_SPINCOUNT = '{spins}'" in told.stderr
+
+
 def wheel() -> Path:
     return load_library().path
