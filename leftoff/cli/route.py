@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
             log_config=None,
             access_log=False,
             ws="none",
+            lifespan="on",
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=3,

@@ -27,10 +27,9 @@ class RouterApp:
 
     def __init__(self, index_url: str | None = None, replica_urls: Sequence[str] = ()) -> None:
         self.fleet = Fleet()
-        self._index_url = index_url
         self._replica_urls = [url.rstrip("/") for url in replica_urls]
         self._meters = Meters(self.fleet)
-        self._index: IndexFollower | None = None
+        self._index = IndexFollower(index_url, self.fleet) if index_url else None
         self._proxy: Proxy | None = None
         self._asking: asyncio.Task[None] | None = None
 
@@ -53,8 +52,7 @@ class RouterApp:
 
     def start(self) -> None:
         """Begins to follow the index, and to ask replicas that were named for their health."""
-        if self._index_url:
-            self._index = IndexFollower(self._index_url, self.fleet)
+        if self._index is not None:
             self._index.start()
         self._proxy = Proxy(Router(self.fleet, self._index), self._meters)
         if self._replica_urls:

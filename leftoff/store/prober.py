@@ -70,7 +70,7 @@ class Prober:
         except OBJECT_PROBLEMS:
             return
         else:
-            self._saw(got.call_ms, 1000 * (time.perf_counter() - began) - got.call_ms)
+            self.saw(got.call_ms, 1000 * (time.perf_counter() - began) - got.call_ms)
 
     async def _put_probe(self) -> None:
         self._next = 0.0
@@ -82,7 +82,7 @@ class Prober:
         except OBJECT_PROBLEMS:
             return
 
-    def _saw(self, call_ms: float, rest_ms: float) -> None:
+    def saw(self, call_ms: float, rest_ms: float) -> None:
         """A call that is much slower than usual counts only if the next one is, too: it may have waited for a part."""
         usual_ms = _SLOW_MS if self.call_ms is None else self.call_ms
         if call_ms > _DOUBTED * usual_ms and not self._doubts:
