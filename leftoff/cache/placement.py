@@ -95,12 +95,13 @@ class Placement:
     def reply_gap(self, snapshot_bytes: int, costs: Costs, num_replies: int = 1) -> int | None:
         """Tokens between snapshots of a reply: clients may shorten a reply and go on from its middle.
 
-        All `num_replies` that run wait while one is taken. None with a grid: replies are not resumed from then.
+        All `num_replies` that run wait while one is taken, so that each of them takes fewer. None with a grid: replies
+        are not resumed from then.
         """
         if self.grid:
             return None
-        cheap = num_replies * costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
-        return max(self.smallest_reply_gap, int(cheap))
+        cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
+        return num_replies * max(self.smallest_reply_gap, int(cheap))
 
     def durable_positions(self, prompt: Prompt, shared: Iterable[int], positions: Sequence[int]) -> frozenset[int]:
         """The positions worth writing to disk: other prompts are known to resume there, also after a restart.

@@ -217,6 +217,8 @@ class TextStream:
         return rest if self.is_stopped else rest + held
 
     def _release(self, text: str) -> str:
+        if not self._stops:
+            return text
         if self.is_stopped:
             return ""
         text = self._held + text

@@ -109,8 +109,10 @@ class Context:
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
         self._scratch = settings.num_sequences  # one sequence more than callers see
         self._is_held = False
+        self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
         self._batch = _BatchBuffers(self.batch_tokens)
         self._logits_type = C.c_float * model.vocabulary.size
+        self._logits: dict[int, Logits] = {}  # by address
         self._cancelled = C.create_string_buffer(16)
         self._watch_for_cancel()
 
@@ -131,7 +133,8 @@ class Context:
         """Decodes the batch. The GIL is released meanwhile."""
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code == 0:
-            self._dll.llama_synchronize(self.handle)  # a GPU may still be computing
+            if self._may_compute_late:
+                self._dll.llama_synchronize(self.handle)
             self._batch.has_logits = True
             return
         if code == _NO_ROOM:
@@ -152,7 +155,13 @@ class Context:
         """The logits of one row of the last batch, in llama.cpp's own memory: valid until the next decode."""
         self._batch.check_row(row)
         address = self._brief.llama_get_logits_ith(self.handle, row)
-        return np.frombuffer(memoryview(self._logits_type.from_address(address)), np.float32)
+        logits = self._logits.get(address)  # the same addresses at every step of a reply
+        if logits is None:
+            if len(self._logits) >= self.batch_tokens:
+                self._logits.clear()
+            view = memoryview(self._logits_type.from_address(address))
+            logits = self._logits[address] = np.frombuffer(view, np.float32)
+        return logits
 
     def sample(self, chain: int, row: int) -> int:
         self._batch.check_row(row)

@@ -5,8 +5,9 @@ It tracks positions, so that a caller only says which tokens come next in which 
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -25,8 +26,7 @@ from leftoff.types import Logits, Tokens
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """The next tokens of one sequence, and whether to compute logits of the last one, of all, or of none.
 
     The last `num_drafted` tokens are guesses, verified by the logits of the tokens before them. `LlamaEngine.settle`

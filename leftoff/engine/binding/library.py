@@ -152,8 +152,11 @@ def open_library(path: Path) -> Library:
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
     _check_platform(path)
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)  # libgomp reads it when it is loaded
+    with _short_spins():
+        return _load(path)
+
+
+def _load(path: Path) -> Library:
     try:
         name = str(path.absolute())  # a bare one would be searched for elsewhere
         dll, brief = C.CDLL(name), C.PyDLL(name)
@@ -168,6 +171,19 @@ def open_library(path: Path) -> Library:
     backends, refusals = _give_backends(dll, path)
     dll.llama_backend_init()
     return Library(dll, brief, path, build, log, backends, refusals)
+
+
+@contextmanager
+def _short_spins() -> Iterator[None]:
+    """libgomp reads how long its threads spin when it is loaded. Child processes must not inherit our choice."""
+    if "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = _SPINS
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 def _check_platform(path: Path) -> None:

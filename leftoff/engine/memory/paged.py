@@ -133,12 +133,13 @@ class PagedMemory(LlamaMemory):
             self._windows.prepare(self._lengths, sum(num_tokens.values()))
 
     def extend(self, num_tokens: Mapping[int, int]) -> None:
-        is_split = self.kind is MemoryKind.HYBRID and len(num_tokens) > 1
+        total = sum(num_tokens.values())
+        is_split = self.kind is MemoryKind.HYBRID and total > len(num_tokens) > 1
         micro_batch = self._context.settings.micro_batch_tokens
         for seq, num in equal_rounds(num_tokens, micro_batch) if is_split else num_tokens.items():
             self._cells.extend(seq, num)
         if self._windows is not None:
-            self._windows.extend(sum(num_tokens.values()))
+            self._windows.extend(total)
 
     def clear(self) -> None:
         super().clear()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -50,8 +50,7 @@ class TokenChance:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """One token of the reply: its text, and what was parsed from it.
 
     Both may be empty, or include text held back before. There are parts only if the job says how to parse them.

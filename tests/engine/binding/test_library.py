@@ -206,11 +206,13 @@ def test_threads_that_wait_for_each_other_soon_sleep_unless_the_user_says_otherw
 ) -> None:
     usual = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
     environment = usual | chosen | {"OMP_DISPLAY_ENV": "verbose"}
-    command = "from leftoff.engine.binding.library import load_library; load_library()"
+    load = "from leftoff.engine.binding.library import load_library; load_library()"
+    command = f"{load}; import os; print(os.environ.get('GOMP_SPINCOUNT'))"
     told = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
     if "GOMP_SPINCOUNT" not in told.stderr:
         pytest.skip("the library's threads are not those of libgomp")
     assert f"GOMP_SPINCOUNT = '{spins}'" in told.stderr
+    assert told.stdout == f"{chosen.get('GOMP_SPINCOUNT')}\n", "a child process inherits what the user chose, no more"
 
 
 def wheel() -> Path:
