@@ -71,7 +71,7 @@ class ValuePerByte(Policy):
     """
 
     name: str = "value"
-    half_life_s: float = 60.0
+    half_life_s: float = 50.0
     left_behind: float = 0.05
 
     def rank(self, candidates: Candidates) -> Column:

@@ -13,7 +13,7 @@ from leftoff.engine.memory.base import Memory
 from leftoff.types import Tokens
 
 _FIRST_CAPACITY = 1024
-_HALF_LIFE_S = 20.0
+_HALF_LIFE_S = 12.0
 
 
 class SequenceState(Enum):
