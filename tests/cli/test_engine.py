@@ -114,7 +114,9 @@ def test_the_library_in_use_is_tried(capsys: Capture) -> None:
 @pytest.mark.skipif(this_platform().system != "Linux", reason="the GPU of a Mac is in use")
 @pytest.mark.parametrize("command", ["doctor", "chat", "engine"])
 def test_a_gpu_that_is_not_used_is_told_of(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.setattr("leftoff.engine.hardware.find_gpus", lambda _root: [Gpu("Radeon", "cpu")])
+    # what finds it, not `find_gpus`: a command that is imported now would keep that for the tests after this one
+    monkeypatch.setattr("leftoff.engine.hardware._nvidia", lambda _root: [])
+    monkeypatch.setattr("leftoff.engine.hardware._others", lambda _root: [Gpu("Radeon", "cpu")])
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert main([command]) == 0
     line = "Radeon: this llama.cpp build computes on the CPU. To use the GPU: leftoff engine install"
