@@ -34,7 +34,7 @@ _JOIN_S = 1.0  # to end a batch that was begun
 
 
 @dataclass(frozen=True)
-class Batch:
+class WriteBatch:
     """Removals and writes done together. A name in both was stored before, and is to be written again."""
 
     removals: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class Writer:
                 self._end()
         self._finish()
 
-    def _work(self, batch: Batch) -> None:
+    def _work(self, batch: WriteBatch) -> None:
         if self._is_paused:
             self._resume()
         removals = [name for name in batch.removals if not self._table.has_file(name)]  # else it was written again
@@ -197,9 +197,9 @@ class Writer:
             self._num_removed = 0
             self._folder.index.drop_unreachable_runs()
 
-    def _pause(self, problem: Exception, batch: Batch | None = None) -> None:
+    def _pause(self, problem: Exception, batch: WriteBatch | None = None) -> None:
         """Gives up the batch and the queue, and takes nothing until `_resume` succeeds."""
-        batch = batch or Batch()
+        batch = batch or WriteBatch()
         self._is_damaged |= isinstance(problem, DamagedIndexError)
         self._needed_bytes = min(self._batch_bytes, batch.nbytes)
         self._folder.close_index()
@@ -226,13 +226,13 @@ class Writer:
         with self._changed:
             self._is_paused = False
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> WriteBatch | None:
         """The next batch, empty if only chores or a retry are due; None once stopped."""
         with self._changed:
             self._wait_for_work()
             if self._is_stopped:
                 return None
-            batch = Batch([*self._removals])
+            batch = WriteBatch([*self._removals])
             self._removals.clear()
             while self._queue and len(batch.entries) < _BATCH_ITEMS and self._in_hand_bytes < self._batch_bytes:
                 entry = self._queue.pop()
