@@ -7,7 +7,7 @@ positions, needs no change to count in blocks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PaperMemory:
     """Implements `engine.base.Memory`. `loaded_bytes` and `saved_bytes` tell what went in and out."""
 
     fingerprint = "paper"
-    group_bytes = 0
+    group_bytes = window_tokens = 0
 
     def __init__(
         self, kind: MemoryKind, cell_bytes: int, fixed_snapshot_bytes: int, *, num_sequences: int, num_cells: int
@@ -49,7 +49,7 @@ class PaperMemory:
     def page_bytes(self, num_tokens: int) -> int:
         return self._cell_bytes * num_tokens
 
-    def snapshot_bytes(self, position: int) -> int:  # noqa: ARG002
+    def snapshot_bytes(self, position: int, since: int = 0) -> int:  # noqa: ARG002
         return self._snapshot.nbytes
 
     def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:  # noqa: ARG002
@@ -57,7 +57,7 @@ class PaperMemory:
         self.saved_bytes += sum(page.nbytes for page in pages)
         return pages
 
-    def save_snapshot(self, seq: int) -> Snapshot:
+    def save_snapshot(self, seq: int, known: Sequence[WindowPage] = ()) -> Snapshot:  # noqa: ARG002
         self.saved_bytes += self._snapshot.nbytes
         return Snapshot(self._lengths[seq], self._snapshot)
 

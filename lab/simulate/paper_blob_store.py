@@ -23,7 +23,7 @@ class PaperBlobStore:
         return ()
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record:  # noqa: ARG002
-        record = Record(str(next(self._names)), item.nbytes)
+        record = Record(str(next(self._names)), item.data.nbytes)
         self._items[record] = item
         return record
 

@@ -6,7 +6,7 @@ also frees the pages after the point before it, since nothing can be resumed fro
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from leftoff.cache.node import (
@@ -24,7 +24,7 @@ from leftoff.cache.node import (
 )
 from leftoff.cache.policy import Policy, Ranking
 from leftoff.cache.tree import Tree
-from leftoff.engine.memory.base import Bytes, Page, Snapshot
+from leftoff.engine.memory.base import Bytes, Page, Snapshot, WindowPage
 from leftoff.types import Logits
 
 Clock = Callable[[], float]
@@ -58,6 +58,7 @@ class ByteBudget:
         self._clock = clock
         self.shed: Shed | None = None
         self._released = released
+        self._window_uses: dict[Bytes, int] = {}  # of window pages by their bytes: how many points share each
         self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
         self.num_changes = 0  # of trees, points and pages: a plan made before the last one is stale
 
@@ -98,6 +99,8 @@ class ByteBudget:
             insort(node.points, point, key=by_position)
             self.ranking.add(point, self._clock())
         before = point.nbytes
+        if point.snapshot is None and snapshot is not None:
+            self._use_window(snapshot)
         point.snapshot = point.snapshot or snapshot
         point.logits = point.logits if point.logits is not None else logits
         point.is_durable |= is_durable
@@ -227,6 +230,7 @@ class ByteBudget:
         self.used_bytes -= point.nbytes
         if point.snapshot is not None:
             self._released(point.snapshot.data)
+            self._release_window(point.snapshot)
         self.drop_useless_pages(node)
 
     def drop_useless_pages(self, node: Node) -> None:
@@ -261,6 +265,32 @@ class ByteBudget:
             self.used_bytes -= stored.nbytes
             self._released(stored.page.data)
 
+    # --- window pages: several points close to each other share them
+
+    def shares_window(self, page: WindowPage) -> bool:
+        """A point of this tier has this very page already."""
+        return page.data in self._window_uses
+
+    def release_unused(self, stored: Iterable[Bytes]) -> None:
+        """Of a snapshot that was stored in part and is not added after all: what no point shares is released."""
+        for data in stored:
+            if data not in self._window_uses:
+                self._released(data)
+
+    def _use_window(self, snapshot: Snapshot) -> None:
+        for page in snapshot.window:
+            if not self.shares_window(page):
+                self.used_bytes += page.nbytes
+            self._window_uses[page.data] = self._window_uses.get(page.data, 0) + 1
+
+    def _release_window(self, snapshot: Snapshot) -> None:
+        for page in snapshot.window:
+            self._window_uses[page.data] -= 1
+            if not self._window_uses[page.data]:
+                del self._window_uses[page.data]
+                self.used_bytes -= page.nbytes
+                self._released(page.data)
+
     # --- what a point is worth
 
     def _reprice_around(self, point: ResumePoint) -> None:
@@ -278,7 +308,8 @@ class ByteBudget:
     def _describe(self, point: ResumePoint) -> None:
         before = point_before(point)
         start = before.position if before else 0
-        node, nbytes = point.node, point.nbytes
+        node = point.node
+        nbytes = point.nbytes + sum(page.nbytes for page in point.window if self._window_uses[page.data] == 1)
         # a fork counts as one even after its branches were evicted: prompts were seen to share this prefix
         branches = 1 if node.points[-1] is not point else len(node.children) if node.num_live_children else 0
         if branches == 0:
@@ -292,7 +323,8 @@ class ByteBudget:
         """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""
         points = [point for tree in trees for node in tree.nodes() for point in node.points]
         pages = {stretch.stored for tree in trees for node in tree.nodes() for stretch in node.stretches}
-        held = sum(point.nbytes for point in points) + sum(stored.nbytes for stored in pages)
+        windows = {page.data: page.nbytes for point in points for page in point.window}
+        held = sum(point.nbytes for point in points) + sum(stored.nbytes for stored in pages) + sum(windows.values())
         assert held == self.used_bytes, f"{held} bytes held, {self.used_bytes} counted"
         assert self.used_bytes <= self.budget_bytes
         assert len(points) == self.num_points

@@ -201,7 +201,7 @@ class Cache:
             point = tier.match(namespace, tokens).point_at(int(tokens.size))
             if point is not None:
                 tier.budget.pin(point, is_pinned=is_pinned)
-                nbytes = nbytes or point.nbytes + sum(part.page.nbytes for part in parts)
+                nbytes = nbytes or point.total_bytes + sum(part.page.nbytes for part in parts)
         return nbytes
 
     def drop(self, tokens: Tokens, start: int, namespace: str = "") -> int:
@@ -329,15 +329,8 @@ class Cache:
         resume = sequence.length
         shared, num_busy = lookup.shared_lengths(after=resume), self.sequences.num_busy
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
-        num_tokens, is_scarce = prompt.length - resume, ram.is_nearly_full
-        gaps = self._placement.gaps(
-            snapshot_bytes,
-            self.costs,
-            num_tokens,
-            length=prompt.length,
-            token_bytes=token_bytes,
-            is_scarce=is_scarce,
-        )
+        is_scarce = ram.is_nearly_full
+        gaps = self._placement.gaps(snapshot_bytes, self.costs, token_bytes=token_bytes, is_scarce=is_scarce)
         positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=is_scarce)
         return Turn(
             prompt,
@@ -345,6 +338,6 @@ class Cache:
             report,
             positions,
             self._placement.durable_positions(prompt, shared, positions),
-            self._placement.reply_gap(snapshot_bytes, self.costs, num_busy),
+            self._placement.reply_gap(self.memory.snapshot_bytes(prompt.length, resume), self.costs, num_busy),
             grid=grid,
         )

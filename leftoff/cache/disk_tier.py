@@ -8,13 +8,13 @@ What a prompt needs from here is fetched into RAM by other threads, while the en
 loaded from there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
 
-from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record, Worth
+from leftoff.cache.blob_store import LOWEST, BlobStore, Rank, Record, StoredPath, Worth
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetch, Watch
@@ -23,7 +23,8 @@ from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot
+from leftoff.cache.window_pages import WindowPages
+from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot, WindowPage
 from leftoff.types import Tokens
 
 # How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, and
@@ -50,6 +51,7 @@ class DiskTier(Tier):
         self.blobs = settings.blobs
         self.watch = Watch()
         self._has_snapshots = memory.kind.has_snapshots
+        self._window_tokens = memory.window_tokens
         self._costs = costs
         self._page_tokens = page_tokens
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
@@ -139,7 +141,7 @@ class DiskTier(Tier):
         data = [stretch.stored.page.data for stretch in path.match.stretches() if stretch.start < end]
         point = path.match.point_at(end)
         if point is not None and point.snapshot is not None:
-            data.append(point.snapshot.data)
+            data += (point.snapshot.data, *(page.data for page in point.window))
         self.blobs.promote([each for each in data if isinstance(each, Record)], rank)
 
     def _drop_outdated(self, path: SavePath, ranked: Mapping[int, Rank]) -> None:
@@ -169,7 +171,7 @@ class DiskTier(Tier):
             return
         for tree in self.trees.values():
             for node in list(tree.nodes()):
-                for point in [p for p in node.points if p.snapshot is not None and p.snapshot.data in lost]:
+                for point in [point for point in node.points if _needs_any(point, lost)]:
                     self.budget.drop(point)
                 self.budget.drop_lost_pages(node, lost)
 
@@ -182,22 +184,37 @@ class DiskTier(Tier):
         paths = list(self.blobs.stored_paths())
         for path in paths:
             self.insert(path.namespace, path.tokens)
+        windows = WindowPages(self._window_tokens)
         for path in paths:
-            self._insert_items(self.match(path.namespace, path.tokens), zip(path.items, path.ages_s, strict=True))
+            windows.add(self.match(path.namespace, path.tokens), path.items)
+        for path in paths:
+            self._insert_items(self.match(path.namespace, path.tokens), path, windows)
+        self.budget.release_unused(windows.data())
         for tree in self.trees.values():
             for leaf in [node for node in tree.nodes() if node.is_leaf]:
                 self.budget.drop_useless_pages(leaf)
         self.budget.make_room(0)
 
-    def _insert_items(self, match: Match, items: Iterable[tuple[Item, float]]) -> None:
-        """Puts stored items of a path into the tree, each with its age in seconds."""
-        for item, age_s in items:
+    def _insert_items(self, match: Match, path: StoredPath, windows: WindowPages) -> None:
+        """Puts stored items of a path into the tree. A snapshot whose window is not whole is removed."""
+        for item, age_s in zip(path.items, path.ages_s, strict=True):
+            if isinstance(item, WindowPage):
+                continue
+            snapshot = windows.completed(match, item) if isinstance(item, Snapshot) else None
             if isinstance(item, Page):
                 self.budget.add_page(match, item)
-            if isinstance(item, Snapshot) or not self._has_snapshots:
-                end, snapshot = (item.end, None) if isinstance(item, Page) else (item.position, item)
+            elif snapshot is None:
+                self._remove_blob(item.data)
+                continue
+            if snapshot is not None or not self._has_snapshots:
+                end = item.end if isinstance(item, Page) else item.position
                 point = self.budget.add_point(match, end, snapshot, is_durable=True)
                 self.budget.set_age(point, age_s)
+
+
+def _needs_any(point: ResumePoint, lost: Container[Bytes]) -> bool:
+    is_lost = point.snapshot is not None and point.snapshot.data in lost
+    return is_lost or any(page.data in lost for page in point.window)
 
 
 def is_before_fork(point: ResumePoint) -> bool:

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.memory.base import Page, Snapshot, WindowPage
 from leftoff.types import Logits, Tokens
 
 WIDTH = 4  # bytes per token
@@ -55,8 +55,17 @@ class ResumePoint:
 
     @property
     def nbytes(self) -> int:
+        """Without the window pages, which other points may share."""
         snapshot = self.snapshot.data.nbytes if self.snapshot else 0
         return snapshot + (self.logits.nbytes if self.logits is not None else 0)
+
+    @property
+    def window(self) -> tuple[WindowPage, ...]:
+        return self.snapshot.window if self.snapshot is not None else ()
+
+    @property
+    def total_bytes(self) -> int:
+        return self.nbytes + sum(page.nbytes for page in self.window)
 
 
 @dataclass(eq=False, slots=True)
@@ -152,6 +161,9 @@ class Match:
 
     def last_point(self) -> ResumePoint | None:
         return next((point for node in reversed(self.path) for point in self._points_of(node)[-1:]), None)
+
+    def last_point_before(self, position: int) -> ResumePoint | None:
+        return Match(self.path, min(self.length, position - 1)).last_point()
 
     def page_at(self, start: int, end: int) -> Page | None:
         """The page whose stretch covers exactly [start, end)."""

@@ -18,9 +18,9 @@ from leftoff.cache.node import ResumePoint
 from leftoff.cache.placement import Placement
 from leftoff.cache.report import Origin, Reuse
 from leftoff.cache.sequences import EngineSequence
-from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot
+from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot, WindowPage
 
-_Item = TypeVar("_Item", Page, Snapshot)
+_Item = TypeVar("_Item", Page, WindowPage, Snapshot)
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,10 @@ class Plan:
     @property
     def records(self) -> list[Record]:
         """The records to fetch before loading, in the order in which they are loaded."""
-        items: list[Item | None] = [*(part.page for part in self.pages), self.snapshot]
-        return list({item.data: None for item in items if item is not None and isinstance(item.data, Record)})
+        items: list[Item] = [part.page for part in self.pages]
+        if self.snapshot is not None:
+            items += (*self.snapshot.window, self.snapshot)
+        return list({item.data: None for item in items if isinstance(item.data, Record)})
 
     def with_fetched(self, fetch: Fetches) -> "Plan | None":
         """The same plan with everything in RAM. None if part of it is lost."""
@@ -100,7 +102,7 @@ class Plan:
                 return None
             items[record] = item
         pages = [PagePart(_in_ram(part.page, items), part.start, part.end) for part in self.pages]
-        snapshot = _in_ram(self.snapshot, items) if self.snapshot is not None else None
+        snapshot = _snapshot_in_ram(self.snapshot, items) if self.snapshot is not None else None
         return replace(self, pages=pages, snapshot=snapshot, fetched=self.records)
 
 
@@ -144,12 +146,12 @@ class Planner:
     def loading_ms(self, plan: Plan) -> float:
         """Loading pages and snapshot, and before that fetching those that lie below RAM."""
         costs, snapshot = self._costs, plan.snapshot
-        snapshot_bytes = snapshot.data.nbytes if snapshot is not None else 0
+        snapshot_bytes = snapshot.nbytes if snapshot is not None else 0
         page_bytes = self._memory.page_bytes(plan.resume - plan.shared) if self._needs_pages(plan) else 0
         loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes)
         if not plan.lookup.lower:
             return loading
-        below: list[Item] = [snapshot] if snapshot is not None and tier_of(snapshot) else []
+        below: list[Item] = [*snapshot.window, snapshot] if snapshot is not None and tier_of(snapshot) else []
         if page_bytes and plan.lookup.parts_below:
             below += [part.page for part in _between(plan.lookup.parts_below, plan.shared, plan.resume)]
         return loading + _fetch_ms(costs, below) if below else loading
@@ -199,7 +201,7 @@ def _tier(item: Item | None) -> Origin:
 def _fetch_ms(costs: Costs, below: Sequence[Item]) -> float:
     """Fetching items from their tiers, which deliver at the same time."""
     tiers = {tier_of(item) for item in below}
-    sizes = {tier: [item.nbytes for item in below if tier_of(item) == tier] for tier in tiers if tier}
+    sizes = {tier: [item.data.nbytes for item in below if tier_of(item) == tier] for tier in tiers if tier}
     return max(costs.fetch_ms(tier, sum(nbytes), len(nbytes)) for tier, nbytes in sizes.items())
 
 
@@ -208,6 +210,11 @@ def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePa
     for part in parts:
         if part.end > start and part.start < end:
             yield PagePart(part.page, max(part.start, start), min(part.end, end))
+
+
+def _snapshot_in_ram(snapshot: Snapshot, fetched: Mapping[Record, Item]) -> Snapshot:
+    window = tuple(_in_ram(page, fetched) for page in snapshot.window)
+    return Snapshot(snapshot.position, _in_ram(snapshot, fetched).data, window)
 
 
 def _in_ram(item: _Item, fetched: Mapping[Record, Item]) -> _Item:

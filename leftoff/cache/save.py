@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import LOWEST, BlobStore, Rank
+from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record
 from leftoff.cache.costs import Costs
 from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.engine.memory.base import Memory, Page, Snapshot, Span
+from leftoff.engine.memory.base import Memory, Page, Snapshot, Span, WindowPage
 from leftoff.types import Logits, Tokens
 
 _MOST_OF_A_GROUP = 0.75  # of the bytes that one call moves best
@@ -120,7 +120,9 @@ class Saver:
             whole, rest = divmod(missing, self._page_tokens)
             nbytes = whole * self._whole_page_bytes + self._page_bytes(rest)
         if kind.has_snapshots and match.point_at(length) is None:
-            nbytes += self._memory.snapshot_bytes(length) + self._overhead_bytes
+            before = match.last_point_before(length)
+            since = before.position if before is not None else 0
+            nbytes += self._memory.snapshot_bytes(length, since) + self._overhead_bytes
         return nbytes
 
     def _ends(self, path: SavePath) -> Iterator[int]:
@@ -184,18 +186,21 @@ class Saver:
 
     def _store_page(self, path: SavePath, span: Span) -> bool:
         """Stores RAM's copy, else one from the engine. False if there is none, or the blob store does not take it."""
-        assert self._blobs is not None
         page = path.ram.page_at(*span) if path.ram is not None else None
         if page is None or (page.start, page.end) != span:  # part of it belongs to other sequences
             if path.seq is None:
                 return False
             (page,) = self._from_engine(path, [span])
-        record = self._blobs.put(page, path.namespace, path.tokens, path.rank)
-        if record is None:
-            self.num_refused += 1
-            return False
-        self._add_page(path, Page(*span, record))
-        return True
+        record = self._put(path, page)
+        if record is not None:
+            self._add_page(path, Page(*span, record))
+        return record is not None
+
+    def _put(self, path: SavePath, item: Item) -> Record | None:
+        assert self._blobs is not None
+        record = self._blobs.put(item, path.namespace, path.tokens, path.rank)
+        self.num_refused += record is None
+        return record
 
     def _from_engine(self, path: SavePath, spans: Sequence[Span]) -> list[Page]:
         assert path.seq is not None
@@ -220,13 +225,31 @@ class Saver:
     def _save_snapshot(self, path: SavePath, position: int, logits_bytes: int) -> Snapshot | None:
         """Makes room a second time: only now is the size known, and no longer an estimate."""
         snapshot = self._snapshot_in_ram(path, position) or self._snapshot_in_engine(path, position)
-        if snapshot is None or not self._budget.make_room(snapshot.data.nbytes + self._overhead_bytes + logits_bytes):
+        if snapshot is None or not self._budget.make_room(self._new_bytes(path, snapshot) + logits_bytes):
             return None
-        if self._blobs is None:
-            return snapshot
-        record = self._blobs.put(snapshot, path.namespace, path.tokens, path.rank)
-        self.num_refused += record is None
-        return Snapshot(position, record) if record is not None else None
+        return snapshot if self._blobs is None else self._store_snapshot(path, snapshot)
+
+    def _store_snapshot(self, path: SavePath, snapshot: Snapshot) -> Snapshot | None:
+        """Stores a snapshot and its window pages, but for those that are stored already. None if one is refused."""
+        stored = self._stored_window(path, snapshot.position)
+        window: list[WindowPage] = []
+        for page in snapshot.window:
+            known = stored.get((page.start, page.end))
+            record = known.data if known is not None else self._put(path, page)
+            if record is None:
+                self._budget.release_unused(page.data for page in window)
+                return None
+            window.append(WindowPage(page.start, page.end, record))
+        record = self._put(path, snapshot)
+        if record is None:
+            self._budget.release_unused(page.data for page in window)
+            return None
+        return Snapshot(snapshot.position, record, tuple(window))
+
+    def _stored_window(self, path: SavePath, position: int) -> dict[Span, WindowPage]:
+        """The window pages that the tier has of the point before a position, by their positions."""
+        before = path.match.last_point_before(position)
+        return {(page.start, page.end): page for page in before.window} if before is not None else {}
 
     def _snapshot_in_ram(self, path: SavePath, position: int) -> Snapshot | None:
         point = path.ram.point_at(position) if path.ram is not None else None
@@ -236,12 +259,25 @@ class Saver:
         """The engine can take a snapshot only where the sequence ends."""
         if path.seq is None or position != self._memory.length(path.seq) or not self._memory.is_whole(path.seq):
             return None
+        before = (path.ram or path.match).last_point_before(position)
+        known = before.window if before is not None else ()
         began = time.perf_counter()
-        snapshot = self._memory.save_snapshot(path.seq)
-        self._costs.saw_save(snapshot.data.nbytes, 1000 * (time.perf_counter() - began))
+        snapshot = self._memory.save_snapshot(path.seq, known)
+        new_bytes = snapshot.nbytes - sum(page.nbytes for page in known if page in snapshot.window)
+        self._costs.saw_save(new_bytes, 1000 * (time.perf_counter() - began))
         return snapshot
 
     def snapshot_bytes(self, path: SavePath, position: int) -> int:
-        """An estimate, unless RAM has the snapshot."""
+        """About how many bytes a snapshot adds to the tier."""
         known = self._snapshot_in_ram(path, position)
-        return (known.data.nbytes if known else self._memory.snapshot_bytes(position)) + self._overhead_bytes
+        if known is not None:
+            return self._new_bytes(path, known)
+        before = path.match.last_point_before(position)
+        since = before.position if before is not None else 0
+        return self._memory.snapshot_bytes(position, since) + self._overhead_bytes
+
+    def _new_bytes(self, path: SavePath, snapshot: Snapshot) -> int:
+        """Bytes of a snapshot, without window pages that the tier has of the point before it."""
+        stored = self._stored_window(path, snapshot.position)
+        new = [page.nbytes for page in snapshot.window if (page.start, page.end) not in stored]
+        return snapshot.data.nbytes + sum(new) + (1 + len(new)) * self._overhead_bytes

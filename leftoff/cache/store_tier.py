@@ -18,6 +18,7 @@ from leftoff.cache.fetch import Watch
 from leftoff.cache.plan import Plan
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath
+from leftoff.cache.window_pages import WindowPages
 from leftoff.engine.memory.base import Bytes, Memory
 from leftoff.types import Tokens
 
@@ -74,7 +75,9 @@ class StoreTier(DiskTier):
         if found is None or not found.items or not self.budget.make_room(sum(item.nbytes for item in found.items)):
             return
         match = self.insert(found.namespace, found.tokens)
-        self._insert_items(match, zip(found.items, found.ages_s, strict=True))
+        windows = WindowPages(self._window_tokens)
+        windows.add(match, found.items)
+        self._insert_items(match, found, windows)
         self.budget.drop_useless_pages(match.path[-1])
 
     def drop(self, namespace: str, tokens: Tokens, start: int) -> None:

@@ -40,9 +40,13 @@ def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
     console.print()
 
 
+def _kind(blob: Blob) -> str:
+    return "snapshot" if blob.is_snapshot else "window page" if blob.is_window_page else "page"
+
+
 def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, text: str) -> None:
     """Prints a blob, and all blobs on the path to its end."""
-    what = f"page [{blob.start}, {blob.end})" if blob.is_page else f"snapshot after {blob.end} tokens"
+    what = f"snapshot after {blob.end} tokens" if blob.is_snapshot else f"{_kind(blob)} [{blob.start}, {blob.end})"
     console.print(f"{blob.name}: {what} of {one_line(usage.name)}", style="bold", soft_wrap=True)
     console.print(
         f"{show_bytes(blob.file_bytes)}, used {show_age(blob.last_used)}, {blob.hits} times since it was written"
@@ -50,8 +54,8 @@ def show_path(console: Console, usage: ModelUsage, blob: Blob, path: BlobPath, t
     table = Table("name", "positions", "", "bytes", "used", box=None, header_style="cyan")
     blobs = sorted([*path.blobs, *path.borrowed], key=lambda other: (other.end, other.start))
     for other in blobs:
-        positions = f"{other.start:,} … {other.end:,}" if other.is_page else f"{other.end:,}"
-        kind = "page, shared" if other in path.borrowed else "page" if other.is_page else "snapshot"
+        positions = f"{other.end:,}" if other.is_snapshot else f"{other.start:,} … {other.end:,}"
+        kind = "page, shared" if other in path.borrowed else _kind(other)
         table.add_row(_short(other), positions, kind, show_bytes(other.file_bytes), show_age(other.last_used))
     console.print(table)
     console.print(f"{path.tokens.size:,} tokens, {show_bytes(sum(other.file_bytes for other in blobs))} on this path")

@@ -9,8 +9,8 @@ from leftoff.cache.blob_store import Item
 from leftoff.disk import clock
 from leftoff.disk.path_hash import HashedPath
 from leftoff.engine.errors import BlobError
-from leftoff.engine.memory.base import Bytes, Page, Snapshot
-from leftoff.engine.seal import PAGE, SEAL_BYTES, kind_of, span_of
+from leftoff.engine.memory.base import Bytes
+from leftoff.engine.seal import PAGE, SEAL_BYTES, SNAPSHOT, WINDOW_PAGE, kind_of, made_of, span_of
 
 _NAME_BYTES = 20
 _IDENTITY = struct.Struct("<Hq")
@@ -18,7 +18,7 @@ _IDENTITY = struct.Struct("<Hq")
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A page of positions [start, end), or a snapshot at `end`, on the path of tokens whose hash is `tag`.
+    """A page or window page of positions [start, end), or a snapshot at `end`, on the path of tokens with hash `tag`.
 
     The name is a hash of kind, start and tag: blobs of the same name have the same content.
     """
@@ -35,7 +35,7 @@ class Blob:
 
     @classmethod
     def of(cls, item: Item, path: HashedPath) -> "Blob":
-        return cls.at(kind_of(item), *span_of(item), item.nbytes, path)
+        return cls.at(kind_of(item), *span_of(item), item.data.nbytes, path)
 
     @classmethod
     def at(cls, kind: int, start: int, end: int, nbytes: int, path: HashedPath) -> "Blob":
@@ -50,8 +50,16 @@ class Blob:
     def is_page(self) -> bool:
         return self.kind == PAGE
 
+    @property
+    def is_window_page(self) -> bool:
+        return self.kind == WINDOW_PAGE
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.kind == SNAPSHOT
+
     def holding(self, data: Bytes) -> Item:
-        return Page(self.start, self.end, data) if self.is_page else Snapshot(self.end, data)
+        return made_of(self.kind, self.start, self.end, data)
 
     def check(self, item: Item) -> None:
         if (kind_of(item), *span_of(item)) != (self.kind, self.start, self.end):

@@ -52,7 +52,7 @@ class Branch:
 
     @property
     def num_snapshots(self) -> int:
-        return len(self.blobs) - self.num_pages
+        return sum(blob.is_snapshot for blob in self.blobs)
 
     @property
     def nbytes(self) -> int:

@@ -188,6 +188,14 @@ class Context:
         buffer.view[_SEQUENCE_FIELD] = 0  # llama.cpp does not read it back, and equal states should be equal bytes
         return buffer
 
+    def stage_beginning(self, seq: int, nbytes: int) -> Buffer:
+        """The first bytes of the state of a sequence: where the buffer ends, llama.cpp stops with an error."""
+        buffer = self.staging.take(nbytes)
+        with self.model.library.log.collected():
+            self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, 0)
+        buffer.view[_SEQUENCE_FIELD] = 0
+        return buffer
+
     def load_state(self, seq: int, state: Raw, flags: int = 0) -> None:
         """`set_state` from ordinary memory, by way of memory that the device reads faster."""
         if self.staging.chunk_bytes < state.nbytes:

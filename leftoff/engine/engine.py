@@ -193,6 +193,8 @@ class LlamaEngine:
         parts = [self.model.fingerprint, self.model.library.fingerprint, types, self._rope()]
         if settings.flash_attention == "off":  # V is stored in columns
             parts.append("no flash attention")
+        if self.model.window:
+            parts.append("window pages")
         if settings.grid is not None:  # the last bit matters, and these change it
             parts += [f"grid {settings.grid}", f"{settings.threads} threads", f"{settings.micro_batch_tokens} at once"]
             parts += [f"{settings.threads_batch or settings.threads} threads for prefill", *self._devices()]

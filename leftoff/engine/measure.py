@@ -15,7 +15,6 @@ import numpy as np
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
-from leftoff.engine.memory.base import Snapshot
 from leftoff.engine.model import Progress
 from leftoff.sampling import Sampling
 from leftoff.types import Tokens
@@ -235,13 +234,9 @@ def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: 
     with _filled_sequence(engine, num_tokens) as length:
         page = memory.save_page(_SEQUENCE, 0, length)
         save_s = median_seconds(lambda: memory.save_page(_SEQUENCE, 0, length), limit_s / 2)
-        memory.drop(_SEQUENCE)
-        # Loading needs a snapshot too. With one of an empty sequence, only the page takes time.
-        rest = Snapshot(length, memory.save_snapshot(_SEQUENCE).data) if memory.kind.has_snapshots else None
-        load_s = median_seconds(
-            lambda: memory.restore(_SEQUENCE, length, pages=[page.whole()], snapshot=rest), limit_s / 2
-        )
-    return Bandwidth(page.nbytes, page.nbytes / save_s, page.nbytes / load_s)
+        load = _Load(engine, length)
+        load_s = median_seconds(load, limit_s / 2)
+    return Bandwidth(page.nbytes, page.nbytes / save_s, load.nbytes / load_s)
 
 
 def measure_snapshots(
@@ -251,13 +246,27 @@ def measure_snapshots(
     memory = engine.memory
     if not memory.kind.has_snapshots:
         return None
-    with _filled_sequence(engine, num_tokens):
-        snapshot = memory.save_snapshot(_SEQUENCE)
+    with _filled_sequence(engine, num_tokens) as length:
+        nbytes = memory.save_snapshot(_SEQUENCE).nbytes
         save_s = median_seconds(lambda: memory.save_snapshot(_SEQUENCE), limit_s / 2)
-        # Relabelled to position 0 it loads without pages. It is wrong there, but no token is decoded after it.
-        alone = Snapshot(0, snapshot.data)
-        load_s = median_seconds(lambda: memory.restore(_SEQUENCE, 0, snapshot=alone), limit_s / 2)
-    return Bandwidth(snapshot.nbytes, snapshot.nbytes / save_s, snapshot.nbytes / load_s)
+        load = _Load(engine, length)
+        load_s = median_seconds(load, limit_s / 2)
+    return Bandwidth(nbytes, nbytes / save_s, load.nbytes / load_s)
+
+
+class _Load:
+    """Loads a sequence whole: all pages in one, and the snapshot, as there are."""
+
+    def __init__(self, engine: LlamaEngine, length: int) -> None:
+        self._memory, self._length = engine.memory, length
+        kind = self._memory.kind
+        self._page = self._memory.save_page(_SEQUENCE, 0, length) if kind.has_pages else None
+        self._snapshot = self._memory.save_snapshot(_SEQUENCE) if kind.has_snapshots else None
+        self.nbytes = sum(item.nbytes for item in (self._page, self._snapshot) if item is not None)
+
+    def __call__(self) -> None:
+        pages = [self._page.whole()] if self._page is not None else []
+        self._memory.restore(_SEQUENCE, self._length, pages=pages, snapshot=self._snapshot)
 
 
 def measure_memcpy(nbytes: int = _MEMCPY_BYTES, limit_s: float = _STEP_S) -> float:

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
-from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.memory.base import Bytes, Page, Snapshot, WindowPage
 
 FORMAT = 1
 FINGERPRINT_BYTES = 32
@@ -25,7 +25,7 @@ _HEADER = struct.Struct(f"<8sHH{FINGERPRINT_BYTES}sqqQ{TAG_BYTES}s")
 _CHUNK = 1 << 20  # hashed while it is still in the CPU's cache
 _LARGE = 16 << 20  # a blob from this size on is hashed by all cores
 
-PAGE, SNAPSHOT = 1, 2
+PAGE, SNAPSHOT, WINDOW_PAGE = 1, 2, 3
 SEAL_BYTES = _HEADER.size + _CHECKSUM_BYTES
 
 
@@ -38,8 +38,9 @@ class Source(Protocol):
 def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES)) -> bytes:
     """The header and checksum to write before the item's own bytes."""
     origin = bytes.fromhex(fingerprint)
-    header = _HEADER.pack(_MAGIC, FORMAT, kind_of(item), origin, *span_of(item), item.nbytes, tag)
-    return header + _hasher(header, item.nbytes).update(view_of(item.data).data).digest()
+    nbytes = item.data.nbytes  # of a snapshot without its window pages: these are blobs of their own
+    header = _HEADER.pack(_MAGIC, FORMAT, kind_of(item), origin, *span_of(item), nbytes, tag)
+    return header + _hasher(header, nbytes).update(view_of(item.data).data).digest()
 
 
 def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: bytes | None = None) -> Page | Snapshot:
@@ -66,12 +67,21 @@ def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: byt
         raise BlobError("a blob made by another model, library or KV type")
     if tag is not None and found_tag != tag:
         raise BlobError("a blob made from other tokens")
-    return Page(start, end, buffer) if kind == PAGE else Snapshot(end, buffer)
+    return made_of(kind, start, end, buffer)
 
 
 def kind_of(item: Page | Snapshot) -> int:
     """The number by which blobs tell pages from snapshots."""
-    return PAGE if isinstance(item, Page) else SNAPSHOT
+    if isinstance(item, Snapshot):
+        return SNAPSHOT
+    return WINDOW_PAGE if isinstance(item, WindowPage) else PAGE
+
+
+def made_of(kind: int, start: int, end: int, data: Bytes) -> Page | Snapshot:
+    """The item of a kind; a snapshot is without its window pages."""
+    if kind == SNAPSHOT:
+        return Snapshot(end, data)
+    return WindowPage(start, end, data) if kind == WINDOW_PAGE else Page(start, end, data)
 
 
 def span_of(item: Page | Snapshot) -> tuple[int, int]:

@@ -44,14 +44,22 @@ class StoreBlobs:
     """The blobs of one fingerprint."""
 
     def __init__(
-        self, link: Link, prober: Prober, fingerprint: str, arena: Arena, kind: MemoryKind, *, queue_bytes: int
+        self,
+        link: Link,
+        prober: Prober,
+        fingerprint: str,
+        arena: Arena,
+        kind: MemoryKind,
+        *,
+        queue_bytes: int,
+        window_tokens: int = 0,
     ) -> None:
         self.link = link
         self._fingerprint = fingerprint
         self._arena = arena
         self.writer = StoreWriter(link, fingerprint, queue_bytes)
         self.take_lost = self.writer.take_lost
-        self._searcher = Searcher(link, kind)
+        self._searcher = Searcher(link, kind, window_tokens)
         self._reads = asyncio.Semaphore(STORE_CALLS)
         self._verifiers = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-verify")
         self._path = HashedPath("", np.empty(0, np.int32))  # of the item that was put last

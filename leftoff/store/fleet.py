@@ -63,8 +63,12 @@ class FleetMember:
             self.link.call(self._introduce()).result(_START_S)
         except (*PROBLEMS, TimeoutError) as error:
             self.link.reads.failed(error)
-        fingerprint, kind = self._memory.fingerprint, self._memory.kind
-        blobs = StoreBlobs(self.link, self._prober, fingerprint, arena, kind, queue_bytes=queue_bytes)
+        memory = self._memory
+        blobs = StoreBlobs(
+            *(self.link, self._prober, memory.fingerprint, arena, memory.kind),
+            queue_bytes=queue_bytes,
+            window_tokens=memory.window_tokens,
+        )
         return StoreSettings(blobs, view_bytes)
 
     def secret(self, own: bytes) -> bytes:

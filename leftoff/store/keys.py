@@ -92,9 +92,9 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob of the shared store on the path of a prompt: a page of [start, end), or a snapshot at `end`."""
+    """A blob of the shared store on the path of a prompt: pages of [start, end), or a snapshot at `end`."""
 
-    kind: int  # `engine.seal.PAGE` or `SNAPSHOT`
+    kind: int  # as in `engine/seal.py`
     start: int
     end: int
     tag: bytes  # of the path up to `end`, whole

@@ -100,7 +100,7 @@ def _copy(top: Node) -> NodeCopy:
     copies: dict[int, NodeCopy] = {}
     for node in reversed(order):
         children = [copies.pop(id(child)) for child in node.children.values() if id(child) in copies]
-        points = [(point.position, point.nbytes) for point in node.points]
+        points = [(point.position, point.total_bytes) for point in node.points]
         pages = [(each.start, each.end, each.stored.nbytes) for each in node.stretches]
         copies[id(node)] = NodeCopy(node.start, node.key, points, pages, children)
     return copies[id(top)]

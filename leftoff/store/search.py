@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from leftoff.cache.blob_store import StoredPath, Wanted
 from leftoff.disk.path_hash import HashedPath
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.engine.seal import PAGE
+from leftoff.engine.seal import PAGE, SNAPSHOT
 from leftoff.store.keys import StoredBlob
 from leftoff.store.link import Link
 
@@ -61,13 +61,14 @@ class FoundBlobs:
 class Searcher:
     """Runs on the loop of the link. May raise the index's problems."""
 
-    def __init__(self, link: Link, kind: MemoryKind) -> None:
+    def __init__(self, link: Link, kind: MemoryKind, window_tokens: int) -> None:
         self._link = link
         self._kind = kind
+        self._window_tokens = window_tokens
 
     async def blobs(self, path: HashedPath, known: int) -> FoundBlobs:
         async with asyncio.timeout(SEARCH_S):
-            blobs = await self._link.index.search(path, known)
+            blobs = await self._link.index.search(path, max(0, known - self._window_tokens))
         return FoundBlobs(blobs, resumable(blobs, known, self._kind))
 
     async def header(self, path: HashedPath, wanted: Wanted, held: Callable[[bytes, float], None]) -> FoundBlobs:
@@ -100,5 +101,5 @@ def resumable(blobs: Sequence[StoredBlob], known: int, kind: MemoryKind) -> int:
             covered = max(covered, end)
     if not kind.has_snapshots:
         return covered
-    ends = (blob.end for blob in blobs if blob.kind != PAGE and (blob.end <= covered or not kind.has_pages))
-    return max(ends, default=known)
+    ends = (blob.end for blob in blobs if blob.kind == SNAPSHOT and (blob.end <= covered or not kind.has_pages))
+    return max((known, *ends))

@@ -1,21 +1,24 @@
 """An engine's memory whose state is a hash chain of its tokens: a restore that is wrong by anything is caught, always.
 
-Attention cell i holds the hash of tokens [0, i]; the rest holds the hash of all tokens. Both can be computed from the
-tokens alone, so every sequence can be held against what it ought to be.
+Attention cell i holds the hash of tokens [0, i], the window a hash of each of the last cells, and the rest the hash of
+all tokens. All can be computed from the tokens alone, so every sequence can be held against what it ought to be.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from leftoff.engine.errors import NoRoomError
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
 from leftoff.types import Tokens
 
 BYTES_PER_TOKEN = 16
 SNAPSHOT_BYTES = 400
 WINDOW = 24  # positions that a window can be cut back by
+WINDOW_TOKENS, WINDOW_BYTES_PER_TOKEN = 40, 3
+_WINDOW_PAGE = 16
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,14 @@ class ChainBytes:
 class ChainSequence:
     tokens: list[int] = field(default_factory=list)  # what was decoded: used only to go on, never to check
     cells: list[int] = field(default_factory=list)
+    window: list[int] = field(default_factory=list)  # of every position; 0 where it is lost
     rest: int = 0
     whole: bool = True
+
+
+def window_of(cells: Sequence[int]) -> list[int]:
+    """What windowed layers hold of the positions of these cells."""
+    return [hash(("window", cell)) for cell in cells]
 
 
 def chain(tokens: Sequence[int] | Tokens) -> list[int]:
@@ -60,6 +69,7 @@ class ChainMemory:
         self.num_cells = num_cells
         self.bytes_per_token = bytes_per_token
         self.fixed_snapshot_bytes = fixed_snapshot_bytes
+        self.window_tokens = WINDOW_TOKENS if kind is MemoryKind.WINDOW else 0
         self.sequences = [ChainSequence() for _ in range(num_sequences)]
 
     # --- decoding
@@ -76,6 +86,7 @@ class ChainMemory:
             sequence.tokens.append(token)
             if self.kind.has_pages:
                 sequence.cells.append(hash((present, token)))
+                sequence.window += window_of(sequence.cells[-1:])
 
     def spoil(self, seq: int) -> None:
         """What a decode cancelled halfway leaves behind."""
@@ -93,6 +104,9 @@ class ChainMemory:
         assert self.length(seq) == tokens.size
         if self.kind.has_pages:
             assert sequence.cells == hashes[1:], "a cell of attention is wrong"
+        if self.window_tokens:
+            last = slice(-self.window_tokens, None)
+            assert sequence.window[last] == window_of(hashes[1:][last]), "the window is wrong"
         if self.kind.has_snapshots:
             assert sequence.rest == hashes[-1], "the state is wrong"
 
@@ -116,10 +130,12 @@ class ChainMemory:
     def page_bytes(self, num_tokens: int) -> int:
         return self.bytes_per_token * num_tokens if self.kind.has_pages else 0
 
-    def snapshot_bytes(self, position: int) -> int:
+    def snapshot_bytes(self, position: int, since: int = 0) -> int:
         if not self.kind.has_snapshots:
             return 0
-        return self.fixed_snapshot_bytes + (self.bytes_per_token * position if self.kind is MemoryKind.OPAQUE else 0)
+        num_shared = self.window_tokens - min(position - since, self.window_tokens)
+        grown = self.bytes_per_token * position if self.kind is MemoryKind.OPAQUE else 0
+        return self.fixed_snapshot_bytes + grown - WINDOW_BYTES_PER_TOKEN * num_shared
 
     def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
         return [self._page(seq, *span) for span in spans]
@@ -130,12 +146,25 @@ class ChainMemory:
         cells = tuple(self.sequences[seq].cells[start:end])
         return Page(start, end, ChainBytes(self.page_bytes(end - start), cells))
 
-    def save_snapshot(self, seq: int) -> Snapshot:
+    def save_snapshot(self, seq: int, known: Sequence[WindowPage] = ()) -> Snapshot:
         assert self.kind.has_snapshots
         assert self.is_whole(seq)
         sequence = self.sequences[seq]
-        data = ChainBytes(self.snapshot_bytes(len(sequence.tokens)), (sequence.rest, *sequence.tokens))
-        return Snapshot(len(sequence.tokens), data)
+        length = len(sequence.tokens)
+        data = ChainBytes(self.snapshot_bytes(length, since=length), (sequence.rest, *sequence.tokens))
+        first = max(0, length - self.window_tokens)
+        shared = [page for page in known if first < page.end < length]
+        if shared and shared[0].start > first:
+            shared = []
+        start = shared[-1].end if shared else first
+        borders = [start, *range(start - start % _WINDOW_PAGE + _WINDOW_PAGE, length, _WINDOW_PAGE), length]
+        spans = pairwise(borders) if start < length else ()
+        return Snapshot(length, data, (*shared, *(self._window_page(sequence, *span) for span in spans)))
+
+    def _window_page(self, sequence: ChainSequence, start: int, end: int) -> WindowPage:
+        return WindowPage(
+            start, end, ChainBytes(WINDOW_BYTES_PER_TOKEN * (end - start), tuple(sequence.window[start:end]))
+        )
 
     def restore(
         self,
@@ -154,9 +183,13 @@ class ChainMemory:
             assert part.start == len(restored.cells), "a gap between pages"
             content = part.page.data.content  # type: ignore[attr-defined]
             restored.cells += content[part.start - part.page.start : part.end - part.page.start]
+        restored.window = restored.window[:length] + [0] * (length - len(restored.window[:length]))
         if snapshot is not None and not brings_rest:
             assert snapshot.position == length
             restored.rest, *restored.tokens = snapshot.data.content  # type: ignore[attr-defined]
+            restored.window = [0] * length
+            for page in snapshot.window:
+                restored.window[page.start : page.end] = page.data.content  # type: ignore[attr-defined]
         if self.kind is MemoryKind.ATTENTION:
             restored.tokens = [0] * len(restored.cells)
         assert not self.kind.has_pages or len(restored.cells) == length, "not every position is covered"
@@ -182,6 +215,7 @@ class ChainMemory:
         source = self.sequences[share.seq]
         assert share.length <= len(source.tokens)
         shared = ChainSequence(source.tokens[: share.length], source.cells[: share.length])
+        shared.window = window_of(shared.cells) if self.can_cut(share.seq, share.length) else []
         if share.length == length and self.can_cut(share.seq, length):
             cut_back = length < len(source.tokens)
             shared.rest = chain(shared.tokens)[-1] if cut_back and self.kind.has_snapshots else source.rest

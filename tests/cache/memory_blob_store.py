@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
 from leftoff.engine.errors import BlobError
-from leftoff.engine.memory.base import Page, Snapshot
-from leftoff.engine.seal import span_of
+from leftoff.engine.memory.base import WindowPage
+from leftoff.engine.seal import kind_of, made_of, span_of
 from leftoff.types import Tokens
 
 OVERHEAD_BYTES = 8
@@ -46,8 +46,10 @@ class MemoryBlobStore:
             return None
         start, end = span_of(item)
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
+        if isinstance(item, WindowPage) and name in self.stored:
+            return self.stored[name].record
         assert name not in self.stored, "put a second time"
-        record = Record(name, item.nbytes + self.overhead_bytes)
+        record = Record(name, item.data.nbytes + self.overhead_bytes)
         self.ranks[name] = rank
         self.stored[name] = Blob(item, record, namespace, tokens)
         self.most_bytes = max(self.most_bytes, self.used_bytes)
@@ -97,5 +99,4 @@ class MemoryBlobStore:
 
 
 def _on_disk(blob: Blob) -> Item:
-    item = blob.item
-    return Page(item.start, item.end, blob.record) if isinstance(item, Page) else Snapshot(item.position, blob.record)
+    return made_of(kind_of(blob.item), *span_of(blob.item), blob.record)

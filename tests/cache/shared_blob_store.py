@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
-from leftoff.engine.memory.base import Page, Snapshot
-from leftoff.engine.seal import span_of
+from leftoff.engine.memory.base import WindowPage
+from leftoff.engine.seal import kind_of, made_of, span_of
 from leftoff.types import Tokens
+from tests.cache.chain import WINDOW_TOKENS
 from tests.cache.memory_blob_store import Blob, MemoryBlobStore
 
 
@@ -37,7 +38,7 @@ class SharedStore(MemoryBlobStore):
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         start, end = span_of(item)
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
-        record = Record(name, item.nbytes + self.overhead_bytes, "store")
+        record = Record(name, item.data.nbytes + self.overhead_bytes, "store")
         self.stored.setdefault(name, Blob(item, record, namespace, tokens))
         self.ranks[name] = rank
         return record
@@ -59,11 +60,11 @@ class SharedStore(MemoryBlobStore):
 
     def _is_on_path(self, blob: Blob, wanted: Wanted) -> bool:
         end = span_of(blob.item)[1]
-        is_new = wanted.known < end <= wanted.tokens.size and blob.namespace == wanted.namespace
+        known = wanted.known - WINDOW_TOKENS if isinstance(blob.item, WindowPage) else wanted.known
+        is_new = known < end <= wanted.tokens.size and blob.namespace == wanted.namespace
         return is_new and np.array_equal(blob.tokens[:end], wanted.tokens[:end])
 
 
 def _recorded(blob: Blob) -> Item:
-    item = blob.item
     record = Record(blob.record.name, blob.record.nbytes, "store")
-    return Page(item.start, item.end, record) if isinstance(item, Page) else Snapshot(item.position, record)
+    return made_of(kind_of(blob.item), *span_of(blob.item), record)

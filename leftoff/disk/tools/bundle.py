@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BufferedReader
@@ -31,7 +31,7 @@ from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import remove_model
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
-from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, SNAPSHOT, seal, unseal
+from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, SNAPSHOT, WINDOW_PAGE, seal, unseal
 
 FORMAT = 1
 _MAGIC = b"leftoff bundle\n"
@@ -117,13 +117,13 @@ class _OpenBundle:
 
 
 def export_bundle(folder: Path, blob: Blob, target: Path) -> Manifest:
-    """Writes everything that is needed to resume at the end of a blob: pages, and the last snapshot."""
+    """Writes everything that is needed to resume at the end of a blob: pages, and the last snapshot with its window."""
     catalog = Catalog.of(folder)
     path = catalog.path_to(blob)
     if not path.is_whole:
         raise BundleError(f"{blob.name} cannot be resumed from: not all that lies before it is on disk any more")
-    pages, snapshots = ([b for b in path.blobs if b.is_page is wanted] for wanted in (True, False))
-    strands = [(path.tokens, [*pages, *snapshots[-1:]])]
+    pages = [each for each in path.blobs if each.is_page]
+    strands = [(path.tokens, [*pages, *_last_snapshot(path.blobs)])]
     strands += [(catalog.tokens_to(page), [page]) for page in path.borrowed]
     described = [Strand(int(tokens.size), [*map(Part.of, blobs)]) for tokens, blobs in strands]
     manifest = Manifest(catalog.fingerprint, catalog.label, blob.namespace, described)
@@ -298,8 +298,21 @@ def _parse_strand(content: dict[str, Any]) -> Strand:
     return Strand(num_tokens, parts)
 
 
+def _last_snapshot(blobs: Sequence[Blob]) -> Iterator[Blob]:
+    """The last snapshot of a path, and before it the window pages that follow each other up to it."""
+    snapshot = next((blob for blob in reversed(blobs) if blob.is_snapshot), None)
+    if snapshot is None:
+        return
+    ends = {blob.end: blob for blob in blobs if blob.is_window_page}
+    page = ends.get(snapshot.end)
+    while page is not None:
+        yield page
+        page = ends.get(page.start)
+    yield snapshot
+
+
 def _is_sound(part: Part, num_tokens: int) -> bool:
-    is_page = part.kind == PAGE and part.start < part.end
+    is_page = part.kind in (PAGE, WINDOW_PAGE) and part.start < part.end
     is_snapshot = part.kind == SNAPSHOT and 0 < part.start == part.end
     return (is_page or is_snapshot) and part.end <= num_tokens
 

@@ -5,7 +5,9 @@ A sequence holds `length` tokens. Its memory has two parts, either of which may 
     [0 ····························· length)   attention: one cell per token, cut and shared by position
                                       ^       the rest: one state, valid after exactly `length` tokens
 
-A *page* is the bytes of a stretch of the first part, a *snapshot* those of the second at one position. What mutates:
+A *page* is the bytes of a stretch of the first part, a *snapshot* those of the second at one position. Layers with a
+sliding window have K/V of every position too, but keep only the last ones. A snapshot holds these as *window pages*,
+which are as immutable as pages: snapshots close to each other share them. What mutates:
 `restore`, `drop` and decoding change the sequence they name and no other. Nothing locks: an engine belongs to one
 thread; only `cancel` may be called from another.
 """
@@ -69,6 +71,11 @@ class Page:
         return PagePart(self, self.start, self.end)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class WindowPage(Page):
+    """The K/V that layers with a sliding window have at positions [start, end)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PagePart:
     """Positions [start, end) of a page, to load only these of it."""
@@ -84,14 +91,19 @@ class PagePart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Snapshot:
-    """Everything that cannot be cut back, after exactly `position` tokens."""
+    """Everything that cannot be cut back, after exactly `position` tokens.
+
+    `window` covers, without a gap, the positions in the sliding window of the next token.
+    """
 
     position: int
     data: Bytes
+    window: tuple[WindowPage, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        return self.data.nbytes
+        """Also of window pages that other snapshots share."""
+        return self.data.nbytes + sum(page.nbytes for page in self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +143,20 @@ class Memory(Protocol):
         """About how many bytes of pages make a call worth it while a prompt is prefilled; 0 if any number does."""
         ...
 
+    @property
+    def window_tokens(self) -> int:
+        """How many positions before its own a snapshot needs window pages of; 0 if there is no sliding window."""
+        ...
+
     def page_bytes(self, num_tokens: int) -> int: ...
-    def snapshot_bytes(self, position: int) -> int: ...
+    def snapshot_bytes(self, position: int, since: int = 0) -> int:
+        """Bytes of a snapshot, but for the window pages that it shares with one at `since` on the same path."""
+        ...
 
     def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]: ...
-    def save_snapshot(self, seq: int) -> Snapshot: ...
+    def save_snapshot(self, seq: int, known: Sequence[WindowPage] = ()) -> Snapshot:
+        """`known` are the window pages of an earlier snapshot on the same path: they are shared and not read again."""
+        ...
 
     def restore(
         self,

@@ -14,10 +14,13 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import PagePart
+
+CellNumbers = npt.NDArray[np.intp]
 
 HEADER_BYTES = 8  # magic, seq
 _SECTION = struct.Struct("<II")  # num_streams, num_cells
@@ -95,6 +98,16 @@ class Layout:
         self.write_frame(page, last - first)
         for width, target, rows in self._blocks(page, last - first, blob, num_cells):
             np.copyto(target, rows[:, first * width : last * width])
+
+    def pick_out(self, blob: Raw, num_cells: int, cells: CellNumbers, page: Raw) -> None:
+        """Writes some cells of a section, in the order that is given, as a section of their own."""
+        first = int(cells[0])
+        if np.array_equal(cells, np.arange(first, first + cells.size)):
+            self.cut_out(blob, num_cells, first, first + cells.size, page)
+            return
+        self.write_frame(page, cells.size)
+        for target, rows in zip(self.rows(page, cells.size), self.rows(blob, num_cells), strict=True):
+            np.take(rows, cells, axis=0, out=target)
 
     def _blocks(
         self, target: Raw, num_target_cells: int, source: Raw, num_source_cells: int

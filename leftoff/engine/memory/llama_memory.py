@@ -10,19 +10,20 @@ from dataclasses import dataclass
 
 from leftoff.engine.context import Context
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
 
 
 @dataclass(frozen=True)
 class SnapshotSize:
-    """Bytes of a snapshot by position: a fixed part, and one that grows up to `limit` tokens (a window's length)."""
+    """Bytes of a snapshot by position: a fixed part, and one per token, of the last `window_tokens` if that is set."""
 
     fixed_bytes: int
     bytes_per_token: float
-    limit: int
+    window_tokens: int
 
-    def at(self, position: int) -> int:
-        return round(self.fixed_bytes + self.bytes_per_token * min(position, self.limit))
+    def at(self, position: int, since: int = 0) -> int:
+        num_tokens = min(position - since, self.window_tokens) if self.window_tokens else position
+        return round(self.fixed_bytes + self.bytes_per_token * num_tokens)
 
 
 class LlamaMemory(ABC):
@@ -66,13 +67,18 @@ class LlamaMemory(ABC):
 
     @property
     def group_bytes(self) -> int:
-        return self._context.staging.chunk_bytes
+        staging = self._context.staging
+        return staging.group_bytes if staging.chunk_bytes else 0
 
     @abstractmethod
     def page_bytes(self, num_tokens: int) -> int: ...
 
-    def snapshot_bytes(self, position: int) -> int:
-        return self._snapshot_size.at(position) if self.kind.has_snapshots else 0
+    @property
+    def window_tokens(self) -> int:
+        return self._snapshot_size.window_tokens
+
+    def snapshot_bytes(self, position: int, since: int = 0) -> int:
+        return self._snapshot_size.at(position, since) if self.kind.has_snapshots else 0
 
     @abstractmethod
     def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]: ...
@@ -82,7 +88,7 @@ class LlamaMemory(ABC):
         return page
 
     @abstractmethod
-    def save_snapshot(self, seq: int) -> Snapshot: ...
+    def save_snapshot(self, seq: int, known: Sequence[WindowPage] = ()) -> Snapshot: ...
 
     # --- what changes it
 

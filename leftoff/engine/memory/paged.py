@@ -5,18 +5,17 @@ The *rest* of a sequence is what cannot be cut back: the recurrent state of a hy
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 
 from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
-from leftoff.engine.memory.arena import Buffer, Raw, view_of
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
+from leftoff.engine.memory.arena import Raw, view_of
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
 from leftoff.engine.memory.cells import CellMap, equal_rounds
+from leftoff.engine.memory.join import Join, begin_join
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
@@ -37,12 +36,16 @@ class PagedMemory(LlamaMemory):
         layout: Layout,
         empty_rest: Raw,
         windows: Windows | None,
+        *,
+        reads_beginnings: bool = False,
     ) -> None:
+        """With `reads_beginnings`, llama.cpp is asked for the attention alone of a state, without the window."""
         super().__init__(context, kind, fingerprint, size, num_sequences)
         self._layout = layout
         self._empty_rest = empty_rest
         self._window = context.model.window
         self._windows = windows
+        self._reads_beginnings = reads_beginnings
         self._cells = CellMap(context.num_cells, num_sequences)
         self._lengths = self._cells.lengths
 
@@ -95,8 +98,11 @@ class PagedMemory(LlamaMemory):
         num_tokens = last - first
         with self._context.scratch() as scratch:
             self._context.copy(seq, scratch, first, last)
-            self._forget_rest(scratch)
-            state = self._context.stage_state(scratch)
+            if self._reads_beginnings:
+                state = self._context.stage_beginning(scratch, self.page_bytes(num_tokens))
+            else:
+                self._forget_rest(scratch)
+                state = self._context.stage_state(scratch)
         positions = self._layout.positions(state.view, num_tokens)
         if not np.array_equal(positions, np.arange(first, last)):  # a build that assigns cells in another order
             self._layout.sort(state.view, num_tokens)
@@ -109,7 +115,7 @@ class PagedMemory(LlamaMemory):
             pages.append(Page(start, end, staging.store(self.page_bytes(end - start), cut_out)))
         return pages
 
-    def save_snapshot(self, seq: int) -> Snapshot:
+    def save_snapshot(self, seq: int, known: Sequence[WindowPage] = ()) -> Snapshot:
         if not self.kind.has_snapshots:
             raise InputError("attention memory has no snapshots: its pages are all of it")
         self._check_whole(seq)
@@ -117,7 +123,7 @@ class PagedMemory(LlamaMemory):
         if self._windows is not None:
             if self._is_alone(seq):  # decode on with the cells laid as for a request that loads this snapshot
                 self._windows.disturb()
-            return Snapshot(length, self._windows.save(seq, length))
+            return self._windows.save(seq, length, known)
         return Snapshot(length, self._context.get_state(seq, PARTIAL_ONLY))
 
     @property
@@ -186,7 +192,12 @@ class PagedMemory(LlamaMemory):
         if pages:
             self._append(seq, pages)
         if snapshot is not None and not brings_rest:
-            # Always last: copying cells from the scratch sequence overwrites the rest.
+            self._load_rest(seq, snapshot)  # always last: copying cells from the scratch sequence overwrites the rest
+
+    def _load_rest(self, seq: int, snapshot: Snapshot) -> None:
+        if self._windows is not None and snapshot.position:
+            self._windows.load(seq, snapshot)
+        else:
             self._context.load_state(seq, view_of(snapshot.data), PARTIAL_ONLY)
 
     def _go_back(self, seq: int, length: int, keep_rest: bool) -> None:
@@ -199,9 +210,11 @@ class PagedMemory(LlamaMemory):
         self._cells.cut(seq, length)
 
     def _take_shared(self, seq: int, share: Share) -> None:
-        """Shares cells with another sequence; window cells only until `Windows.prepare` gives each its own."""
+        """Shares cells with another sequence, but for those of a window: each has its own."""
         self._context.copy(share.seq, seq, 0, share.length)
         self._cells.share(share.seq, seq, share.length)
+        if self._windows is not None and self.can_cut(share.seq, share.length):
+            self._windows.copy(share.seq, seq, share.length)
 
     def _is_alone(self, seq: int) -> bool:
         return self.length(seq) == sum(self._lengths)
@@ -230,24 +243,23 @@ class PagedMemory(LlamaMemory):
 
     def _append(self, seq: int, parts: Sequence[PagePart]) -> None:
         self._check_room(sum(part.num_tokens for part in parts))
-        for state, num_tokens in self._joined(parts):
+        for join in self._joined(parts):
             if self.length(seq) == 0:
-                self._context.set_state(seq, state.view)
+                self._context.set_state(seq, join.state())
             else:
                 with self._context.scratch() as scratch:
-                    self._context.set_state(scratch, state.view)
+                    self._context.set_state(scratch, join.state())
                     self._context.copy(scratch, seq)
-            self._cells.extend(seq, num_tokens)
+            self._cells.extend(seq, join.num_tokens)
 
-    def _joined(self, parts: Sequence[PagePart]) -> Iterator[tuple[Buffer, int]]:
-        """States to load one after the other, and their tokens. While one is loaded, threads join the next."""
-        begun: deque[tuple[Buffer, int, Sequence[Future[None]]]] = deque()
+    def _joined(self, parts: Sequence[PagePart]) -> Iterator[Join]:
+        """States to load one after the other. While one is loaded, threads join the next."""
+        begun: deque[Join] = deque()
         for group in self._groups_to_load(parts):
-            begun.append(self._begin_join(group))
+            begun.append(begin_join(self._context.staging, self._layout, group, self._empty_rest[HEADER_BYTES:]))
             if len(begun) == _JOINED_AHEAD:
-                yield _finished(begun.popleft())
-        while begun:
-            yield _finished(begun.popleft())
+                yield begun.popleft()
+        yield from begun
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
         """On a CPU all at once: there nothing overlaps, and each load scans all cells."""
@@ -261,20 +273,6 @@ class PagedMemory(LlamaMemory):
                 first, num_tokens = index, 0
             num_tokens += part.num_tokens
         yield parts[first:]
-
-    def _begin_join(self, parts: Sequence[PagePart]) -> tuple[Buffer, int, Sequence[Future[None]]]:
-        num_tokens = sum(part.num_tokens for part in parts)
-        section = self._layout.section_end(num_tokens)
-        rest = self._empty_rest[HEADER_BYTES:]
-        state = self._context.staging.take(section + rest.nbytes)
-        self._layout.write_frame(state.view, num_tokens)
-        state.view[section:] = rest
-        firsts = accumulate((part.num_tokens for part in parts), initial=0)
-        jobs = [
-            partial(self._layout.copy_part, part, state.view, num_tokens, first)
-            for part, first in zip(parts, firsts, strict=False)
-        ]
-        return state, num_tokens, self._context.staging.run(jobs)
 
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)
@@ -291,10 +289,3 @@ class PagedMemory(LlamaMemory):
     def _forget_rest(self, seq: int) -> None:
         if self.kind is MemoryKind.HYBRID:
             self._context.set_state(seq, self._empty_rest, PARTIAL_ONLY)
-
-
-def _finished(begun: tuple[Buffer, int, Sequence[Future[None]]]) -> tuple[Buffer, int]:
-    state, num_tokens, copying = begun
-    for future in copying:
-        future.result()
-    return state, num_tokens

@@ -4,6 +4,7 @@ What the model's metadata says is only a candidate. A kind is used if a round tr
 the same bytes; a model that fails it is treated as *opaque*, which is always right.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,13 +38,23 @@ class _States:
 def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
     """The memory of this context, of the first kind that passes the round trip."""
     states = _observe(context)
-    memory = _paged(context, fingerprint, states) or _recurrent(context, fingerprint, states)
-    if memory is None or not _round_trip(context, memory, states):
-        memory = _opaque(context, fingerprint, states)
-        if not _round_trip(context, memory, states):
-            raise EngineError(f"{context.model.path}: the state of this model cannot be saved and loaded exactly")
-    context.clear()
-    return memory
+    for memory in _candidates(context, fingerprint, states):
+        if _round_trip(context, memory, states):
+            context.clear()
+            context.staging.fit(memory.snapshot_bytes(context.num_cells))
+            return memory
+    raise EngineError(f"{context.model.path}: the state of this model cannot be saved and loaded exactly")
+
+
+def _candidates(context: Context, fingerprint: str, states: _States) -> Iterator[LlamaMemory]:
+    if context.model.is_recurrent:
+        yield _recurrent(context, fingerprint, states)
+    else:
+        for reads_beginnings in (True, False):
+            memory = _paged(context, fingerprint, states, reads_beginnings=reads_beginnings)
+            if memory is not None:
+                yield memory
+    yield _opaque(context, fingerprint, states)
 
 
 def _observe(context: Context) -> _States:
@@ -63,11 +74,9 @@ def _decode(context: Context, seq: int, start: int, end: int) -> None:
     context.decode()
 
 
-def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
+def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginnings: bool) -> LlamaMemory | None:
     """Memory of kind attention, hybrid or window, if the state has an attention section of a known layout."""
     model = context.model
-    if model.is_recurrent:
-        return None
     # Where everything can be cut back, builds of llama.cpp up to 0.6 save it all, and later ones save nothing.
     if np.array_equal(states.whole, states.rest) or states.rest.nbytes == HEADER_BYTES:
         kind, section_end = MemoryKind.ATTENTION, states.whole.nbytes
@@ -87,12 +96,13 @@ def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory |
         if window_layout is None:
             return None
         windows = Windows(context, window_layout, num_sequences)
-    return PagedMemory(context, kind, fingerprint, size, num_sequences, layout, empty_rest, windows)
+    return PagedMemory(
+        *(context, kind, fingerprint, size, num_sequences, layout, empty_rest, windows),
+        reads_beginnings=reads_beginnings,
+    )
 
 
-def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
-    if not context.model.is_recurrent:
-        return None
+def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
     size = SnapshotSize(states.whole.nbytes, 0.0, 0)
     return WholeMemory(context, MemoryKind.RECURRENT, fingerprint, size, context.settings.num_sequences)
 
@@ -106,7 +116,7 @@ def _opaque(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
 
 def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSize:
     per_token = (whole_bytes - half_bytes) / (_WHOLE - _HALF)
-    return SnapshotSize(round(half_bytes - per_token * _HALF), per_token, window - 1 if window else 1 << 31)
+    return SnapshotSize(round(half_bytes - per_token * _HALF), per_token, window - 1 if window else 0)
 
 
 def _round_trip(context: Context, memory: LlamaMemory, states: _States) -> bool:

@@ -24,6 +24,7 @@ from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 from leftoff.machine import num_cores
 
 _CHUNK_BYTES = 160 << 20
+_MAX_CHUNK_BYTES = 768 << 20
 _GROUP_BYTES = 32 << 20
 _NUM_CHUNKS = 3
 _MOST_THREADS = 16
@@ -48,12 +49,9 @@ class Staging:
         self, arena: Arena, allocate: Callable[[int], Raw | None] | None = None, chunk_bytes: int = _CHUNK_BYTES
     ) -> None:
         self._arena = arena
-        self._idle: queue.SimpleQueue[Raw] = queue.SimpleQueue()
-        made = (allocate(chunk_bytes) for _ in range(_NUM_CHUNKS)) if allocate is not None else ()
-        chunks = [chunk for chunk in made if chunk is not None]
-        for chunk in chunks:
-            self._idle.put(chunk)
-        self.chunk_bytes = chunk_bytes if len(chunks) == _NUM_CHUNKS else 0
+        self._allocate = allocate
+        self.chunk_bytes = 0
+        self._allocate_chunks(chunk_bytes)
         self.num_threads = min(_MOST_THREADS, num_cores()) if self.chunk_bytes else 0
         self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-load")
         self._store_threads = ThreadPoolExecutor(max(1, min(_STORE_THREADS, self.num_threads)), "leftoff-save")
@@ -62,10 +60,25 @@ class Staging:
         self._threads.shutdown()
         self._store_threads.shutdown()
 
+    def fit(self, nbytes: int) -> None:
+        """Makes the chunks large enough for a state of `nbytes`. To be called while nothing is transferred."""
+        if 0 < self.chunk_bytes < nbytes <= _MAX_CHUNK_BYTES:
+            self._allocate_chunks(nbytes)
+
+    def _allocate_chunks(self, chunk_bytes: int) -> None:
+        """Leaves the chunks as they are if no more memory may be locked."""
+        made = (self._allocate(chunk_bytes) for _ in range(_NUM_CHUNKS)) if self._allocate is not None else ()
+        chunks = [chunk for chunk in made if chunk is not None]
+        if len(chunks) == _NUM_CHUNKS:
+            self._idle: queue.SimpleQueue[Raw] = queue.SimpleQueue()
+            for chunk in chunks:
+                self._idle.put(chunk)
+            self.chunk_bytes = chunk_bytes
+
     @property
     def group_bytes(self) -> int:
-        """The most bytes worth moving in one transfer."""
-        return self.chunk_bytes or _GROUP_BYTES
+        """The most bytes of pages worth moving in one transfer."""
+        return min(self.chunk_bytes, _CHUNK_BYTES) or _GROUP_BYTES
 
     def take(self, nbytes: int) -> Buffer:
         """Memory to transfer through: a chunk, or ordinary memory where none is needed, large enough or free.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.arena import Raw, view_of
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
 from leftoff.engine.memory.llama_memory import LlamaMemory
 
 
@@ -27,7 +27,7 @@ class WholeMemory(LlamaMemory):
             raise InputError(f"{self.kind.value} memory has no pages: save a snapshot (asked: {spans} of {seq})")
         return []
 
-    def save_snapshot(self, seq: int) -> Snapshot:
+    def save_snapshot(self, seq: int, known: Sequence[WindowPage] = ()) -> Snapshot:  # noqa: ARG002
         self._check_whole(seq)
         return Snapshot(self.length(seq), self._context.get_state(seq))
 

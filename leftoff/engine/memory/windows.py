@@ -1,4 +1,4 @@
-"""Keeps the cells of sliding windows in the order of their positions.
+"""The sliding windows of all sequences: saved as pages by position, and in llama.cpp's memory kept in order.
 
 llama.cpp keeps sliding windows in a KV cache of their own, smaller than the context, and uses it as a ring: after the
 last cell it continues at the first, over positions that have left their window. Attention sums over cells in order, so
@@ -8,16 +8,25 @@ never wraps: before it would, and after any change that freed cells, all windows
     cell  0                                                                 num_cells
           [ window of A )[ window of B )[ tokens decoded since ····> )      )
                                         ^ after a reload          ^ end: reload before it reaches num_cells
+
+On a GPU reloading takes a quarter of a prompt's time, and idle sequences beside a request change its last bits anyway.
+There the ring wraps, unless prompts are read on a grid, and a sequence can be cut back as far as the ring reaches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
-from leftoff.engine.memory.arena import Buffer, LateBuffer, Raw
-from leftoff.engine.memory.layout import Layout
+from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.arena import Buffer, Raw, view_of
+from leftoff.engine.memory.base import PagePart, Snapshot, Span, WindowPage
+from leftoff.engine.memory.join import begin_join
+from leftoff.engine.memory.layout import HEADER_BYTES, Layout
+
+_PAGE_TOKENS = 256
 
 
 class Windows:
@@ -36,7 +45,9 @@ class Windows:
         self._num_cells = min(context.num_cells, context.model.window * (num_sequences + 1) + micro_batch)
         self._end = 0  # all cells from here on are free
         self._is_ordered = True
-        self.max_batch_tokens = self._length + micro_batch  # always fit behind the windows of all sequences
+        self.keeps_order = context.settings.grid is not None or not context.staging.chunk_bytes
+        # always fit behind the windows of all sequences
+        self.max_batch_tokens = self._length + micro_batch if self.keeps_order else context.num_cells
 
     def disturb(self) -> None:
         """Notes that cells were loaded or freed, so that the next decode must reload all windows first."""
@@ -52,35 +63,96 @@ class Windows:
     def clear(self) -> None:
         self._end, self._is_ordered = 0, True
 
-    def save(self, seq: int, length: int) -> Buffer | LateBuffer:
-        """Saves the window of a sequence of `length` tokens, and its recurrent state if it has one too.
+    # --- snapshots
+
+    def save(self, seq: int, length: int, known: Sequence[WindowPage]) -> Snapshot:
+        """A snapshot of a sequence of `length` tokens; of its window, only what follows the known pages is read."""
+        first = max(0, length - self._length)
+        shared = [page for page in known if first < page.end < length]
+        if shared and shared[0].start > first:
+            shared = []
+        state = self._read(seq, shared[-1].end if shared else first, length)
+        section = self._layout.section_end(self._layout.count(state.view))
+        rest = np.concatenate([state.view[:HEADER_BYTES], state.view[section:]])
+        data = self._context.staging.store(rest.nbytes, partial(np.copyto, src=rest))
+        return Snapshot(length, data, (*shared, *self._pages(state)))
+
+    def load(self, seq: int, snapshot: Snapshot) -> None:
+        """Makes the window of `seq` that of the snapshot."""
+        parts = list(self._parts(snapshot))
+        join = begin_join(self._context.staging, self._layout, parts, view_of(snapshot.data)[HEADER_BYTES:])
+        self._context.set_state(seq, join.state(), PARTIAL_ONLY)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Gives `target`, which shares its cells with `source`, a window of its own.
+
+        llama.cpp never reuses cells of old positions that two sequences share.
+        """
+        if self.keeps_order:
+            return  # `prepare` reloads all of them
+        state = self._read(source, max(0, length - self._length), length)
+        self._context.set_state(target, state.view, PARTIAL_ONLY)
+
+    def _read(self, seq: int, start: int, end: int) -> Buffer:
+        """The window's cells of [start, end), and the recurrent state if there is one too.
 
         Copied to the scratch sequence first: a cell stores its sequence, and equal windows should be equal bytes.
         """
         with self._context.scratch() as scratch:
-            self._context.copy(seq, scratch, max(0, length - self._length), length)
-            state = self._context.stage_state(scratch, PARTIAL_ONLY)
+            self._context.copy(seq, scratch, start, end)
+            return self._context.stage_state(scratch, PARTIAL_ONLY)
+
+    def _pages(self, state: Buffer) -> Iterator[WindowPage]:
+        """The cells of a state, in the order of their positions, as pages that threads may still write."""
         num_cells = self._layout.count(state.view)
         positions = self._layout.positions(state.view, num_cells)
-        if not np.all(positions[:-1] < positions[1:]):
-            self._layout.sort(state.view, num_cells)
-        return self._context.staging.keep(state, state.nbytes)
+        order = np.argsort(positions, kind="stable")
+        first = int(positions.min(initial=np.iinfo(np.int32).max))
+        for start, end in _cut_at_pages(first, first + num_cells):
+            cells = order[start - first : end - first]
+            fill = partial(self._layout.pick_out, state.view, num_cells, cells)
+            yield WindowPage(start, end, self._context.staging.store(self._layout.section_end(end - start), fill))
+
+    def _parts(self, snapshot: Snapshot) -> Iterator[PagePart]:
+        """What the next token attends to of the window pages, which must follow each other up to the position."""
+        first, covered = max(0, snapshot.position - self._length), None
+        for page in snapshot.window:
+            if page.nbytes != self._layout.section_end(page.end - page.start) or covered not in (None, page.start):
+                raise BlobError(
+                    f"window page [{page.start}, {page.end}) does not fit a snapshot at {snapshot.position}"
+                )
+            covered = page.end
+            if page.end > first:
+                yield PagePart(page, max(page.start, first), page.end)
+        if covered != snapshot.position:
+            raise BlobError(f"the window of the snapshot at {snapshot.position} ends at {covered}")
+
+    # --- the order of cells
 
     def prepare(self, lengths: Sequence[int], num_tokens: int) -> None:
         """Before a decode of `num_tokens`: reloads all windows if the new tokens would not lie above them."""
-        if self._is_ordered and self._end + num_tokens <= self._num_cells:
+        if not self.keeps_order or (self._is_ordered and self._end + num_tokens <= self._num_cells):
             return
         seqs = [seq for seq, length in enumerate(lengths) if length]
         end = sum(min(lengths[seq], self._length) for seq in seqs)
         if end > self._num_cells:
             return  # sequences share most of a small context: there are too few cells for a copy each
-        states = [self.save(seq, lengths[seq]) for seq in seqs]
+        states = [self._ordered_state(seq, lengths[seq]) for seq in seqs]
         if len(seqs) > 1:  # shrink all first: else the first would be loaded around the cells of the others
             for seq, state in zip(seqs, states, strict=True):
-                self._context.set_state(seq, self._last_cell(state.view), PARTIAL_ONLY)
+                self._context.set_state(seq, self._last_cell(state), PARTIAL_ONLY)
         for seq, state in zip(seqs, states, strict=True):
-            self._context.set_state(seq, state.view, PARTIAL_ONLY)
+            self._context.set_state(seq, state, PARTIAL_ONLY)
         self._end, self._is_ordered = end, True
+
+    def _ordered_state(self, seq: int, length: int) -> Raw:
+        read = self._read(seq, max(0, length - self._length), length)
+        state = self._context.staging.keep(read, read.nbytes).view
+        num_cells = self._layout.count(state)
+        positions = self._layout.positions(state, num_cells)
+        if not np.all(positions[:-1] < positions[1:]):
+            self._layout.sort(state, num_cells)
+        return state
 
     def _last_cell(self, state: Raw) -> Raw:
         """The state with the last position of its window only: llama.cpp ignores an empty window."""
@@ -92,3 +164,10 @@ class Windows:
             target[0] = rows[-1]
         short[section_of_one:] = state[section:]
         return short
+
+
+def _cut_at_pages(start: int, end: int) -> Iterator[Span]:
+    while start < end:
+        border = min(end, (start // _PAGE_TOKENS + 1) * _PAGE_TOKENS)
+        yield start, border
+        start = border

@@ -174,7 +174,7 @@ class CacheApi(Dialect):
         ranking = self._service.cache.ram.budget.ranking
         return {
             "position": point.position,
-            "bytes": point.nbytes,
+            "bytes": point.total_bytes,
             "hits": ranking.hits(point),
             "age_s": _age(ranking.last_used(point)),
             "has_logits": point.logits is not None,
@@ -214,7 +214,9 @@ class _Held:
 def _held_by(nodes: Iterable[Node]) -> _Held:
     nodes = list(nodes)
     points = [point for node in nodes for point in node.points]
-    return _Held(sum(point.nbytes for point in points) + _page_bytes(nodes), len(points))
+    windows = {page for point in points for page in point.window}
+    shared_bytes = _page_bytes(nodes) + sum(page.nbytes for page in windows)
+    return _Held(sum(point.nbytes for point in points) + shared_bytes, len(points))
 
 
 def _page_bytes(nodes: Iterable[Node]) -> int:

@@ -113,7 +113,9 @@ def copy_tree(tier: str, tree: Tree, ranking: Ranking, now: float) -> tuple[list
 def _copy_node(tier: str, node: Node, ranking: Ranking, now: float) -> Copy:
     stored = [(each, each.stored.page) for each in node.stretches]
     pages = [(each.start, each.end, page.nbytes / (page.end - page.start)) for each, page in stored]
-    points = [PointView(each.position, tier, each.nbytes, ranking.hits(each), each.is_pinned) for each in node.points]
+    points = [
+        PointView(each.position, tier, each.total_bytes, ranking.hits(each), each.is_pinned) for each in node.points
+    ]
     return Copy(tier, node.start, node.key, now - node.last_used, pages, points)
 
 
