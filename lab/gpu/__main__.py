@@ -68,7 +68,6 @@ def _parser() -> CommandLine:
     model.add_argument("out", metavar="OUT.gguf")
     model.add_argument("--size", choices=SIZES, default="8b")
     model.add_argument("--kind", choices=KINDS, default="hybrid")
-    model.add_argument("--layers", type=int, metavar="N", help="other than the size has")
     model.set_defaults(run=_write_model)
     report = commands.add_parser("report", help="write the figures into a Markdown file")
     report.add_argument("record", metavar="OUT.json")
@@ -79,8 +78,7 @@ def _parser() -> CommandLine:
 
 def _write_model(args: argparse.Namespace) -> int:
     began, path = time.perf_counter(), Path(args.out)
-    wanted = shape(args.kind, args.size)
-    write_random_model(path, wanted.with_layers(args.layers) if args.layers else wanted)
+    write_random_model(path, shape(args.kind, args.size))
     print(f"{path}: {path.stat().st_size / 1e9:.2f} GB in {time.perf_counter() - began:.0f} s")
     return 0
 
