@@ -1,8 +1,8 @@
 """The random models of eleven kinds in three sizes: which architecture, how wide, which layers in which order.
 
-The recipes are those of the test models. Sizes are other: kernels for GPUs want heads of 64 and more. `8b` has the widths
-and the depth of a published model, with fewer experts where that has more weights than about ten billion; `4b` is its
-first half, with the same bytes in each layer.
+The recipes are those of the test models. Sizes are other: kernels for GPUs want heads of 64 and more. `8b` has the
+widths and the depth of a published model, with fewer experts where that has more weights than about ten billion; `4b`
+is its first half, with the same bytes in each layer.
 """
 
 from collections.abc import Callable, Mapping
@@ -134,7 +134,8 @@ def _mamba2(inner: int, num_heads: int, groups: int, state: int = 128) -> _Sizes
 
 def _rwkv7(ranks: tuple[int, int, int, int]) -> _Sizes:
     names = ("decay", "iclr", "value_residual_mix", "gate")
-    return {f"attention.{name}_lora_rank": rank for name, rank in zip(names, ranks, strict=True)} | {"wkv.head_size": 64}
+    own: _Sizes = {f"attention.{name}_lora_rank": rank for name, rank in zip(names, ranks, strict=True)}
+    return own | {"wkv.head_size": 64}
 
 
 def _latent(num_heads: int, query_rank: int) -> _Sizes:
