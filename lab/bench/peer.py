@@ -12,6 +12,8 @@ import xllamacpp  # type: ignore[import-untyped]
 
 from lab.bench.port import free_port
 
+_KV_TYPES = {"f16": xllamacpp.ggml_type.GGML_TYPE_F16, "q8_0": xllamacpp.ggml_type.GGML_TYPE_Q8_0}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -20,6 +22,7 @@ def main() -> None:
     parser.add_argument("--ctx", type=int, default=16384)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--ram", type=int, default=4096, help="MiB")
+    parser.add_argument("--kv-type", choices=_KV_TYPES, default="f16")
     parser.add_argument("--ngram", action="store_true", help="draft tokens that the context repeats")
     arguments = parser.parse_args()
     server = xllamacpp.Server(parameters(arguments))
@@ -39,6 +42,7 @@ def parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     params.endpoint_slots = params.endpoint_metrics = True
     params.warmup = params.fit_params = params.ui = False
     params.n_gpu_layers = 0
+    params.cache_type_k = params.cache_type_v = _KV_TYPES[arguments.kv_type]
     if arguments.ngram:
         params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     params.hostnames, params.port = ["127.0.0.1"], free_port()

@@ -11,10 +11,11 @@ NUM_AGENTS, NUM_NEW, NUM_REPLY = 4, 64, 16
 
 @dataclass
 class Agents:
-    """Their conversations on one server. `long` is the length of each at the beginning."""
+    """Their conversations on one server. `long` is the length of each at the beginning, `count` how many there are."""
 
     server: Server
     long: int
+    count: int = NUM_AGENTS
     histories: list[list[int]] = field(default_factory=list)
     _replies: list[Completed] = field(default_factory=list)
 
@@ -22,13 +23,13 @@ class Agents:
         """The first turn of each."""
         tokens = self.server.prompts.tokens
         half = tokens("header", self.long // 2)
-        self.histories = [half + tokens(f"agent {number}", self.long - len(half)) for number in range(NUM_AGENTS)]
+        self.histories = [half + tokens(f"agent {number}", self.long - len(half)) for number in range(self.count)]
         self._replies = [self.server.ask(history, NUM_REPLY) for history in self.histories]
         return series(self._replies)
 
     def turn(self) -> Series:
         """The next turn of each."""
-        return joined([self.turn_of(number) for number in range(NUM_AGENTS)])
+        return joined([self.turn_of(number) for number in range(self.count)])
 
     def turn_of(self, number: int) -> Series:
         """The next turn of one: its last reply, less the token that was only chosen, and new tokens."""

@@ -44,6 +44,27 @@ def each_below(limits: Values, text: str) -> Goal:
     return Goal(text, lambda ours, _: all(own <= limit for own, limit in zip(ours, limits, strict=True)))
 
 
+def median_below(limit: float, text: str) -> Goal:
+    """Of times: the median is not above it."""
+    return Goal(f"{text}: {limit:.0f} ms", lambda ours, _: median(ours) <= limit if ours else None)
+
+
+def no_slower_than_peer(unless_ms: float = 0.0) -> Goal:
+    """Of times: the median is not above llama-server's, or else not above `unless_ms`."""
+    text = f"≤ llama-server or {unless_ms:g} ms" if unless_ms else "≤ llama-server"
+    return Goal(text, lambda ours, theirs: median(ours) <= max(unless_ms, median(theirs)) if ours and theirs else None)
+
+
+def all_of(*goals: Goal) -> Goal:
+    """Missed if one of them is missed, and reached if all are reached."""
+
+    def is_reached(ours: Values, theirs: Values) -> bool | None:
+        found = [goal.is_reached(ours, theirs) for goal in goals]
+        return False if False in found else None if None in found else True
+
+    return Goal("; ".join(goal.text for goal in goals), is_reached)
+
+
 DECODE = {1: times_as_fast(1.06), 8: times_as_fast(1.68), 16: times_as_fast(1.99)}
 SAMPLED = {16: times_as_fast(1.5)}
 COLD = each_within(1.05)

@@ -16,8 +16,12 @@ _GPU = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=
 
 def facts(model: Path, llama_server: str) -> list[str]:
     """The model, the machine, both servers: one sentence each."""
+    return [f"{model.name}, {show_mib(model.stat().st_size)}", *machine_facts(llama_server)]
+
+
+def machine_facts(llama_server: str) -> list[str]:
+    """The same without a model."""
     return [
-        f"{model.name}, {show_mib(model.stat().st_size)}",
         f"{_gpus()}; {machine()}, {_ram_gb():.0f} GB of RAM",
         f"leftoff {__version__}",
         f"llama-server: {_peer_version(llama_server)}",

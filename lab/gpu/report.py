@@ -1,6 +1,6 @@
 """A record as a section of a Markdown file, between the marks of `bench gpu`: tables, plots, machine, commands."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -13,7 +13,7 @@ from lab.gpu.record import Record, Row, Series
 
 _MARK = "gpu"
 _NUMBERS = ("leftoff", "llama-server", "times as fast", "computed by leftoff", "computed by llama-server")
-_HEAD = ("measure", *_NUMBERS, "goal", "", "notes")
+_HEAD = (*_NUMBERS, "goal", "", "notes")
 _TABLES = (
     ("Decode, tokens per second", ("decode", "sampled")),
     ("Prompts of {long:,} tokens", ("cold", "ram", "parked", "same", "edit", "kill")),
@@ -38,20 +38,27 @@ def write_report(record: Record, path: Path) -> None:
 
 def section(record: Record, plots: Sequence[str]) -> str:
     """The whole part, with its heading."""
-    facts = "".join(f"- {fact}\n" for fact in [*record.facts, *_commands(record)])
-    tables = "\n".join(_table(record, title, parts) for title, parts in _TABLES if _rows(record, parts))
-    lost = "".join(f"- {line}\n" for line in losses(record)) or "- nowhere in this run\n"
+    titled = [(title.format(long=record.long), _rows(record, parts)) for title, parts in _TABLES]
+    tables = "\n".join(table(title, rows) for title, rows in titled if rows)
     images = "".join(f"![]({plot})\n" for plot in plots)
-    return (
-        f"## On a GPU\n\nMade by `{record.command}`:\n\n{facts}\n{_HOW}\n\n{tables}\n"
-        f"Where leftoff is behind llama-server, or behind its goal:\n\n{lost}\n{images}"
-    )
+    return f"## On a GPU\n\n{made_by(record)}\n{_HOW}\n\n{tables}\n{losses(record.rows)}\n{images}"
 
 
-def losses(record: Record) -> Iterator[str]:
+def made_by(record: Record) -> str:
+    """The command, the machine, and how the servers were started."""
+    facts = "".join(f"- {fact}\n" for fact in [*record.facts, *_commands(record)])
+    return f"Made by `{record.command}`:\n\n{facts}"
+
+
+def losses(rows: Iterable[Row]) -> str:
     """A sentence about each row where llama-server is better, or where the goal was not reached."""
-    for row in record.rows:
-        ratio = _quotient(row)
+    lost = "".join(f"- {line}\n" for line in _losses(rows)) or "- nowhere in this run\n"
+    return f"Where leftoff is behind llama-server, or behind its goal:\n\n{lost}"
+
+
+def _losses(rows: Iterable[Row]) -> Iterator[str]:
+    for row in rows:
+        ratio = quotient(row)
         said = [f"llama-server is {1 / ratio:.2f} times as fast"] if ratio and ratio < 1 else []
         said += [f"the goal was {row.goal}"] if row.is_reached is False else []
         if said:
@@ -97,20 +104,20 @@ def _rows(record: Record, parts: Sequence[str]) -> list[Row]:
     return sorted((row for row in record.rows if row.part in order), key=lambda row: order[row.part])
 
 
-def _table(record: Record, title: str, parts: Sequence[str]) -> str:
-    """Without the columns that would be empty."""
-    table = [_HEAD, *map(_cells, _rows(record, parts))]
-    columns = [column for column in zip(*table, strict=True) if any(cell not in ("", NOTHING) for cell in column[1:])]
+def table(title: str, rows: Sequence[Row], first: str = "measure") -> str:
+    """Without the columns that would be empty. `first` is the head of the column of titles."""
+    cells = [(first, *_HEAD), *map(_cells, rows)]
+    columns = [column for column in zip(*cells, strict=True) if any(cell not in ("", NOTHING) for cell in column[1:])]
     lines = [*zip(*columns, strict=True)]
     lines.insert(1, tuple("---:" if column[0] in _NUMBERS else "---" for column in columns))
-    return f"### {title.format(long=record.long)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"### {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     def shown(side: Series) -> str:
         return f"{side.show(in_order=row.in_order)} {row.unit}" if side.values else NOTHING
 
-    times = _quotient(row)
+    times = quotient(row)
     ratio = show_times(times) if times else ""
     computed = (row.leftoff.show_computed(), row.peer.show_computed())
     return (row.title, shown(row.leftoff), shown(row.peer), ratio, *computed, row.goal, row.verdict, row.note)
@@ -121,7 +128,7 @@ def _commands(record: Record) -> Iterator[str]:
         yield f"{name} was started as " + ", ".join(f"`{command}`" for command in commands)
 
 
-def _quotient(row: Row) -> float | None:
+def quotient(row: Row) -> float | None:
     """How many times better leftoff is; None without two sides."""
     ours, theirs = _middle(row.leftoff), _middle(row.peer)
     if not ours or not theirs:

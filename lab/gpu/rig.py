@@ -47,7 +47,10 @@ class Server:
 
 @dataclass(frozen=True)
 class Rig:
-    """`long` is the length of the long prompts. Further flags go to the servers as they are."""
+    """`long` is the length of the long prompts. Further flags go to the servers as they are.
+
+    `conversations` of that length find room in each server at once; `kv_type` is other than a server's default.
+    """
 
     model: Path
     llama_server: str
@@ -55,19 +58,22 @@ class Rig:
     folder: Path
     long: int = 32768
     threads: int = 0
+    kv_type: str = ""
     leftoff_flags: tuple[str, ...] = ()
     peer_flags: tuple[str, ...] = ()
+    conversations: int = 6
 
     @property
     def context(self) -> int:
         """Room for all conversations of a measure, in tokens."""
-        return max(6 * self.long, _SMALLEST_CONTEXT)
+        return max(self.conversations * self.long, _SMALLEST_CONTEXT)
 
     @contextmanager
     def leftoff(self, slots: int, *flags: str, cache: Path | None = None) -> Iterator[Server]:
         """With its defaults but for the flags; in `cache`, or in a folder of its own that is empty at first."""
         with TemporaryDirectory(dir=self.folder, prefix="leftoff-gpu-") as empty:
-            own = ["--slots", str(slots), "--ctx", str(self.context), *self._threads, *flags, *self.leftoff_flags]
+            own = ["--slots", str(slots), "--ctx", str(self.context), *self._threads]
+            own += [*self._kv_type("--kv-type"), *flags, *self.leftoff_flags]
             self.record.uses("leftoff", shlex.join(["leftoff", "serve", self.model.name, *own]))
             place = ["--port", "0", "--cache-dir", str(cache or empty)]
             command = [sys.executable, "-m", "leftoff", "serve", str(self.model), *place, *own]
@@ -79,6 +85,7 @@ class Rig:
         """llama-server, all layers on the GPU."""
         if self.llama_server == XLLAMACPP:
             own = ["--slots", str(slots), "--ctx", str(self.context), "--ram", str(_PEER_RAM_MIB), *self._threads]
+            own += self._kv_type("--kv-type")
             self.record.uses("llama-server", shlex.join(["python", "-m", "lab.bench.peer", self.model.name, *own]))
             with self._started(
                 "llama-server", [sys.executable, "-m", "lab.bench.peer", str(self.model), *own]
@@ -86,7 +93,14 @@ class Rig:
                 yield server
             return
         own = ["-np", str(slots), "-c", str(self.context), "-ngl", "99", "--kv-unified", "-fa", "on"]
-        own += ["-cram", str(_PEER_RAM_MIB), *self._threads, *self.peer_flags]
+        own += [
+            "-cram",
+            str(_PEER_RAM_MIB),
+            *self._threads,
+            *self._kv_type("-ctk"),
+            *self._kv_type("-ctv"),
+            *self.peer_flags,
+        ]
         self.record.uses("llama-server", shlex.join(["llama-server", "-m", self.model.name, *own]))
         port = free_port()
         command = [self.llama_server, "-m", str(self.model), "--host", "127.0.0.1", "--port", str(port), *own]
@@ -105,6 +119,9 @@ class Rig:
     @property
     def _threads(self) -> list[str]:
         return ["--threads", str(self.threads)] if self.threads else []
+
+    def _kv_type(self, flag: str) -> list[str]:
+        return [flag, self.kv_type] if self.kv_type else []
 
     @contextmanager
     def _started(self, name: str, command: list[str], url: str = "") -> Iterator[Server]:

@@ -20,7 +20,7 @@ def measure(rig: Rig, wanted: Collection[str]) -> None:
     rig.record.say(f"decode: both servers with {max(_STREAMS)} slots, {_ROUNDS} rounds in turn")
     with rig.both(max(_STREAMS)) as servers:
         for server in servers:
-            _rate(server, max(_STREAMS), "warm-up", None, _WARM_UP)
+            rate(server, max(_STREAMS), "warm-up", None, _WARM_UP)
         for part in [part for part in PARTS if part in wanted]:
             for num_streams in _STREAMS:
                 _compare(rig, servers, part, num_streams)
@@ -32,7 +32,7 @@ def _compare(rig: Rig, servers: tuple[Server, Server], part: str, num_streams: i
     for number in range(_ROUNDS):
         for server in servers if number % 2 == 0 else servers[::-1]:
             name = f"{part} {num_streams} {number}"
-            rates[server.name].append(_rate(server, num_streams, name, sampling, _REPLY))
+            rates[server.name].append(rate(server, num_streams, name, sampling))
     ours, theirs = (Series(tuple(rates[server.name])) for server in servers)
     how = "sampled" if sampling else "greedy"
     goal = (goals.SAMPLED if sampling else goals.DECODE).get(num_streams)
@@ -40,7 +40,10 @@ def _compare(rig: Rig, servers: tuple[Server, Server], part: str, num_streams: i
     rig.record.add(part, f"decode, {how}, {count}", "tok/s", ours, theirs, goal)
 
 
-def _rate(server: Server, num_streams: int, name: str, sampling: dict[str, float] | None, num_reply: int) -> float:
+def rate(
+    server: Server, num_streams: int, name: str, sampling: dict[str, float] | None = None, num_reply: int = _REPLY
+) -> float:
+    """Tokens per second of greedy replies, or sampled ones, to prompts that nobody has seen."""
     prompts = [server.prompts.tokens(f"{name} {stream}", _PROMPT) for stream in range(num_streams)]
     with ThreadPoolExecutor(num_streams) as pool:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Random models of four kinds: real files whose logits depend on what was read long before."""
+"""Random models of every kind: real files whose logits depend on what was read long before."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from lab.gpu.random_model import quantized, write_random_model
-from lab.gpu.shapes import KINDS, shape
+from lab.gpu.shapes import KINDS, Shape, shape
 from leftoff.engine.context import BatchPart, Context, ContextSettings
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 from tests.factory import small_vocabulary
 
-_NUM_LAYERS = 6  # more than the library is asked for
 _SETTINGS = ContextSettings(num_cells=512, num_sequences=1, batch_tokens=256, micro_batch_tokens=256)
 
 
@@ -34,7 +33,7 @@ class Runner:
 @pytest.fixture(params=KINDS)
 def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runner]:
     path = tmp_path / "random.gguf"
-    write_random_model(path, shape(str(request.param), "small").with_layers(_NUM_LAYERS))
+    write_random_model(path, shape(str(request.param), "small"))
     model = Model(str(path))
     context = Context(model, _SETTINGS)
     yield Runner(path, model, context)
@@ -60,7 +59,7 @@ def test_matrices_are_quantized(runner: Runner) -> None:
 def test_large_tensors_repeat_a_pool_and_no_row_twice(tmp_path: Path) -> None:
     path = tmp_path / "wide.gguf"
     small = shape("dense", "small")
-    wide = type(small)(small.recipe, 20000, 1, {**small.sizes, "embedding_length": 4096})
+    wide = Shape(small.recipe, 20000, "A", lambda layers: {**small.sizes(layers), "embedding_length": 4096})
     write_random_model(path, wide)
     model = Model(str(path))
     assert model.vocabulary.size == 20000
