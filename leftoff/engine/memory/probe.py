@@ -4,7 +4,7 @@ What the model's metadata says is only a candidate. A kind is used if a round tr
 the same bytes; a model that fails it is treated as *opaque*, which is always right.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from leftoff.engine.context import BatchPart, Context
 from leftoff.engine.errors import EngineError
 from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import MemoryKind
+from leftoff.engine.memory.compressed import CompressedMemory
+from leftoff.engine.memory.compressed_layout import learn_compressed_layout
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout, learn_layout, learn_window_layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.paged import PagedMemory
@@ -37,7 +39,8 @@ class _States:
 def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
     """The memory of this context, of the first kind that passes the round trip."""
     states = _observe(context)
-    memory = _paged(context, fingerprint, states) or _recurrent(context, fingerprint, states)
+    candidates = (_paged, _compressed, _recurrent)
+    memory = next(filter(None, (candidate(context, fingerprint, states) for candidate in candidates)), None)
     if memory is None or not _round_trip(context, memory, states):
         memory = _opaque(context, fingerprint, states)
         if not _round_trip(context, memory, states):
@@ -90,6 +93,17 @@ def _paged(context: Context, fingerprint: str, states: _States) -> LlamaMemory |
     return PagedMemory(context, kind, fingerprint, size, num_sequences, layout, empty_rest, windows)
 
 
+def _compressed(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
+    layout = learn_compressed_layout(states.whole, states.rest, _WHOLE)
+    # llama.cpp does not tell the length of a window that a sequence cannot be cut back within
+    window = int(context.model.metadata.get(f"{context.model.architecture}.attention.sliding_window", 0))
+    if layout is None or not window:
+        return None
+    streams_bytes = states.rest.nbytes - layout.rest_bytes(states.rest)
+    size = _snapshot_size(states.half_rest_bytes - streams_bytes, states.rest.nbytes - streams_bytes, 0)
+    return CompressedMemory(context, fingerprint, replace(size, limit=window), layout, window)
+
+
 def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
     if not context.model.is_recurrent:
         return None
@@ -110,10 +124,17 @@ def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSi
 
 
 def _round_trip(context: Context, memory: LlamaMemory, states: _States) -> bool:
-    """Saves two pages and a snapshot, drops the sequence, restores it, and compares the state bytes."""
+    """Saves two pages and a snapshot, drops the sequence, restores it, and compares the state bytes.
+
+    Some builds clear parts of all sequences when they load one, where each has a stream of its own.
+    """
     seq, middle = 0, _HALF - 3
+    beside = 1 if isinstance(memory, CompressedMemory) and memory.num_sequences > 1 else None
     try:
         _refill(context, memory, seq)
+        if beside is not None:
+            _decode(context, beside, 0, _WHOLE)
+            stands = context.get_state(beside).view
         pages = []
         if memory.kind.has_pages:
             pages = [memory.save_page(seq, *span).whole() for span in ((0, middle), (middle, _WHOLE))]
@@ -121,6 +142,8 @@ def _round_trip(context: Context, memory: LlamaMemory, states: _States) -> bool:
         memory.drop(seq)
         memory.restore(seq, _WHOLE, pages=pages, snapshot=snapshot)
         same = np.array_equal(context.get_state(seq).view, states.whole)
+        if beside is not None:
+            same = same and np.array_equal(context.get_state(beside).view, stands)
         memory.drop(seq)
     except EngineError:
         return False

@@ -178,7 +178,7 @@ def test_a_snapshot_at_another_position_or_none_is_refused(engine: LlamaEngine) 
         memory.restore(seq, LENGTH, pages=pages)
 
 
-@pytest.mark.parametrize("engine", ["mamba2", "deepseek4"], indirect=True)
+@pytest.mark.parametrize("engine", ["mamba2"], indirect=True)
 def test_memory_without_pages_takes_none(engine: LlamaEngine) -> None:
     saved, memory, seq = fill(engine), engine.memory, target(engine)
     with emptied(engine, InputError, "has no pages"):
