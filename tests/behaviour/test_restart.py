@@ -17,7 +17,6 @@ KINDS = {
     "mamba2": "recurrent",
     "gemma3": "window",
     "llama": "attention",
-    "deepseek32": "attention",
     "deepseek4": "hybrid",
 }
 pytestmark = pytest.mark.usefixtures("quiet_disk")

@@ -16,7 +16,6 @@ KINDS = {
     "qwen35": MemoryKind.HYBRID,
     "mamba2": MemoryKind.RECURRENT,
     "gemma3": MemoryKind.WINDOW,
-    "deepseek32": MemoryKind.ATTENTION,
     "deepseek4": MemoryKind.HYBRID,
 }
 NUM_REPLY = 24

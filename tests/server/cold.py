@@ -11,7 +11,7 @@ ROUNDING = 0.1
 # Sparse attention selects what it reads, and rounding may tip the choice: also without a cache its logits move by 0.2
 # with the pieces that a prompt is cut into. The words of another conversation are still wrong by far more than this.
 ROUNDING_OF_CHOICES = 0.5
-SPARSE = ("deepseek32", "deepseek4")
+SPARSE = ("deepseek4",)
 
 
 def rounding_of(architecture: str) -> float:
