@@ -86,6 +86,7 @@ def describe_model(engine: LlamaEngine, progress: Progress | None = None) -> Mod
     """Describes a loaded model and measures its speed."""
     model, memory = engine.model, engine.memory
     has_snapshots = memory.kind.has_snapshots
+    bytes_of_1k = memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)  # several tokens may share a row
     return ModelReport(
         path=str(model.path),
         name=model.name,
@@ -96,7 +97,7 @@ def describe_model(engine: LlamaEngine, progress: Progress | None = None) -> Mod
         context=memory.num_cells,
         threads=engine.settings.threads,
         memory_kind=memory.kind.value,
-        kv_bytes_per_token=memory.page_bytes(2) - memory.page_bytes(1) if memory.kind.has_pages else None,
+        kv_bytes_per_token=bytes_of_1k >> 10 if memory.kind.has_pages else None,
         snapshot_bytes_at_1k=memory.snapshot_bytes(1 << 10) if has_snapshots else None,
         snapshot_bytes_at_32k=memory.snapshot_bytes(32 << 10) if has_snapshots else None,
         mtp_problem=mtp_problem(model.library, model.path),

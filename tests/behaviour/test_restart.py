@@ -8,32 +8,38 @@ import pytest
 
 from leftoff.server.service import Service
 from tests.server.alike import NUM_TOP, difference
-from tests.server.cold import ROUNDING, ROUNDING_OF_CHOICES
+from tests.server.cold import rounding_of
 from tests.server.fixtures import settings
 from tests.server.wire import Texts, says, wired
 
-KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attention": "llama", "opaque": "deepseek4"}
+KINDS = {
+    "qwen35": "hybrid",
+    "mamba2": "recurrent",
+    "gemma3": "window",
+    "llama": "attention",
+    "deepseek4": "hybrid",
+}
 pytestmark = pytest.mark.usefixtures("quiet_disk")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_next_turn_reads_only_what_is_new(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", KINDS)
+def test_the_next_turn_reads_only_what_is_new(architecture: str, tmp_path: Path) -> None:
     texts = Texts(3)
     chat = [says("system", texts.text(300)), says("user", texts.text(600))]
     store: dict[str, Any] = {"disk": 256, "cache_dir": str(tmp_path), "slots": 1}
-    with wired(KINDS[kind], **store) as wire:
-        assert wire.memory == kind
+    with wired(architecture, **store) as wire:
+        assert wire.memory == KINDS[architecture]
         first = wire.chat(chat, 40)
     chat += [says("assistant", first.text), says("user", texts.text(20))]
-    with wired(KINDS[kind], **store) as wire:
+    with wired(architecture, **store) as wire:
         warm = wire.chat(chat, 16, num_top=NUM_TOP)
-    with wired(KINDS[kind]) as wire:
+    with wired(architecture) as wire:
         cold = wire.chat(chat, 16, num_top=NUM_TOP)
     new = warm.prompt_tokens - first.prompt_tokens - first.reply_tokens
     assert cold.computed == cold.prompt_tokens
     assert warm.computed <= new + 40, "no more than the new message, and a reply that the template tells differently"
     assert warm.cached >= first.prompt_tokens - 16
-    assert difference(warm, cold) < (ROUNDING_OF_CHOICES if kind == "opaque" else ROUNDING)
+    assert difference(warm, cold) < rounding_of(architecture)
 
 
 def test_another_kv_type_never_matches(tmp_path: Path) -> None:

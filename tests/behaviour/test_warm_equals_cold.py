@@ -8,7 +8,7 @@ import pytest
 from leftoff.engine.memory.base import MemoryKind
 from tests.factory import Scale
 from tests.server.alike import NUM_TOP, difference
-from tests.server.cold import ROUNDING, ROUNDING_OF_CHOICES, num_ties
+from tests.server.cold import num_ties, rounding_of
 from tests.server.wire import Answer, MessageDict, Texts, Wire, says, wired
 
 KINDS = {
@@ -16,7 +16,7 @@ KINDS = {
     "qwen35": MemoryKind.HYBRID,
     "mamba2": MemoryKind.RECURRENT,
     "gemma3": MemoryKind.WINDOW,
-    "deepseek4": MemoryKind.OPAQUE,
+    "deepseek4": MemoryKind.HYBRID,
 }
 NUM_REPLY = 24
 LONG_PROMPTS = [*((architecture, 5_000) for architecture in KINDS), ("mamba2", 32_000)]
@@ -34,14 +34,15 @@ class Turn:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    with wired(request.param, slots=SLOTS) as wire:
-        assert wire.memory == KINDS[request.param].value
+def architecture(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def wire(architecture: str) -> Iterator[Wire]:
+    with wired(architecture, slots=SLOTS) as wire:
+        assert wire.memory == KINDS[architecture].value
         yield wire
-
-
-def rounding(wire: Wire) -> float:
-    return ROUNDING_OF_CHOICES if wire.memory == MemoryKind.OPAQUE.value else ROUNDING
 
 
 def ask(wire: Wire, messages: list[MessageDict]) -> Turn:
@@ -64,22 +65,22 @@ def converse(wire: Wire, texts: Texts) -> Iterator[Turn]:
     yield ask(wire, [*chat, says("user", texts.text(50))])
 
 
-def test_a_conversation(wire: Wire) -> None:
+def test_a_conversation(wire: Wire, architecture: str) -> None:
     wire.forget()
     turns = list(converse(wire, Texts(1)))
     warm = [turn.answer.cached / turn.answer.prompt_tokens for turn in turns]
     assert sum(share > 0.5 for share in warm) >= 7, "most turns go on from the cache"
-    ties = [num_ties(wire, turn.messages, turn.answer, rounding(wire)) for turn in turns]
+    ties = [num_ties(wire, turn.messages, turn.answer, rounding_of(architecture)) for turn in turns]
     assert sum(ties) <= len(turns), f"ties are rare: {ties}"
 
 
-def test_the_words_of_another_conversation_would_show(wire: Wire) -> None:
+def test_the_words_of_another_conversation_would_show(wire: Wire, architecture: str) -> None:
     texts = Texts(3)
     one, other = ([says("user", texts.text(100))] for _ in range(2))
     answer = ask(wire, one).answer
-    assert num_ties(wire, one, answer, rounding(wire)) == 0
+    assert num_ties(wire, one, answer, rounding_of(architecture)) == 0
     with pytest.raises(AssertionError, match="is not what comes next"):
-        num_ties(wire, other, answer, rounding(wire))
+        num_ties(wire, other, answer, rounding_of(architecture))
 
 
 @pytest.mark.parametrize(("architecture", "num_tokens"), LONG_PROMPTS)
@@ -91,7 +92,7 @@ def test_a_long_prompt(architecture: str, num_tokens: int) -> None:
         ask(wire, [says("user", texts.text(100))])
         warm = ask(wire, messages).answer
         assert (cold.cached, warm.cached) == (0, warm.prompt_tokens)
-        assert difference(warm, cold) < rounding(wire)
+        assert difference(warm, cold) < rounding_of(architecture)
         if architecture in READ_TWICE:
             turn = ask(wire, [*messages, says("assistant", warm.text), says("user", texts.text(60))])
             assert turn.answer.cached >= num_tokens

@@ -19,13 +19,14 @@ from leftoff.types import Logits
 from tests.cache.real import RealServer, doubts, in_one_go
 from tests.cache.scripts import SCRIPTS, Account, Served, Step, Writer, play
 from tests.factory import model_path
+from tests.server.cold import SPARSE
 
 KINDS = {
     "llama": MemoryKind.ATTENTION,
     "qwen35": MemoryKind.HYBRID,
     "mamba2": MemoryKind.RECURRENT,
     "gemma3": MemoryKind.WINDOW,
-    "deepseek4": MemoryKind.OPAQUE,
+    "deepseek4": MemoryKind.HYBRID,
 }
 UNLIMITED = 1 << 40
 ALLOWED = 1.02
@@ -45,7 +46,7 @@ class Pair:
     def doubts(self, server: RealServer, step: Step, served: Served) -> Logits:
         tokens = step.prompt.tokens
         ends = in_one_go(self.cold, tokens.size)
-        if self.warm.memory.kind is MemoryKind.OPAQUE:
+        if self.warm.model.architecture in SPARSE:
             # It chooses what to look at, and the pieces tip the choice: only the same ones give the same reply.
             ends = server.pieces[tokens.tobytes()]
         return doubts(self.cold, tokens, served.reply, ends)
@@ -68,8 +69,7 @@ def test_replies_are_those_of_a_cold_start_and_hardly_more_is_read_than_is_new(p
 
 def test_replies_are_right_where_ram_gives_up_what_a_slot_holds(pair: Pair) -> None:
     kind = pair.warm.memory.kind
-    num_slots = 1 if kind is MemoryKind.OPAQUE else 2
-    _, cache = play_and_compare(pair, "4 agents", num_slots=num_slots, budget_bytes=UNLIMITED)
+    _, cache = play_and_compare(pair, "4 agents", num_slots=2, budget_bytes=UNLIMITED)
     held = cache.ram.budget.used_bytes
     given_up: list[int] = []
 
@@ -84,7 +84,7 @@ def test_replies_are_right_where_ram_gives_up_what_a_slot_holds(pair: Pair) -> N
 
         store.shed = watched
 
-    play_and_compare(pair, "4 agents", num_slots=num_slots, budget_bytes=held // 2, watch=watch)
+    play_and_compare(pair, "4 agents", num_slots=2, budget_bytes=held // 2, watch=watch)
     assert (sum(given_up) > 0) == kind.has_pages
 
 

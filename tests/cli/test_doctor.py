@@ -17,7 +17,7 @@ from tests.factory import model_path
 
 Capture = pytest.CaptureFixture[str]
 
-KINDS = {"llama": "attention", "qwen35": "hybrid", "mamba2": "recurrent", "gemma3": "window", "deepseek32": "opaque"}
+KINDS = {"llama": "attention", "qwen35": "hybrid", "mamba2": "recurrent", "gemma3": "window"}
 FLAGS = ("--threads", "1", "--ctx", "512")
 
 

@@ -1,5 +1,6 @@
 """A new engine goes on from what an earlier one left on disk, to the bit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from leftoff.cache.blob_store import Item
 from leftoff.disk.store import FileBlobStore
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.memory.base import Page, Snapshot, WindowPage
 from tests.disk.stores import WAIT_S, record_of, written
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save
@@ -24,7 +25,7 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         logits, expected, after = cold(engine, tokens, REPLY)
         read(engine, 0, tokens)
         saved = save(engine, 0)
-        items: list[Item] = [*saved.pages, *([saved.snapshot] if saved.snapshot else [])]
+        items: list[Item] = [*saved.pages, *([*saved.snapshot.window, saved.snapshot] if saved.snapshot else [])]
         store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
         written(store, items, tokens)
         store.close(WAIT_S)
@@ -33,8 +34,9 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         (kept,) = store.stored_paths()
         assert np.array_equal(kept.tokens, tokens)
         found = [answer.result(WAIT_S) for answer in store.get([record_of(item) for item in kept.items])]
-        pages = tuple(item for item in found if isinstance(item, Page))
-        snapshot = next((item for item in found if isinstance(item, Snapshot)), None)
+        window = tuple(item for item in found if isinstance(item, WindowPage))
+        pages = tuple(item for item in found if isinstance(item, Page) and item not in window)
+        snapshot = next((replace(item, window=window) for item in found if isinstance(item, Snapshot)), None)
         load(engine, 0, Saved(LENGTH, pages, snapshot))
         assert save(engine, 0).content == saved.content
         replied, after_resume = reply(engine, 0, logits, REPLY)

@@ -23,9 +23,9 @@ LENGTH, TAIL, LONG = 128, 20, 640
 
 with_any_memory = pytest.mark.parametrize("engine", ["llama", "qwen35", "gemma3", "mamba2", "deepseek4"], indirect=True)
 attention = pytest.mark.parametrize("engine", ["llama"], indirect=True)
-hybrid = pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
+hybrid = pytest.mark.parametrize("engine", ["qwen35", "deepseek4"], indirect=True)
 window = pytest.mark.parametrize("engine", ["gemma3"], indirect=True)
-whole = pytest.mark.parametrize("engine", ["mamba2", "deepseek4"], indirect=True)
+whole = pytest.mark.parametrize("engine", ["mamba2"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_a_sequence_that_is_cut_to_nothing_begins_anew(engine: LlamaEngine) -> N
     assert_goes_on_exactly(engine, 0, tokens)
 
 
-@pytest.mark.parametrize("engine", ["llama", "qwen35", "mamba2"], indirect=True)
+@pytest.mark.parametrize("engine", ["llama", "qwen35", "mamba2", "deepseek4"], indirect=True)
 def test_all_sequences_of_the_batch_are_stopped_and_no_other(engine: LlamaEngine, num_steps: int) -> None:
     memory = engine.memory
     prompts = [prompt(engine, LENGTH + TAIL, seed=seq) for seq in range(3)]

@@ -27,6 +27,7 @@ def scheduler_for(
     queue: int = 512,
     grid: int | None = None,
     micro_batch_tokens: int = 512,
+    flash_attention: str = "auto",
     drafts: bool = False,
     mtp: bool = False,
 ) -> Iterator[Scheduler]:
@@ -40,6 +41,7 @@ def scheduler_for(
         num_sequences=slots + spares,
         micro_batch_tokens=micro_batch_tokens,
         threads=threads,
+        flash_attention=flash_attention,
         grid=grid,
     )
     with LlamaEngine.open(model_path(architecture), settings, model_settings=ModelSettings(mtp=mtp)) as engine:

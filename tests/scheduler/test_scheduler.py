@@ -235,7 +235,7 @@ def test_tenants_share_nothing() -> None:
 
 
 def test_an_opaque_model_serves_many_requests_with_its_one_sequence() -> None:
-    with scheduler_for("deepseek4", slots=4) as scheduler:
+    with scheduler_for("llama", slots=4, flash_attention="off") as scheduler:
         assert scheduler.engine.memory.kind is MemoryKind.OPAQUE
         assert len(scheduler.cache.sequences.slots) == 1
         asked = [ask(scheduler, prompt(scheduler, 40, seed=i), max_tokens=3) for i in range(5)]

@@ -17,7 +17,7 @@ from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, prompt, run
 
 GRID = 64
-KINDS = ["llama", "qwen35", "gemma3", "lfm2-window", "rwkv7", "deepseek4"]
+KINDS = ["llama", "qwen35", "gemma3", "lfm2-window", "rwkv7", "deepseek32", "deepseek4"]
 
 
 def read(scheduler: Scheduler, tokens: Tokens, namespace: str = "", max_tokens: int = 6) -> Recorder:

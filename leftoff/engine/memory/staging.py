@@ -24,7 +24,7 @@ from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 from leftoff.machine import num_cores
 
 _CHUNK_BYTES = 160 << 20
-_MAX_CHUNK_BYTES = 768 << 20
+_MAX_CHUNK_BYTES = 512 << 20
 _GROUP_BYTES = 32 << 20
 _NUM_CHUNKS = 3
 _MOST_THREADS = 16

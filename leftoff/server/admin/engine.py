@@ -66,7 +66,7 @@ class EngineApi(Dialect):
             "meaning": MEANINGS[kind],
             "context_tokens": memory.num_cells,
             "slots": self._service.settings.slots,
-            "token_bytes": memory.page_bytes(2) - memory.page_bytes(1) if kind.has_pages else None,
+            "token_bytes": (memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)) >> 10 if kind.has_pages else None,
             "snapshot_bytes": memory.snapshot_bytes(1 << 10) if kind.has_snapshots else None,
             "budgets": {budget.name: budget.budget_bytes for budget in budgets},
         }

@@ -20,7 +20,8 @@ from tests.factory import model_path
 PIECE = 32
 SMALL = ContextSettings(num_cells=1024, num_sequences=4, batch_tokens=256, micro_batch_tokens=64, threads=1)
 
-with_cells = pytest.mark.parametrize("engine", ["llama", "qwen35", "gemma3", "lfm2-window", "deepseek2"], indirect=True)
+WITH_CELLS = ["llama", "qwen35", "gemma3", "lfm2-window", "deepseek2", "deepseek32"]
+with_cells = pytest.mark.parametrize("engine", WITH_CELLS, indirect=True)
 with_window = pytest.mark.parametrize("engine", ["gemma3", "lfm2-window"], indirect=True)
 
 
