@@ -89,7 +89,7 @@ class Cells:
                 self._cold(server, self._found)
                 agents = self._begin(server, self._found)
                 agents.turn()  # the long prompts of the others have driven them out of the engine
-                in_turn = agents.turn()
+                in_turn = self._turns(agents, "engine")
                 self._last_round(agents, in_turn, self._found)
                 self._edits(agents, self.extent.num_places, self._found)
                 self._from_ram(server, agents)
@@ -99,12 +99,21 @@ class Cells:
             if not self.extent.is_brief:
                 with self._leftoff(Path(folder)) as server:
                     agents.server = server
-                    self._found("kill", joined([agents.turn_of(number) for number in range(agents.count)]))
+                    self._found("kill", self._turns(agents, "kill"))
 
     @contextmanager
     def _leftoff(self, folder: Path) -> Iterator[Server]:
         with self.rig.leftoff(self._num_slots, cache=folder) as server:
             yield server
+
+    def _turns(self, agents: Agents, name: str) -> Series:
+        """The next turn of each agent; notes where their tokens came from."""
+        turns, sources = [], []
+        for number in range(agents.count):
+            turns.append(agents.turn_of(number))
+            sources.append(source(agents.server))
+        self._notes[name] = f"from {', '.join(dict.fromkeys(sources))}"
+        return joined(turns)
 
     def _from_ram(self, server: Server, agents: Agents) -> None:
         """Each agent comes back into an empty engine, and goes on there, alone."""

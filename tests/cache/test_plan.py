@@ -52,9 +52,12 @@ class Scene:
         for position in positions:
             self.grove.keep(letters[:position], nbytes=400 if self.kind.has_snapshots else 0, logits=logits)
 
-    def best(self, letters: str) -> Plan:
+    def lookup(self, letters: str) -> Lookup:
         shared = {sequence: common for sequence in self.sequences if (common := sequence.shared_with(text(letters)))}
-        lookup = Lookup(text(letters), "", self.grove.tree.match(text(letters)), shared=shared)
+        return Lookup(text(letters), "", self.grove.tree.match(text(letters)), shared=shared)
+
+    def best(self, letters: str) -> Plan:
+        lookup = self.lookup(letters)
         plan = self.planner.best(lookup)
         plans = [Plan(lookup), *self.planner.candidates(lookup)]
         assert self._weight(plan) == min(self._weight(each) for each in plans), "none is overlooked"
@@ -211,6 +214,15 @@ def test_loading_is_not_worth_it_where_computing_is_faster() -> None:
     scene = Scene(HYBRID, slow_disk)
     scene.keep("x" * 100, 100)
     assert scene.best("x" * 110).resume == 0
+
+
+@pytest.mark.parametrize("kind", MemoryKind)
+def test_nothing_is_read_again_to_save_less_than_a_millisecond(kind: MemoryKind) -> None:
+    gpu = Costs(prefill_tokens_per_ms=800.0)
+    scene = Scene(kind, gpu)
+    scene.keep("x" * 64, 64)
+    assert gpu.prefill_ms(70) < gpu.call_ms
+    assert Planner(scene.memory, gpu).best(scene.lookup("x" * 70)).resume == 64
 
 
 def test_a_nearer_way_back_wins_over_a_later_one_that_must_be_loaded() -> None:
