@@ -7,6 +7,11 @@ from pathlib import Path
 _ROOT = Path("/")
 
 
+def physical_ram() -> int:
+    """Bytes of RAM of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def num_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

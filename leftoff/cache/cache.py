@@ -145,8 +145,14 @@ class Cache:
         turn.sequence.append(tokens)
         if turn.wants_snapshot(tokens.size):
             kept = logits if turn.position == turn.prompt.length else None
-            # without pages at the end of the prompt: the client waits for the first token
-            self.tiers.save_point(turn.sequence, kept, is_durable=turn.is_durable, with_pages=turn.is_reading)
+            self.tiers.save_point(turn.sequence, kept, is_durable=turn.is_durable, with_pages=self._saves_pages(turn))
+
+    def _saves_pages(self, turn: Turn) -> bool:
+        """Not at the end of the prompt: the client waits for the first token.
+
+        A GPU waits meanwhile; there the pages of a prompt that is alone are saved when nothing runs any more.
+        """
+        return turn.is_reading and (not self.memory.group_bytes or self.sequences.num_busy > 1)
 
     def finish(self, turn: Turn) -> None:
         """Frees the slot of a request that has ended or was cancelled. What it computed stays usable."""
@@ -174,11 +180,13 @@ class Cache:
 
     # --- keeping
 
-    def save_idle(self) -> None:
-        """Writes behind. To be called when nothing runs."""
+    def save_idle(self, is_wanted: Callable[[], bool] = lambda: False) -> None:
+        """Writes behind. To be called when nothing runs. Stops as soon as a request `is_wanted`."""
         for sequence in self.sequences.idle:
+            if is_wanted():
+                return
             if not sequence.is_saved:
-                self.tiers.write_behind(sequence)
+                self.tiers.write_behind(sequence, is_wanted)
         self.tiers.catch_up()
         if self._last_plan is not None and self._last_plan.lookup.generation != self.generation:
             self._last_plan = None  # it would keep pages alive that were evicted
@@ -315,7 +323,7 @@ class Cache:
             if plan.resume == prompt.length and plan.point is not None:
                 turn.logits = plan.point.logits
             elif plan.resume in turn.snapshot_positions:
-                self.tiers.save_point(sequence, None, is_durable=turn.is_durable, with_pages=turn.is_reading)
+                self.tiers.save_point(sequence, None, is_durable=turn.is_durable, with_pages=self._saves_pages(turn))
         except BaseException:
             sequence.finish(self.memory.length(sequence.seq), self._clock())
             raise
@@ -330,7 +338,9 @@ class Cache:
         shared, num_busy = lookup.shared_lengths(after=resume), self.sequences.num_busy
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
         is_scarce = ram.is_nearly_full
-        gaps = self._placement.gaps(snapshot_bytes, self.costs, token_bytes=token_bytes, is_scarce=is_scarce)
+        gaps = self._placement.gaps(
+            snapshot_bytes, self.costs, length=prompt.length, token_bytes=token_bytes, is_scarce=is_scarce
+        )
         positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=is_scarce)
         return Turn(
             prompt,

@@ -48,6 +48,7 @@ class Placement:
     smallest_reply_gap: int = 32
     largest_reply_gap: int = 256
     largest_near_gap: int = 256
+    most_snapshots: int = 32
     longest_replay_ms: float = 320.0
     near_replay_ms: float = 100.0
     scarce_replay_ms: float = 2000.0  # the same where RAM is short
@@ -62,10 +63,13 @@ class Placement:
         snapshot_bytes: int,
         costs: Costs,
         *,
+        length: int = 0,
         token_bytes: float = 0.0,
         is_scarce: bool = False,
     ) -> Gaps:
-        """With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages of the prompt.
+        """The gaps for a prompt of `length` tokens, which has no more snapshots in its middle than `most_snapshots`.
+
+        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages of the prompt.
 
         Where RAM is scarce they are only as dense as is cheap. The few before the end are there in any case.
         """
@@ -77,7 +81,8 @@ class Placement:
             return Gaps(self._even(bounded, bounded), self._even(near, near))
         in_time = price_ms * rate / self.most_overhead
         in_bytes = snapshot_bytes / token_bytes if token_bytes else 0.0
-        wide = self._even(min(cheap, self.longest_replay_ms * rate), max(in_time, in_bytes))
+        least = max(in_time, in_bytes, length / self.most_snapshots)
+        wide = self._even(min(cheap, self.longest_replay_ms * rate), least)
         near = self._even(min(self.largest_near_gap, self.near_replay_ms * rate), price_ms * rate)
         return Gaps(wide, min(wide, near))
 
@@ -87,6 +92,8 @@ class Placement:
         units = (self.lone_piece_tokens, self.piece_tokens, self.smallest_gap)
         unit = next((each for each in units if gap >= each), self.smallest_gap)
         even = max(self.smallest_gap, int(gap) // unit * unit)
+        if self.lone_piece_tokens // 2 < even < self.lone_piece_tokens:
+            even = self.lone_piece_tokens
         return even if even >= least else even + unit
 
     def reply_gap(self, snapshot_bytes: int, costs: Costs, num_replies: int = 1) -> int | None:

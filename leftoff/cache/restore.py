@@ -143,14 +143,16 @@ class Restorer:
                 self._save_and_drop(sequence)
 
     def _is_faster_kept(self, sequence: EngineSequence, plan: Plan) -> bool:
-        """Loading it again would take longer than the plan's request is slowed down by the cells they do not share."""
+        """Saving and loading it would take longer than the plan's request is slowed by the cells they do not share."""
         if self._stay is not Stay.IF_FASTER:
             return False
         length, shared = sequence.length, plan.lookup.shared.get(sequence, 0)
         load_ms = self._costs.load_ms(self._memory.page_bytes(length) + self._memory.snapshot_bytes(length))
         num_tokens = int(plan.lookup.tokens.size) - plan.resume
         slower_ms = self._costs.neighbour_ms(length - shared, num_tokens)
-        return load_ms * self._sequences.chance_of_return(sequence) > slower_ms
+        lacking = self._tiers.lacking_bytes(sequence)
+        save_ms = self._costs.save_ms(lacking) if lacking else 0.0
+        return save_ms + load_ms * self._sequences.chance_of_return(sequence) > slower_ms
 
     def _copy_to_ram(self, sequence: EngineSequence) -> bool:
         """Writes to RAM what it lacks of an idle sequence. True if the sequence may leave the engine now.

@@ -5,7 +5,7 @@ any number of conversations is stored once.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record
@@ -107,11 +107,28 @@ class Saver:
             if self.save_until(path, end):
                 return
 
-    def save_if_cheap(self, path: SavePath) -> None:
-        """Saves the whole sequence, if only stale points must be evicted for it: the engine still holds it."""
+    def save_if_cheap(self, path: SavePath, is_wanted: Callable[[], bool]) -> None:
+        """Saves the whole sequence, if only stale points must be evicted for it: the engine still holds it.
+
+        As soon as the engine `is_wanted`, only a part of the pages: as many as one call moves at a time.
+        """
         lacking = self.lacking_bytes(path.match, path.length)
-        if lacking and self._is_whole(path) and self._budget.evict_stale(lacking):
-            self.save_until(path, path.length)
+        if not lacking or not self._is_whole(path) or not self._budget.evict_stale(lacking):
+            return
+        if self._memory.group_bytes and not self._save_in_groups(path, is_wanted):
+            return
+        self.save_until(path, path.length)
+
+    def _save_in_groups(self, path: SavePath, is_wanted: Callable[[], bool]) -> bool:
+        """Saves all whole pages. False if it had to stop."""
+        missing = list(self._missing_pages(path, path.length - path.length % self._page_tokens))
+        group = max(1, self._memory.group_bytes // self._whole_page_bytes)
+        for first in range(0, len(missing), group):
+            pages = missing[first : first + group]
+            if is_wanted() or not self._budget.evict_stale(self._nbytes(pages)):
+                return False
+            self._save_pages(path, pages)
+        return True
 
     def lacking_bytes(self, match: Match, length: int) -> int:
         """About how many bytes of a sequence the tier does not have; 0 if it has all of them."""

@@ -41,6 +41,7 @@ class EngineSequence:
     `leave_point`    | a resume point was saved, or could not be | RUNNING | RUNNING          | yes with pages | given
     `finish`         | the request has ended                     | RUNNING | UNSAVED or EMPTY | same           | same
     `written_behind` | copied while idle; it stays in the engine | idle    | SAVED            | yes            | same
+    `written_in_part`| a request came while it was copied        | idle    | same             | yes            | same
     `saved`          | saved as far as possible, before it goes  | idle    | SAVED            | no             | none
     `drop_pages`     | RAM has given up its pages of it          | any     | same             | no             | same
     `truncate`       | the engine keeps only its beginning       | idle    | UNSAVED or EMPTY | same           | same
@@ -122,6 +123,9 @@ class EngineSequence:
 
     def written_behind(self) -> None:
         self._become(SequenceState.SAVED)
+        self.has_ram_pages = True
+
+    def written_in_part(self) -> None:
         self.has_ram_pages = True
 
     def saved(self) -> None:

@@ -58,6 +58,10 @@ class Turn:
         position = self.snapshot_positions[index] if index < len(self.snapshot_positions) else self.prompt.length
         return min(position, (self.position // self.grid + 1) * self.grid) if self.grid else position
 
+    def ends_piece(self, num_tokens: int) -> bool:
+        """After so many more tokens, the prompt is read or a snapshot is taken."""
+        return self.position + num_tokens >= self.next_piece_end
+
     def add_snapshot_position(self, position: int) -> None:
         """Another request will resume there."""
         if self.position < position < self.prompt.length and position not in self.snapshot_positions:

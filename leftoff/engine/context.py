@@ -130,11 +130,9 @@ class Context:
         return [self._batch.add(part) for part in parts]
 
     def decode(self) -> None:
-        """Decodes the batch. The GIL is released meanwhile."""
+        """Decodes the batch. The GIL is released meanwhile. A GPU may go on computing: `wait` for it."""
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code == 0:
-            if self._may_compute_late:
-                self._dll.llama_synchronize(self.handle)
             self._batch.has_logits = True
             return
         if code == _NO_ROOM:
@@ -143,6 +141,11 @@ class Context:
             self._cancelled[0] = _GO
             raise CancelledError("the decode was cancelled")
         raise EngineError(f"llama.cpp could not decode (code {code}): {self.model.library.log.take_errors()}")
+
+    def wait(self) -> None:
+        """Waits until all batches are computed. Getting logits or state does so, too."""
+        if self._may_compute_late:
+            self._dll.llama_synchronize(self.handle)
 
     def cancel(self) -> None:
         """Aborts the running decode, or the next one, within milliseconds. Safe from any thread."""
@@ -178,9 +181,12 @@ class Context:
         state = self.stage_state(seq, flags)
         return self.staging.keep(state, state.nbytes)
 
-    def stage_state(self, seq: int, flags: int = 0) -> Buffer:
-        """The state of a sequence, in memory for transfers: to be let go soon."""
-        nbytes = self.state_bytes(seq, flags)
+    def stage_state(self, seq: int, flags: int = 0, nbytes: int | None = None) -> Buffer:
+        """The state of a sequence, in memory for transfers: to be let go soon.
+
+        With `nbytes` llama.cpp is not asked for the size, for which it passes over all cells.
+        """
+        nbytes = self.state_bytes(seq, flags) if nbytes is None else nbytes
         buffer = self.staging.take(nbytes)
         written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, flags)
         if written != nbytes:

@@ -103,9 +103,10 @@ class LlamaEngine:
         """State lies in the memory of a GPU, and moves through page-locked chunks."""
         return self.context.staging.chunk_bytes > 0
 
-    def decode(self, works: Sequence[Work]) -> list[int]:
+    def decode(self, works: Sequence[Work], *, is_awaited: bool = True) -> list[int]:
         """Decodes the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
 
+        Unless `is_awaited`, a GPU may still compute it on return: the next batch is prepared meanwhile.
         On `CancelledError` and other failures each sequence is back at its old length, or its `is_whole` is False.
         """
         num_tokens = {work.seq: work.tokens.size for work in works}
@@ -122,6 +123,8 @@ class LlamaEngine:
         rows = self.context.fill_batch(*parts)
         try:
             self.context.decode()
+            if is_awaited:
+                self.context.wait()
         except NoRoomError:
             self.memory.release()
             raise  # nothing was changed

@@ -22,6 +22,7 @@ from leftoff.types import Tokens
 _SEQUENCE = 0
 _FIRST_PROMPT, _GROWTH, _LONGEST_PROMPT = 16, 4, 512
 _PAGE_TOKENS = 256
+_MOVED_TOKENS, _MOVED_S = 2048, 0.3
 _MEMCPY_BYTES = 16 << 20  # more than most caches hold, as saved bytes are
 _MOST_RUNS = 64
 _STEP_S = 0.3
@@ -84,6 +85,8 @@ def measure_at_load(engine: LlamaEngine) -> Rates:
         prefill = saturating_prefill(seconds)
         cut_ms = _cut_ms(engine, prefill, seconds)
     num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
+    if engine.is_on_device:  # few bytes would tell more of the call than of the bus
+        num_tokens = max(num_tokens, min(_MOVED_TOKENS, int(_MOVED_S * prefill.tokens_per_s)))
     moved = measure_snapshots(engine, num_tokens, _AT_LOAD_S) or measure_pages(engine, num_tokens, _AT_LOAD_S)
     assert moved is not None
     step_ms = _step_ms(engine)

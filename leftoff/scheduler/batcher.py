@@ -63,6 +63,7 @@ class Batcher:
         self._costs = costs
         self._limits = limits
         self._is_on_device = engine.is_on_device
+        self._late_tokens, self._late_ms = 0, 0.0  # of pieces of prompts that nobody has waited for yet
 
     def next(self, runs: Sequence[Run], step: int) -> Batch:
         """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
@@ -131,9 +132,16 @@ class Batcher:
             return None
         return run, drafted, draft
 
-    def saw(self, batch: Batch, ms: float) -> None:
-        """Learns from the time that a batch took."""
-        num_works, num_tokens = len(batch.works), batch.num_tokens
+    def saw(self, batch: Batch, ms: float, *, is_awaited: bool = True) -> None:
+        """Learns from the time that a batch took; of one that was not awaited, together with those that follow it."""
+        self._late_tokens += batch.num_tokens
+        self._late_ms += ms
+        if is_awaited:
+            self._learn(batch, self._late_tokens, self._late_ms)
+            self._late_tokens, self._late_ms = 0, 0.0
+
+    def _learn(self, batch: Batch, num_tokens: int, ms: float) -> None:
+        num_works = len(batch.works)
         if self._drafter is not None and num_works == 1 and (batch.draft is not None or num_tokens == 1):
             self._drafter.times.saw(num_tokens, ms)
         if batch.draft is not None:

@@ -122,7 +122,7 @@ class Scheduler:
 
     def tidy(self) -> None:
         """To be called when there is nothing to do: writes behind, and makes memory ready until a request comes."""
-        self.cache.save_idle()
+        self.cache.save_idle(lambda: bool(self._waiting))
         while not self._waiting and self.engine.context.arena.refill():
             pass
 
@@ -244,8 +244,11 @@ class Scheduler:
             return
         try:
             self.cache.make_cells(num_tokens)
+            is_awaited = any(
+                work.logits or run.turn.ends_piece(work.tokens.size) for run, work in zip(runs, works, strict=True)
+            )
             began = time.perf_counter()
-            rows = self.engine.decode(works)
+            rows = self.engine.decode(works, is_awaited=is_awaited)
         except NoRoomError as error:
             self._make_way(error)
             return
@@ -256,7 +259,7 @@ class Scheduler:
             logger.error("a batch failed: %s", error)
             self.fail(runs, error)
             return
-        self._batcher.saw(batch, 1000 * (time.perf_counter() - began))
+        self._batcher.saw(batch, 1000 * (time.perf_counter() - began), is_awaited=is_awaited)
         kept, sampled = [], []
         for run, work, row in zip(runs, works, rows, strict=True):
             kept.append(run.report_progress(work, row))

@@ -25,7 +25,9 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         logits, expected, after = cold(engine, tokens, REPLY)
         read(engine, 0, tokens)
         saved = save(engine, 0)
-        items: list[Item] = [*saved.pages, *([*saved.snapshot.window, saved.snapshot] if saved.snapshot else [])]
+        items: list[Item] = list(saved.pages)
+        if saved.snapshot is not None:
+            items += (*saved.snapshot.window, saved.snapshot)
         store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
         written(store, items, tokens)
         store.close(WAIT_S)

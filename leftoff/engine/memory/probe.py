@@ -76,6 +76,7 @@ def _decode(context: Context, seq: int, start: int, end: int) -> None:
     tokens = (np.arange(start, end) % context.model.vocabulary.size).astype(np.int32)
     context.fill_batch(BatchPart(seq, tokens, start))
     context.decode()
+    context.wait()
 
 
 def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginnings: bool) -> LlamaMemory | None:

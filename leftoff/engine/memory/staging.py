@@ -21,10 +21,10 @@ import numpy as np
 
 from leftoff.engine.binding.library import Library
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
-from leftoff.machine import num_cores
+from leftoff.machine import num_cores, physical_ram
 
-_CHUNK_BYTES = 160 << 20
-_MAX_CHUNK_BYTES = 512 << 20
+_MIN_CHUNK_BYTES, _MAX_CHUNK_BYTES = 160 << 20, 512 << 20
+_RAM_PER_CHUNK = 256  # times its size: each transfer passes over all cells, so that few large ones are faster
 _GROUP_BYTES = 32 << 20
 _NUM_CHUNKS = 3
 _MOST_THREADS = 16
@@ -46,7 +46,7 @@ class Staging:
     """The chunks, and the threads that copy. `chunk_bytes` is 0 where state needs no chunks."""
 
     def __init__(
-        self, arena: Arena, allocate: Callable[[int], Raw | None] | None = None, chunk_bytes: int = _CHUNK_BYTES
+        self, arena: Arena, allocate: Callable[[int], Raw | None] | None = None, chunk_bytes: int = _MIN_CHUNK_BYTES
     ) -> None:
         self._arena = arena
         self._allocate = allocate
@@ -78,7 +78,7 @@ class Staging:
     @property
     def group_bytes(self) -> int:
         """The most bytes of pages worth moving in one transfer."""
-        return min(self.chunk_bytes, _CHUNK_BYTES) or _GROUP_BYTES
+        return self.chunk_bytes or _GROUP_BYTES
 
     def take(self, nbytes: int) -> Buffer:
         """Memory to transfer through: a chunk, or ordinary memory where none is needed, large enough or free.
@@ -139,7 +139,8 @@ def staging_for(library: Library, arena: Arena) -> Staging:
     for index in range(dll.ggml_backend_dev_count()):
         host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))
         if host_memory:
-            return Staging(arena, partial(_page_locked, library, host_memory))
+            chunk_bytes = min(_MAX_CHUNK_BYTES, max(_MIN_CHUNK_BYTES, physical_ram() // _RAM_PER_CHUNK))
+            return Staging(arena, partial(_page_locked, library, host_memory), chunk_bytes)
     return Staging(arena)
 
 

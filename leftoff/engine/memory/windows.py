@@ -43,6 +43,7 @@ class Windows:
         micro_batch = min(context.settings.micro_batch_tokens, context.settings.batch_tokens)
         # as llama.cpp sizes this cache, less its padding: all windows and one micro-batch
         self._num_cells = min(context.num_cells, context.model.window * (num_sequences + 1) + micro_batch)
+        self._rest_bytes: int | None = None  # of the recurrent state in a PARTIAL_ONLY state, once that is known
         self._end = 0  # all cells from here on are free
         self._is_ordered = True
         self.keeps_order = context.settings.grid is not None or not context.staging.chunk_bytes
@@ -100,7 +101,11 @@ class Windows:
         """
         with self._context.scratch() as scratch:
             self._context.copy(seq, scratch, start, end)
-            return self._context.stage_state(scratch, PARTIAL_ONLY)
+            nbytes = self._layout.section_end(end - start) + self._rest_bytes if self._rest_bytes is not None else None
+            state = self._context.stage_state(scratch, PARTIAL_ONLY, nbytes)
+        if self._rest_bytes is None:
+            self._rest_bytes = state.nbytes - self._layout.section_end(self._layout.count(state.view))
+        return state
 
     def _pages(self, state: Buffer) -> Iterator[WindowPage]:
         """The cells of a state, in the order of their positions, as pages that threads may still write."""

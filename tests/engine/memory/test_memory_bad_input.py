@@ -158,7 +158,7 @@ def test_a_snapshot_that_cannot_be_loaded_leaves_the_sequence_empty(engine: Llam
     nonsense = engine.context.arena.take(content.nbytes)
     nonsense.view[:] = 0x5A
     bad: list[tuple[Bytes, type[EngineError], str]] = [
-        (Foreign(10), InputError, "Foreign was not saved"),
+        (Foreign(content.nbytes), InputError, "Foreign was not saved"),
         (cut_short, BlobError, "window page" if last is not None else "bytes of state"),
         *([(nonsense, BlobError, "bytes of state")] if last is None else []),
     ]
