@@ -115,7 +115,7 @@ class Saver:
         lacking = self.lacking_bytes(path.match, path.length)
         if not lacking or not self._is_whole(path) or not self._budget.evict_stale(lacking):
             return
-        if self._memory.group_bytes and not self._save_in_groups(path, is_wanted):
+        if self._memory.group_bytes and self._whole_page_bytes and not self._save_in_groups(path, is_wanted):
             return
         self.save_until(path, path.length)
 

@@ -15,6 +15,7 @@ from leftoff.scheduler.run import Run
 
 _MOST_THREADS = 8
 _LARGE_VOCABULARY = 50_000  # tokens: with fewer, waking a thread takes longer than sampling
+_MOST_LATE_TOKENS = 8192
 _FEWEST = 4  # replies worth waking threads for
 
 Part = tuple[Run, Work]
@@ -131,6 +132,12 @@ class Batcher:
         if draft is None or not (drafted := run.work_with(draft)).num_drafted:
             return None
         return run, drafted, draft
+
+    def is_awaited(self, batch: Batch) -> bool:
+        """Somebody needs what it computes, or so much was not awaited that its time would tell too little."""
+        parts = zip(batch.runs, batch.works, strict=True)
+        is_needed = any(work.logits or run.turn.ends_piece(work.tokens.size) for run, work in parts)
+        return is_needed or self._late_tokens + batch.num_tokens >= _MOST_LATE_TOKENS
 
     def saw(self, batch: Batch, ms: float, *, is_awaited: bool = True) -> None:
         """Learns from the time that a batch took; of one that was not awaited, together with those that follow it."""

@@ -244,9 +244,7 @@ class Scheduler:
             return
         try:
             self.cache.make_cells(num_tokens)
-            is_awaited = any(
-                work.logits or run.turn.ends_piece(work.tokens.size) for run, work in zip(runs, works, strict=True)
-            )
+            is_awaited = self._batcher.is_awaited(batch)
             began = time.perf_counter()
             rows = self.engine.decode(works, is_awaited=is_awaited)
         except NoRoomError as error:
