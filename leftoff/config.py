@@ -137,6 +137,13 @@ class Settings:
         limits=(0, 1 << 30),
         words={"auto": AUTO, "off": 0, "none": 0},
     )
+    disk_daily: int = setting(
+        0,
+        "most MiB written to the disk cache in 24 hours, across restarts; beyond that it is only read (0: no limit)",
+        metavar="MIB",
+        limits=(0, 1 << 30),
+        words={"off": 0, "none": 0},
+    )
     cache_dir: str = setting("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
     store: str = setting(
         "",

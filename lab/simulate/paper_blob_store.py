@@ -1,5 +1,6 @@
 """A store on paper: what is put there takes no space, and comes back at once. It counts what was asked for."""
 
+import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -13,9 +14,10 @@ class PaperBlobStore:
 
     overhead_bytes = 0
     bytes_per_ms = None
+    left_bytes = math.inf
 
     def __init__(self) -> None:
-        self.read_bytes = 0
+        self.read_bytes = self.written_bytes = 0
         self._items: dict[Record, Item] = {}
         self._names = count()
 
@@ -24,6 +26,7 @@ class PaperBlobStore:
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record:  # noqa: ARG002
         record = Record(str(next(self._names)), item.data.nbytes)
+        self.written_bytes += item.data.nbytes
         self._items[record] = item
         return record
 

@@ -71,6 +71,16 @@ class BlobStore(Protocol):
         """The rate at which the medium was seen to deliver; None before anything was measured."""
         ...
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the medium since the store was opened."""
+        ...
+
+    @property
+    def left_bytes(self) -> float:
+        """How many more bytes `put` takes today; without a limit they are infinite."""
+        ...
+
     def stored_paths(self) -> Iterable[StoredPath]:
         """Everything that earlier processes left, each item once. To be called once, before anything is put."""
         ...

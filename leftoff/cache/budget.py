@@ -22,8 +22,9 @@ from leftoff.cache.node import (
     point_before,
     points_after,
 )
-from leftoff.cache.policy import Policy, Ranking
+from leftoff.cache.policy import NO_LIMIT, Limit, Policy, Ranking
 from leftoff.cache.tree import Tree
+from leftoff.cache.wear import Wear
 from leftoff.engine.memory.base import Bytes, Page, Snapshot, WindowPage
 from leftoff.types import Logits
 
@@ -53,10 +54,12 @@ class ByteBudget:
         self.name = name
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
+        self.most_bytes = 0  # that were ever kept at one time
         self.num_evictions = 0
         self.ranking = Ranking(policy)
         self._clock = clock
         self.shed: Shed | None = None
+        self.wear: Wear | None = None  # of a medium that wears: little of it may be replaced
         self._released = released
         self._window_uses: dict[Bytes, int] = {}  # of window pages by their bytes: how many points share each
         self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
@@ -104,7 +107,7 @@ class ByteBudget:
         point.snapshot = point.snapshot or snapshot
         point.logits = point.logits if point.logits is not None else logits
         point.is_durable |= is_durable
-        self.used_bytes += point.nbytes - before
+        self._take(point.nbytes - before)
         self.num_changes += 1
         node.update_liveness()
         self._reprice_around(point)
@@ -122,17 +125,25 @@ class ByteBudget:
                 stored.references += 1
             node.update_liveness()
         if stored.references:
-            self.used_bytes += stored.nbytes
+            self._take(stored.nbytes)
         else:
             self._released(page.data)
         if match.path and match.path[-1].points:
             self._changed.add(match.path[-1].points[-1])
+
+    def _take(self, nbytes: int) -> None:
+        self.used_bytes += nbytes
+        self.most_bytes = max(self.most_bytes, self.used_bytes)
 
     # --- using
 
     def hit(self, point: ResumePoint) -> None:
         """Records that a prompt was resumed from it."""
         self.ranking.hit(point, self._clock())
+
+    def use(self, point: ResumePoint, moment: float) -> None:
+        """The conversation was at the point then, though it was resumed from another tier."""
+        self.ranking.set_last_used(point, max(moment, self.ranking.last_used(point)))
 
     def holds(self, point: ResumePoint) -> bool:
         """The point belongs to this tier, and was not evicted."""
@@ -164,13 +175,16 @@ class ByteBudget:
 
     # --- evicting
 
-    def make_room(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
+    def make_room(self, nbytes: int, spared: Collection[ResumePoint] = (), last_used: float = math.inf) -> bool:
         """Evicts until `nbytes` fit: stale points first, then pages that the engine holds too, then the least valuable.
 
-        False if even evicting everything but `spared` is not enough.
+        False if even evicting everything but `spared` is not enough; on a medium that wears also if too much would be
+        replaced by a newcomer that was used at `last_used`.
         """
         if nbytes > self.budget_bytes:
             return False
+        if self.wear is not None:
+            return self._replace(nbytes, spared, self.wear, last_used)
         if self.shed is not None and not self.evict_stale(nbytes, spared):
             self.shed(nbytes)
         return self._evict(nbytes, spared)
@@ -186,14 +200,29 @@ class ByteBudget:
         return self.ranking.oldest <= self._clock() - _STALE_S
 
     def _evict(self, nbytes: int, spared: Collection[ResumePoint], unused_since: float = math.inf) -> bool:
-        while self.used_bytes + nbytes > self.budget_bytes:
-            self._describe_changed()
-            point = self.ranking.choose_victim(self._clock(), spared, unused_since)
-            if point is None:
+        while nbytes > self.free_bytes:
+            if not self._evict_one(spared, unused_since):
                 return False
-            point.node.lost_until = max(point.node.lost_until, point.position)
-            self.num_evictions += 1
-            self.drop(point)
+        return True
+
+    def _evict_one(self, spared: Collection[ResumePoint], unused_since: float, limit: Limit = NO_LIMIT) -> bool:
+        self._describe_changed()
+        point = self.ranking.choose_victim(self._clock(), spared, unused_since, limit)
+        if point is None:
+            return False
+        point.node.lost_until = max(point.node.lost_until, point.position)
+        self.num_evictions += 1
+        self.drop(point)
+        return True
+
+    def _replace(self, nbytes: int, spared: Collection[ResumePoint], wear: Wear, last_used: float) -> bool:
+        now = self._clock()
+        while (excess := nbytes - self.free_bytes) > 0:
+            used_bytes, left_bytes = self.used_bytes, wear.left_bytes(self.most_bytes, now)
+            limit = Limit(left_bytes, min(now, last_used) - wear.patience_s(self.most_bytes, now))
+            if excess > left_bytes or not self._evict_one(spared, math.inf, limit):
+                return False
+            wear.evicted(used_bytes - self.used_bytes, now)
         return True
 
     def drop_pages(self, match: Match, nbytes: int) -> None:
@@ -280,7 +309,7 @@ class ByteBudget:
     def _use_window(self, snapshot: Snapshot) -> None:
         for page in snapshot.window:
             if not self.shares_window(page):
-                self.used_bytes += page.nbytes
+                self._take(page.nbytes)
             self._window_uses[page.data] = self._window_uses.get(page.data, 0) + 1
 
     def _release_window(self, snapshot: Snapshot) -> None:

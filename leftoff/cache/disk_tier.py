@@ -23,6 +23,7 @@ from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
+from leftoff.cache.wear import Wear
 from leftoff.cache.window_pages import WindowPages
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot, WindowPage
 from leftoff.types import Tokens
@@ -57,6 +58,7 @@ class DiskTier(Tier):
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
         self._is_behind = False  # the blob store had no room for something
         self._insert_stored()
+        self.budget.wear = Wear()
         self._expect_rate()
 
     def save(self, sequence: EngineSequence, ram: Match) -> None:
@@ -73,7 +75,7 @@ class DiskTier(Tier):
         is_shared = end in self._forks(path)
         if self._is_worth_it(path, end, is_shared=is_shared):
             path = replace(path, rank=Rank(Worth.SHARED if is_shared else Worth.END, self._clock()))
-            if self._saver.save_point(path, end, is_durable=True):
+            if self._saver.make_room_until(path, end) and self._saver.save_point(path, end, is_durable=True):
                 self._save_pages(path, end)
             self._promote(path, end, path.rank)
 
@@ -113,14 +115,28 @@ class DiskTier(Tier):
         ranked |= dict.fromkeys(forks, Rank(Worth.SHARED, last_used))
         for position in (*durable[-1:], path.length):
             self._promote(path, position, ranked[position])
+        self._use(path, last_used)
+        self._saver.save_all(replace(path, rank=ranked[path.length]))
         for position in durable:
             if position == durable[-1] or self._is_worth_it(path, position, is_shared=position in forks):
-                self._saver.save_point(replace(path, rank=ranked[position]), position, is_durable=True)
-        self._saver.save_all(replace(path, rank=ranked[path.length]))
+                self._save_before_end(replace(path, rank=ranked[position]), position)
         for position in forks:
             self._promote(path, position, ranked[position])
         self._drop_outdated(path, ranked)
         self._is_behind |= self._saver.num_refused > num_refused
+
+    def _use(self, path: SavePath, last_used: float) -> None:
+        """The path was used, if not from here: its end is no older than that, and its pages are not."""
+        points = list(path.match.points())
+        for point in points[-1:] if self._has_snapshots else points:
+            self.budget.use(point, last_used)
+
+    def _save_before_end(self, path: SavePath, position: int) -> None:
+        """Copies a resume point to which pages lead. For one that only a changed prompt needs, nothing is evicted."""
+        nbytes = self._saver.snapshot_bytes(path, position)
+        may_evict = path.rank.worth is not Worth.MIDDLE
+        if self._saver.is_covered(path, position) and (may_evict or nbytes <= self.budget.free_bytes):
+            self._saver.save_point(path, position, is_durable=True)
 
     def _forks(self, path: SavePath) -> list[int]:
         """The positions where other sequences have left the path, in either tree, as far as one can resume there."""

@@ -82,6 +82,19 @@ class ValuePerByte(Policy):
         return value
 
 
+class Limit(NamedTuple):
+    """Which points may be evicted from a medium that wears.
+
+    They free at most `most_bytes`, and were not used after `rested_since`, or are inside a conversation that went on.
+    """
+
+    most_bytes: float = math.inf
+    rested_since: float = math.inf
+
+
+NO_LIMIT = Limit()
+
+
 class Ranking:
     """The candidates for eviction as one table, so that a policy ranks ten thousand of them in one go.
 
@@ -139,11 +152,17 @@ class Ranking:
         self.oldest = min(self.oldest, moment)
 
     def choose_victim(
-        self, now: float, spared: Collection[ResumePoint], unused_since: float = math.inf
+        self,
+        now: float,
+        spared: Collection[ResumePoint],
+        unused_since: float = math.inf,
+        limit: Limit = NO_LIMIT,
     ) -> ResumePoint | None:
-        """The point to evict next, of those not used after `unused_since`. The policy is told of it."""
+        """The point to evict next, of those not used after `unused_since` and within the limit. The policy is told."""
         table = self._table[:, : len(self._points)]
-        able = table[_NBYTES] > 0
+        able = (table[_NBYTES] > 0) & (table[_NBYTES] <= limit.most_bytes)
+        if limit.rested_since < now:
+            able &= (table[_LAST_USED] <= limit.rested_since) | (table[_BRANCHES] == 1)
         if unused_since < now and self._points:
             self.oldest = float(table[_LAST_USED].min())
             able &= table[_LAST_USED] <= unused_since

@@ -4,8 +4,9 @@ The tree alone records what is saved: a page is made only for positions that no 
 any number of conversations is stored once.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from leftoff.cache.blob_store import LOWEST, BlobStore, Item, Rank, Record
@@ -37,6 +38,10 @@ class SavePath:
     @property
     def length(self) -> int:
         return int(self.tokens.size)
+
+    @property
+    def last_used(self) -> float:
+        return self.rank.last_used or math.inf
 
 
 class Saver:
@@ -77,7 +82,7 @@ class Saver:
         wants_snapshot = self._memory.kind.has_snapshots and (known is None or known.snapshot is None)
         estimate = self.snapshot_bytes(path, position) if wants_snapshot else 0
         # `known` must not be evicted for its own logits: what is added then would have no snapshot
-        if not self._budget.make_room(estimate + logits_bytes, [known] if known else []):
+        if not self._make_room(path, estimate + logits_bytes, [known] if known else []):
             return None
         snapshot = self._save_snapshot(path, position, logits_bytes) if wants_snapshot else None
         if wants_snapshot and snapshot is None:
@@ -148,9 +153,25 @@ class Saver:
         if path.seq is None or self._is_whole(path):
             yield length
         if self._memory.kind.has_snapshots:
-            yield from (point.position for point in reversed(list(path.match.points())))
-        else:
+            yield from sorted(self._known_points(path), reverse=True)
+        elif self._blobs is None:
             yield from (length * quarter // 4 for quarter in (3, 2, 1))
+        else:
+            yield self._fitting_end(path)
+
+    def _known_points(self, path: SavePath) -> set[int]:
+        """The positions of the resume points that the tier has, or that RAM has for it."""
+        in_ram = path.ram.points() if path.ram is not None else ()
+        return {point.position for point in (*path.match.points(), *(each for each in in_ram if each.is_durable))}
+
+    def _fitting_end(self, path: SavePath) -> int:
+        """The end of the longest prefix that fits without evicting anything."""
+        end, free_bytes = 0, min(self._budget.free_bytes, self._left_bytes)
+        for start, end in self._missing_pages(path, path.length):
+            free_bytes -= self._page_bytes(end - start)
+            if free_bytes < 0:
+                return start
+        return end
 
     def save_until(self, path: SavePath, end: int) -> bool:
         """Saves a resume point and the pages that lead to it. False if part of that is not there, or does not fit."""
@@ -158,14 +179,31 @@ class Saver:
             return False
         point = path.match.point_at(end)
         if point is None and self._memory.kind.has_snapshots:
+            if self._blobs is not None and not self.make_room_until(path, end):
+                return False
             point = self.save_point(path, end, is_durable=True)
             if point is None:
                 return False
         # evicting may take pages of this very path: then more is missing than before
         while (nbytes := self._nbytes(pages := list(self._missing_pages(path, end)))) > self._budget.free_bytes:
-            if not self._budget.make_room(nbytes, [point] if point else []):
+            if not self._make_room(path, nbytes, [point] if point else []):
                 return False
         return self._save_pages(path, pages)
+
+    def make_room_until(self, path: SavePath, end: int) -> bool:
+        """Makes room for a resume point and the pages that lead to it: one without the other is of no use."""
+        nbytes = self._nbytes(self._missing_pages(path, end)) + self.snapshot_bytes(path, end)
+        return self._make_room(path, nbytes)
+
+    def _make_room(self, path: SavePath, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
+        if nbytes > self._left_bytes:
+            return False
+        return self._budget.make_room(nbytes, spared, path.last_used)
+
+    @property
+    def _left_bytes(self) -> float:
+        """What the blob store may still write today."""
+        return self._blobs.left_bytes if self._blobs is not None else math.inf
 
     def _can_fit(self, path: SavePath, end: int) -> bool:
         """The prefix up to `end` fits into the budget, if need be by evicting everything else."""
@@ -179,6 +217,10 @@ class Saver:
         return path.seq is not None and self._memory.is_whole(path.seq)
 
     # --- pages
+
+    def is_covered(self, path: SavePath, end: int) -> bool:
+        """The tier has all pages up to `end`."""
+        return next(self._missing_pages(path, end), None) is None
 
     def _missing_pages(self, path: SavePath, end: int) -> Iterator[Span]:
         """The uncovered parts of [0, end), cut at multiples of the page size."""
@@ -242,7 +284,7 @@ class Saver:
     def _save_snapshot(self, path: SavePath, position: int, logits_bytes: int) -> Snapshot | None:
         """Makes room a second time: only now is the size known, and no longer an estimate."""
         snapshot = self._snapshot_in_ram(path, position) or self._snapshot_in_engine(path, position)
-        if snapshot is None or not self._budget.make_room(self._new_bytes(path, snapshot) + logits_bytes):
+        if snapshot is None or not self._make_room(path, self._new_bytes(path, snapshot) + logits_bytes):
             return None
         return snapshot if self._blobs is None else self._store_snapshot(path, snapshot)
 

@@ -45,6 +45,7 @@ class StoreTier(DiskTier):
         below = DiskSettings(settings.blobs, settings.view_bytes, settings.policy, STORE)
         super().__init__(below, clock, memory, costs, page_tokens)
         self.watch = Watch(_PATIENCE_S)
+        self.budget.wear = None  # what leaves the view stays stored
         self._snapshot_bytes = memory.snapshot_bytes
 
     @property

@@ -17,7 +17,7 @@ from leftoff.disk import clock
 from leftoff.disk.blob import Write
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError
 from leftoff.disk.files import BlobFiles, check_own, make_folder
-from leftoff.disk.index import FILE, Content, Index
+from leftoff.disk.index import FILE, WRITTEN, Content, Index
 
 LAYOUT = "v1"
 BLOBS = "blobs"
@@ -158,11 +158,16 @@ class ModelFolder:
         assert self._index is not None, f"{self.path} is not open"
         return self._index
 
-    def add(self, writes: Sequence[Write]) -> None:
+    @property
+    def written_lately(self) -> str:
+        """The bytes written in the last hours, as `add` was told of them; empty if the folder is not open."""
+        return self._index.meta(WRITTEN) if self._index is not None else ""
+
+    def add(self, writes: Sequence[Write], written_lately: str = "") -> None:
         """Writes files, then rows. When it returns they survive a loss of power."""
         self._check_identity()
         self.files.write(writes)
-        self.index.add(writes)
+        self.index.add(writes, written_lately)
 
     def remove(self, names: Collection[str]) -> None:
         self.index.remove(names)

@@ -23,6 +23,7 @@ from leftoff.disk.path_hash import HashedPath, run_start
 
 FORMAT = 1
 FILE = "index.sqlite"
+WRITTEN = "written"  # in `meta`: bytes written in the last hours
 _BUSY_S = 10.0
 
 _TABLES = """
@@ -144,8 +145,10 @@ class Index:
 
     # --- writing: each method is one transaction, synced when it returns
 
-    def add(self, writes: Iterable[Write]) -> None:
+    def add(self, writes: Iterable[Write], written_lately: str = "") -> None:
         with self._transaction():
+            if written_lately:
+                self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (WRITTEN, written_lately))
             for write in writes:
                 self._add_path(write.path, write.blob.end)
                 self._add_blob(write.blob)

@@ -39,13 +39,27 @@ class FileBlobStore:
     """Blobs of one model on disk; made by `open`. Putting an item that is stored already returns its record."""
 
     def __init__(
-        self, folder: ModelFolder, arena: Arena, content: Content, *, queue_bytes: int, retry_s: float, gives_way: bool
+        self,
+        folder: ModelFolder,
+        arena: Arena,
+        content: Content,
+        *,
+        queue_bytes: int,
+        retry_s: float,
+        gives_way: bool,
+        daily_bytes: int | None,
     ) -> None:
         self._folder = folder
         self._arena = arena
         self._content = content
         self._table = EntryTable(content.blobs)
-        self._writer = Writer(folder, self._table, queue_bytes=queue_bytes, retry_s=retry_s, gives_way=gives_way)
+        self._writer = Writer(
+            *(folder, self._table),
+            queue_bytes=queue_bytes,
+            retry_s=retry_s,
+            gives_way=gives_way,
+            daily_bytes=daily_bytes,
+        )
         self.hold_back = self._writer.hold_back  # of `BlobStore`, without one more hop
         num_readers = min(_MOST_READERS, max(_LEAST_READERS, num_cores()))
         self._readers = ThreadPoolExecutor(num_readers, thread_name_prefix="leftoff-disk-reader")
@@ -65,12 +79,13 @@ class FileBlobStore:
         reserve_bytes: int | None = None,
         retry_s: float = _RETRY_S,
         gives_way: bool = True,
+        daily_bytes: int | None = None,
     ) -> "FileBlobStore":
         """Opens the folder of a model; `FolderError` if another process uses it, or a newer leftoff wrote it.
 
         If the disk fails, the writer opens the folder later. `label` is the model's name for people; `reserve_bytes`
         are left free on the disk (None: 256 MiB or a hundredth, whichever is more). With `gives_way`, writing waits
-        while the engine is busy.
+        while the engine is busy. At most `daily_bytes` are written in 24 hours.
         """
         path = model_folder(root, memory_fingerprint)
         folder = ModelFolder(path, memory_fingerprint, label, reserve_bytes)
@@ -82,7 +97,13 @@ class FileBlobStore:
             raise
         except PROBLEMS as error:
             problem, content = error, folder.peek()
-        store = cls(folder, arena, content, queue_bytes=queue_bytes, retry_s=retry_s, gives_way=gives_way)
+        store = cls(
+            *(folder, arena, content),
+            queue_bytes=queue_bytes,
+            retry_s=retry_s,
+            gives_way=gives_way,
+            daily_bytes=daily_bytes,
+        )
         store._writer.start(problem)
         return store
 
@@ -98,6 +119,14 @@ class FileBlobStore:
     def bytes_per_ms(self) -> float | None:
         """Measured on what earlier processes left; else a disk that was empty reads about as fast as it writes."""
         return self._read_rate or self._writer.bytes_per_ms
+
+    @property
+    def written_bytes(self) -> int:
+        return self._writer.written_bytes
+
+    @property
+    def left_bytes(self) -> float:
+        return self._writer.day_left_bytes
 
     def stored_paths(self) -> Iterator[StoredPath]:
         recalled: set[str] = set()

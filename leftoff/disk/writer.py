@@ -8,12 +8,14 @@
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from leftoff.cache.blob_store import Rank
+from leftoff.cache.wear import DAY_S, RecentBytes
 from leftoff.disk import clock
 from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import PROBLEMS, DamagedIndexError, describe
@@ -49,15 +51,28 @@ class Writer:
     """Methods may be called from any thread, and return quickly but for `flush` and `stop`."""
 
     def __init__(
-        self, folder: ModelFolder, table: EntryTable, *, queue_bytes: int, retry_s: float, gives_way: bool = True
+        self,
+        folder: ModelFolder,
+        table: EntryTable,
+        *,
+        queue_bytes: int,
+        retry_s: float,
+        gives_way: bool = True,
+        daily_bytes: int | None = None,
     ) -> None:
-        """With `gives_way`, it writes little while the engine is busy: both need the same cores."""
+        """With `gives_way`, it writes little while the engine is busy: both need the same cores.
+
+        In no 24 hours does it write more than `daily_bytes`, whatever process began them.
+        """
         self._folder = folder
         self._table = table
         self._queue_bytes = queue_bytes
         self._retry_s = retry_s
         self._gives_way = gives_way
         self._batch_bytes = _SMALL_BATCH_BYTES if gives_way else _BATCH_BYTES
+        self._daily_bytes = daily_bytes
+        self._of_the_day = RecentBytes.parse(folder.written_lately, DAY_S)
+        self.written_bytes = 0  # since the start
         self.bytes_per_ms: float | None = None  # of the last large batch, synced
         self._queue: WriteQueue[Entry] = WriteQueue()
         self._removals: dict[str, None] = {}  # names, as an ordered set
@@ -88,7 +103,20 @@ class Writer:
         with self._changed:
             kept_bytes = self._waiting_bytes - self._queue.bytes_below(rank)
             fits = not kept_bytes or kept_bytes + nbytes <= self._queue_bytes
+            fits &= self._day_left_bytes >= nbytes
             return fits and not self._is_paused and not self._is_stopped
+
+    @property
+    def day_left_bytes(self) -> float:
+        """How many bytes more may be put today, beside those that wait."""
+        with self._changed:
+            return self._day_left_bytes
+
+    @property
+    def _day_left_bytes(self) -> float:
+        if self._daily_bytes is None:
+            return math.inf
+        return self._daily_bytes - self._of_the_day.total(clock.now()) - self._waiting_bytes
 
     def put(self, entry: Entry, rank: Rank) -> None:
         with self._changed:
@@ -177,10 +205,13 @@ class Writer:
             self._do_chores()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        began = time.perf_counter()
-        self._folder.add([entry.write for entry in entries if entry.write is not None])
+        began, nbytes = time.perf_counter(), sum(entry.blob.file_bytes for entry in entries)
+        self.written_bytes += nbytes
+        with self._changed:
+            self._of_the_day.add(nbytes, clock.now())
+        self._folder.add([entry.write for entry in entries if entry.write is not None], self._of_the_day.text)
         self._table.mark_written(entries)
-        if (nbytes := sum(entry.blob.file_bytes for entry in entries)) >= _RATED_BYTES:
+        if nbytes >= _RATED_BYTES:
             self.bytes_per_ms = nbytes / (1000 * (time.perf_counter() - began))
         if self._reported:
             logger.warning("the cache in %s is written again", self._folder.path)

@@ -257,6 +257,7 @@ def _open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> Dis
             label=engine.model.path.stem,
             queue_bytes=queue_bytes,
             gives_way=not is_on_gpu or num_cores() < _CORES_FOR_DISK,
+            daily_bytes=settings.disk_daily * MIB or None,
         )
     except FolderError as error:
         logger.warning("%s; until then nothing is kept on disk", error)

@@ -8,6 +8,7 @@ No failure raises anything in the engine's thread: what cannot be found or fetch
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -74,6 +75,14 @@ class StoreBlobs:
     def bytes_per_ms(self) -> float | None:
         """Of one object alone: several at once are faster."""
         return self._prober.bytes_per_ms
+
+    @property
+    def written_bytes(self) -> int:
+        return self.writer.written_bytes
+
+    @property
+    def left_bytes(self) -> float:
+        return math.inf
 
     @property
     def call_ms(self) -> float | None:

@@ -59,6 +59,7 @@ class StoreWriter:
         self._touched: dict[str, StoreRecord] = {}
         self._leases: dict[bytes, Lease] = {}
         self._num_written = 0
+        self.written_bytes = 0
         self._lost: list[Record] = []
         self._lock = threading.Lock()
         self._wake = asyncio.Event()
@@ -161,6 +162,7 @@ class StoreWriter:
             content = await link.loop.run_in_executor(self._seals, self._sealed, record.blob, item)
             with link.writes.watching(*OBJECT_PROBLEMS):
                 await link.objects.put(f"{link.group}/{record.object}", content)
+            self.written_bytes += record.nbytes
         with link.index_breaker.watching(*INDEX_PROBLEMS):
             await link.index.add(record.object, record.nbytes, record.worth, record.blob.namespace)
         with self._lock:

@@ -1,5 +1,6 @@
 """A blob store without a disk: it keeps what it is given, counts its bytes, and loses things when told to."""
 
+import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class MemoryBlobStore:
     ranks: dict[str, Rank] = field(default_factory=dict)  # of everything, as if nothing were written yet
     is_full: bool = False
     most_bytes: int = 0
+    written_bytes: int = 0
+    left_bytes: float = math.inf
     _broken: list[Record] = field(default_factory=list)
 
     @property
@@ -53,6 +56,7 @@ class MemoryBlobStore:
         self.ranks[name] = rank
         self.stored[name] = Blob(item, record, namespace, tokens)
         self.most_bytes = max(self.most_bytes, self.used_bytes)
+        self.written_bytes += record.nbytes
         return record
 
     def promote(self, records: Iterable[Record], rank: Rank) -> None:

@@ -21,6 +21,7 @@ class SlowBlobStore(MemoryBlobStore):
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         record = super().put(item, namespace, tokens, rank)
         assert record is not None
+        self.written_bytes -= record.nbytes
         self.waiting.append(record.name)
         while self._waiting_bytes > self.queue_bytes:
             lowest = min(self.waiting, key=self.ranks.__getitem__)
@@ -45,6 +46,7 @@ class SlowBlobStore(MemoryBlobStore):
             if nbytes < 0:
                 return
             self.waiting.remove(name)
+            self.written_bytes += self.stored[name].record.nbytes
             self.written.append(name)
 
     def after_kill(self) -> MemoryBlobStore:

@@ -100,7 +100,7 @@ def test_a_conversation_that_has_gone_on_is_not_written_twice() -> None:
         driver.cache.save_idle()
         tokens = np.concatenate([tokens, words(turn, turn + 4), words(500 + turn, 510 + turn)])
     snapshots = [blob.item for blob in store.stored.values() if isinstance(blob.item, Snapshot)]
-    assert [each.position for each in snapshots] == [tokens.size - 14, tokens.size - 10], "of the last prompt and reply"
+    assert {each.position for each in snapshots} == {tokens.size - 14, tokens.size - 10}, "of the last prompt and reply"
 
 
 def test_a_queue_that_is_full_gives_up_the_oldest_and_gets_it_later_from_ram() -> None:

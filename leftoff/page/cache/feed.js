@@ -11,7 +11,8 @@ import { ask, askJson } from "../shared/http.js";
  *   ram_tokens: number, ram_bytes: number, disk_tokens: number, disk_bytes: number, store_tokens: number, store_bytes: number, points: Point[], text: string,
  *   is_found: boolean}} TreeNode
  * @typedef {{namespace: string, is_whole: boolean, nodes: TreeNode[]}} Tree
- * @typedef {{name: string, used_bytes: number, budget_bytes: number, entries: number, evictions?: number}} Tier
+ * @typedef {{name: string, used_bytes: number, budget_bytes: number, entries: number, evictions?: number,
+ *   written_bytes?: number, most_bytes?: number}} Tier
  * @typedef {{id: number, is_busy: boolean, tokens?: number}} Slot
  * @typedef {{requests: number, reused_tokens: number, computed_tokens: number, generated_tokens: number,
  *   read_ahead_tokens: number, prompt_seconds: number, started_at: number}} Totals

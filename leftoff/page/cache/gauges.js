@@ -26,6 +26,7 @@ function TierGauge({ tier }) {
       <p class="big">${size(tier.used_bytes)} <span class="quiet">of ${size(tier.budget_bytes)}</span></p>
       <${Meter} share=${share} name=${tier.name === "RAM" ? "ram" : tier.name} label=${`${tier.name}: ${percent(share)} used`} />
       <p class="quiet">${count(tier.entries)} snapshots${tier.evictions !== undefined && `, ${count(tier.evictions)} evicted`}</p>
+      ${tier.written_bytes !== undefined && html`<p class="quiet">${size(tier.written_bytes)} written since the start</p>`}
     </div>`;
 }
 

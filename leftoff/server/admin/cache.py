@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.cache.disk_tier import DiskTier
 from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.store_tier import StoreTier
@@ -57,6 +58,7 @@ class TierView(Struct):
     """How full a tier is. Where tenants share it, each sees its own part, and no evictions.
 
     Of a store that machines share it is the part that this server knows of; `waiting` is not written there yet.
+    Below RAM, `written_bytes` were written since the start, and at most `most_bytes` were kept at one time.
     """
 
     name: str
@@ -65,6 +67,8 @@ class TierView(Struct):
     entries: int
     evictions: int | UnsetType = UNSET
     waiting: int | UnsetType = UNSET
+    written_bytes: int | UnsetType = UNSET
+    most_bytes: int | UnsetType = UNSET
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,9 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
     budget = tier.budget
     if tenant.is_alone:
         waiting = tier.num_waiting if isinstance(tier, StoreTier) else UNSET
+        written = (tier.blobs.written_bytes, budget.most_bytes) if isinstance(tier, DiskTier) else ()
         counts = (budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions, waiting)
-        return TierView(budget.name, *counts)
+        return TierView(budget.name, *counts, *written)
     own = [_held_by(tree.nodes()) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
     num_bytes, num_points = sum(held.num_bytes for held in own), sum(held.num_points for held in own)
     return TierView(budget.name, num_bytes, budget.budget_bytes, num_points)

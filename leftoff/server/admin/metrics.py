@@ -97,6 +97,8 @@ def _tier_metrics(tiers: Sequence[TierView]) -> Iterator[Metric]:
         family.add_metric([name], count)
         yield family
     yield _labelled_counter("leftoff_cache_evictions", "Resume points given up for the budget", "tier", evictions)
+    written = {tier.name: tier.written_bytes for tier in tiers if tier.written_bytes is not UNSET}
+    yield _labelled_counter("leftoff_cache_written_bytes", "Bytes written since the start", "tier", written)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
