@@ -63,6 +63,7 @@ bench: $(DEV) ## measure the engine, the cache, the eviction policies, drafts an
 	@$(BIN)/python -m lab.speed.policies
 	@$(BIN)/python -m lab.speed.grammar
 	@$(BIN)/python -m lab.speed.restart
+	@$(BIN)/python -m lab.speed.long
 	@if command -v redis-server >/dev/null; then $(BIN)/python -m lab.speed.router; else echo "no redis-server: the router is not measured"; fi
 	@$(BIN)/python -m lab.speed.drafts
 	@$(BIN)/python -m lab.speed.server leftoff/models/leftoff-tiny-q8_0.gguf

@@ -227,13 +227,18 @@ class Saver:
         if not self._memory.kind.has_pages:
             return
         start = path.start
-        for stretch in (*path.match.stretches(), None):
-            stop = min(stretch.start, end) if stretch else end
-            while start < stop:
-                border = min(stop, (start // self._page_tokens + 1) * self._page_tokens)
-                yield start, border
-                start = border
-            start = max(start, stretch.end) if stretch else end
+        for stretch in path.match.stretches():
+            if stretch.start > start:
+                yield from self._cut(start, min(stretch.start, end))
+            if stretch.end > start:
+                start = stretch.end
+        yield from self._cut(start, end)
+
+    def _cut(self, start: int, end: int) -> Iterator[Span]:
+        while start < end:
+            border = min(end, (start // self._page_tokens + 1) * self._page_tokens)
+            yield start, border
+            start = border
 
     def _save_pages(self, path: SavePath, spans: Sequence[Span]) -> bool:
         """False if the blob store took only some of them."""

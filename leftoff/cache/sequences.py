@@ -92,7 +92,7 @@ class EngineSequence:
         size = min(self.length, tokens.size)
         if size == 0 or self._tokens[0] != tokens[0]:
             return 0
-        return common_prefix(self._tokens[:size].tobytes(), tokens[:size].tobytes())
+        return common_prefix(self._tokens[:size], tokens[:size])
 
     # --- transitions
 

@@ -13,8 +13,6 @@ tell evicted from new. The tree counts no bytes and evicts nothing; `budget.py` 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-import numpy as np
-
 from leftoff.cache.node import WIDTH, Match, Node, StoredPage, Stretch, by_position, by_start
 from leftoff.types import Tokens
 
@@ -37,8 +35,8 @@ class Tree:
                 return Match(tuple(path), at // WIDTH)
             path.append(child)
             stop = at + len(child.key)
-            if data[at:stop] != child.key:
-                return Match(tuple(path), at // WIDTH + common_prefix(data[at:stop], child.key))
+            if not data.startswith(child.key, at):  # nothing is copied
+                return Match(tuple(path), at // WIDTH + common_prefix(tokens[at // WIDTH :], child.tokens))
             node, at = child, stop
 
     def insert(self, tokens: Tokens, now: float) -> Match:
@@ -143,12 +141,12 @@ class Tree:
         node.parent = None
 
 
-def common_prefix(left: bytes, right: bytes) -> int:
+def common_prefix(left: Tokens, right: Tokens) -> int:
     """The number of tokens that two runs have in common at their beginning."""
-    size = min(len(left), len(right)) // WIDTH
-    first, second = np.frombuffer(left, np.int32, size), np.frombuffer(right, np.int32, size)
-    different = first != second
-    return int(different.argmax()) if different.any() else size
+    size = min(left.size, right.size)
+    different = left[:size] != right[:size]
+    first = int(different.argmax()) if size else 0
+    return first if size and different[first] else int(size)
 
 
 def _joined(upper: list[Stretch], lower: list[Stretch]) -> list[Stretch]:

@@ -1,11 +1,12 @@
 """From a conversation to a prompt: header rules, then what does not fit, then the template."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.header_rules import Applied, Rules, with_moved
+from leftoff.chat.last_turns import LastTurns, Turn
 from leftoff.chat.meter import TooManyTokensError, num_characters
 from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, parted
 from leftoff.chat.prompts import PromptMaker
@@ -54,6 +55,7 @@ class Chat:
     ) -> None:
         self.prompts = prompts
         self._remembered = remembered
+        self._last_turns = LastTurns()
         self._context_tokens = context_tokens
         self._rules = rules
         self._cutter = Cutter(context_tokens) if overflow == "cut" else None
@@ -61,26 +63,39 @@ class Chat:
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Applies the rules, puts replies back as the model wrote them, renders, tokenises, and cuts what must go."""
         self._check_size(conversation)
+        last = self._last_turns.find(conversation)
+        if last is not None:
+            conversation = last.as_before(conversation)
         ruled = Applied(conversation.messages)
         if self._rules is not None:
             ruled = self._rules.apply(conversation.messages, conversation.namespace)
         shown = replace(conversation, messages=ruled.messages)
-        replies = VerbatimReplies(self.prompts, shown, self._remembered)
+        replies = VerbatimReplies(self.prompts, shown, self._remembered, last.transcript if last is not None else None)
         moved = replies.moved or ruled.moved
         rewrite = replies.restore if replies.are_known else None
 
+        made = last.made if last is not None else None
+
         def make(messages: Sequence[MessageDict]) -> Prompt:
+            nonlocal made
             whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), moved))
-            return self.prompts.from_conversation(whole, rewrite)
+            made = self.prompts.make(whole, rewrite, made)
+            return made.prompt
 
         fitted = self._fit(shown, make)
+        if made is not None:
+            self._last_turns.put(Turn(conversation, replies.transcript, made))
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
         return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, ruled.messages)
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Forgets the last turns of the namespaces that are meant."""
+        self._last_turns.remove(is_meant)
 
     def text(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation as it is. Nothing is tokenised: it need not fit."""
         self._check_size(conversation)
-        return self.prompts.render(conversation, must_fit=False).text
+        return self.prompts.render(conversation).text
 
     def ahead(self, conversation: Conversation, reply: MessageDict) -> Prompt:
         """The beginning of the conversation's next prompt, after a reply: all but the next message's text."""

@@ -78,18 +78,26 @@ def num_characters(given: object) -> int:
     waiting: list[object] = [given]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, str):
+        if isinstance(value, dict):
+            total += sum(map(len, value))
+            value = value.values()
+        elif isinstance(value, str):
             total += len(value)
-        elif isinstance(value, dict):
-            waiting += value
-            waiting += value.values()
-        elif isinstance(value, list | tuple):
-            waiting += value
+            continue
+        elif not isinstance(value, list | tuple):
+            continue
+        for part in value:
+            if type(part) is str:
+                total += len(part)
+            else:
+                waiting.append(part)
     return total
 
 
 def has_more_values(data: bytes, most: int) -> bool:
     """Whether a JSON text has more than `most` values, by its commas and opening brackets outside of strings."""
+    if _num_separators(data) <= most:
+        return False  # whether or not they are inside of strings
     num_values, is_inside, rest = 0, False, b""
     for start in range(0, len(data), _SLICE_BYTES):
         part = rest + data[start : start + _SLICE_BYTES]

@@ -1,17 +1,18 @@
 """Makes prompts: from conversations by the model's template, or from plain text."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from leftoff.chat.conversation import DEFERRED, Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.meter import TokenMeter
-from leftoff.chat.template.quirks import find_quirks
+from leftoff.chat.template.loops import RoundMemo
+from leftoff.chat.template.quirks import Forms, find_quirks
 from leftoff.chat.template.render import ChatTemplate, MessageDict
-from leftoff.chat.template.spans import Rendered, TextSpan, render_with_spans
-from leftoff.chat.tokenizer import SegmentTokenizer
+from leftoff.chat.template.spans import LastTurn, Rendered, TextSpan, render_with_spans
+from leftoff.chat.tokenizer import SegmentTokenizer, Tokenised
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.types import MessageSpan, Prompt, Tokens
@@ -22,6 +23,25 @@ _LONG_MESSAGE = 2000  # characters
 _SHORTEST_PARAGRAPH = 200
 _MOST_BREAKS = 2
 _SHORTEST_MARKER = 4
+_OBJECT_BYTES = 100
+
+
+@dataclass(frozen=True, eq=False)
+class MadePrompt:
+    """A prompt and the steps by which it was made, for the next turn of its conversation to go on from."""
+
+    prompt: Prompt
+    forms: Forms
+    rounds: RoundMemo
+    last_turn: LastTurn
+    tokenised: Tokenised
+
+    @property
+    def num_bytes(self) -> int:
+        """About what is kept for the next turn: the text four times, and its tokens with their ends."""
+        texts = 2 * len(self.last_turn.rendered.text) + 2 * len(self.tokenised.text)
+        num_objects = 16 * len(self.forms) + 4 * len(self.tokenised.segments)
+        return 2 * texts + 3 * self.prompt.tokens.nbytes + _OBJECT_BYTES * num_objects
 
 
 class PromptMaker:
@@ -44,36 +64,65 @@ class PromptMaker:
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
         self.meter = TokenMeter(vocabulary, context_tokens) if context_tokens is not None else None
 
-    def from_conversation(self, conversation: Conversation, rewrite: Rewrite | None = None) -> Prompt:
-        """Renders and tokenises. `rewrite` may change the rendered text before it becomes tokens."""
-        return self._prompt(self.render(conversation, rewrite))
+    def from_conversation(self, conversation: Conversation) -> Prompt:
+        return self.make(conversation).prompt
+
+    def make(
+        self, conversation: Conversation, rewrite: Rewrite | None = None, last: MadePrompt | None = None
+    ) -> MadePrompt:
+        """Renders and tokenises. `rewrite` may change the rendered text before it becomes tokens.
+
+        What the prompt has in common with the last turn's is not made again.
+        """
+        prefill = conversation.prefill if conversation.add_generation_prompt else ""
+        asked = conversation.without_prefill() if prefill else conversation
+        forms = Forms(last.forms if last is not None else ())
+        check = self._check if rewrite is None else None  # it may yet become shorter
+        rounds = RoundMemo(last.rounds.texts if last is not None else {})
+        turn = self._render(asked, check, forms, rounds, last.last_turn if last is not None else None)
+        rendered = rewrite(turn.rendered) if rewrite is not None else turn.rendered
+        if prefill or rewrite is not None:
+            rendered = replace(rendered, text=rendered.text + prefill)
+            self._check(rendered.text)
+        tokenised = self.tokenizer.tokenise(rendered.text, rendered.known, last.tokenised if last is not None else None)
+        return MadePrompt(self._prompt(rendered, tokenised), forms, rounds, turn, tokenised)
 
     def from_text(self, text: str) -> Prompt:
         self._check(text)
-        return self._prompt(Rendered(text, ()))
+        return self._prompt(Rendered(text, ()), self.tokenizer.tokenise(text))
 
-    def render(self, conversation: Conversation, rewrite: Rewrite | None = None, *, must_fit: bool = True) -> Rendered:
-        """The text of the prompt. The prefill is appended after `rewrite`."""
+    def render(self, conversation: Conversation) -> Rendered:
+        """The text of the prompt; it need not fit."""
         prefill = conversation.prefill if conversation.add_generation_prompt else ""
         asked = conversation.without_prefill() if prefill else conversation
-        if rewrite is None:
-            rendered = self._render(asked, self._check if must_fit else None)
-        else:
-            rendered = rewrite(self._render(asked, None))  # it may yet become shorter
-        whole = replace(rendered, text=rendered.text + prefill)
-        if must_fit and (prefill or rewrite is not None):
-            self._check(whole.text)
-        return whole
+        rendered = self._render(asked, None).rendered
+        return replace(rendered, text=rendered.text + prefill)
 
-    def _render(self, asked: Conversation, check: Callable[[str], None] | None) -> Rendered:
+    def _render(
+        self,
+        asked: Conversation,
+        check: Callable[[str], None] | None,
+        forms: Forms | None = None,
+        rounds: RoundMemo | None = None,
+        last: LastTurn | None = None,
+    ) -> LastTurn:
         shown = [tool for tool in asked.tools or () if not tool.get(DEFERRED)]
         tools = self.quirks.tools(shown or None)
 
-        def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
-            wanted = generation_prompt and asked.add_generation_prompt
-            return self.template.render(messages, tools=tools, add_generation_prompt=wanted, options=asked.options)
+        whole = self.quirks.messages(asked.messages, forms)
+        if rounds is not None:
+            rounds.add([*whole, *(tools or ())])
 
-        return render_with_spans(self.quirks.messages(asked.messages), render, check)
+        def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
+            return self.template.render(
+                messages,
+                tools=tools,
+                add_generation_prompt=generation_prompt and asked.add_generation_prompt,
+                options=asked.options,
+                rounds=rounds,
+            )
+
+        return LastTurn(whole, render_with_spans(whole, render, check, last))
 
     def _check(self, text: str) -> None:
         if self.meter is not None:
@@ -89,9 +138,8 @@ class PromptMaker:
         is_hidden = token in self._vocabulary.control_tokens and token not in self.shown_tokens
         return b"" if is_hidden else self._vocabulary.piece(token)
 
-    def _prompt(self, rendered: Rendered) -> Prompt:
+    def _prompt(self, rendered: Rendered, tokenised: Tokenised) -> Prompt:
         text, spans = rendered.text, rendered.spans
-        tokenised = self.tokenizer.tokenise(text, rendered.known)
         tokens, added = tokenised.tokens, 0
         if self._vocabulary.adds_bos and not text.startswith(self._bos):
             tokens, added = np.concatenate([[self._vocabulary.bos or 0], tokens]).astype(np.int32), 1

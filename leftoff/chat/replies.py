@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec import msgpack
 from leftoff.chat.formats.parts import Call, ParsedReply
 from leftoff.chat.meter import is_bearable
 from leftoff.chat.template.render import MessageDict
+from leftoff.chat.template.spans import num_equal
 from leftoff.lru import LruCache
 
 _REMEMBERED_BYTES = 32 << 20
@@ -33,6 +35,10 @@ class Written:
     text: str
     said: ParsedReply
     moved: tuple[str, ...] = ()  # the texts that a rule moved out of the header of its prompt
+
+    @cached_property
+    def shown(self) -> ParsedReply:
+        return shown(self.said)
 
     @property
     def num_bytes(self) -> int:
@@ -75,7 +81,7 @@ class RememberedReplies:
     def add(self, conversation: bytes, written: Written, namespace: str = "") -> None:
         """`conversation` is the key of the conversation that was replied to, for which `find` was called before."""
         known = self._replies.get(conversation)
-        others = (other for other in known.written if shown(other.said) != shown(written.said)) if known else ()
+        others = (other for other in known.written if other.shown != written.shown) if known else ()
         replies = (written, *others)[:_MOST_REPLIES]
         self._replies.put(conversation, _Replies(namespace, replies))
         if self._store is not None:
@@ -109,13 +115,24 @@ class RememberedReplies:
         return loaded
 
 
-def conversation_keys(messages: Sequence[MessageDict], namespace: str) -> list[bytes]:
-    """For each message, a hash of the conversation before it; then one of the whole conversation."""
-    keys = [namespace.encode()]
-    for message in messages:
-        said = msgpack.encode((str(message.get("role")), shown(said_of(message))))
-        keys.append(blake3(keys[-1] + said).digest())
-    return keys
+@dataclass(frozen=True)
+class Transcript:
+    """What each message of a conversation says, and a hash of the conversation before it; the last is of the whole."""
+
+    messages: Sequence[MessageDict]
+    said: Sequence[ParsedReply]
+    keys: Sequence[bytes]
+
+    @classmethod
+    def of(cls, messages: Sequence[MessageDict], namespace: str, last: "Transcript | None" = None) -> "Transcript":
+        """`last` is of the same namespace, perhaps of an earlier turn: messages that both begin with are not read."""
+        num_known = num_equal(messages, last.messages) if last is not None else 0
+        said = [*last.said[:num_known]] if last is not None else []
+        keys = [*last.keys[: num_known + 1]] if last is not None else [namespace.encode()]
+        for message in messages[num_known:]:
+            said.append(shown(said_of(message)))
+            keys.append(blake3(keys[-1] + msgpack.encode((str(message.get("role")), said[-1]))).digest())
+        return cls(messages, said, keys)
 
 
 def said_of(message: MessageDict) -> ParsedReply:

@@ -7,9 +7,10 @@ control tokens; where it does not, texts are tokenised whole.
 
 import codecs
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.lru import LruCache
-from leftoff.types import KnownTokens, Tokens, partial_match_length
+from leftoff.types import KnownTokens, Tokens, common_length, partial_match_length
 
 _REMEMBERED_BYTES = 64 << 20
 _OVERHEAD_BYTES = 600  # of the objects around a segment
@@ -42,24 +43,37 @@ class Segment:
 class Tokenised:
     """The tokens of a whole text, and a map from characters to tokens."""
 
+    text: str
+    known: tuple[KnownTokens, ...]
     tokens: Tokens
-    texts: tuple[str, ...]
-    segments: tuple[Segment, ...]
+    texts: Sequence[str]
+    segments: Sequence[Segment]
+    text_ends: Sequence[int]  # of each segment in characters, and in tokens
+    token_ends: Sequence[int]
+    found: dict[int, int] = field(default_factory=dict)  # positions by offset
 
     def positions(self, offsets: list[int]) -> list[int]:
-        """For each character offset, in rising order: the number of tokens that end at or before it."""
-        found: list[int] = []
-        first_character = first_token = 0
-        waiting = iter([*offsets, -1])
-        offset = next(waiting)
-        for text, segment in zip(self.texts, self.segments, strict=True):
-            while 0 <= offset <= first_character + len(text):
-                byte = len(text[: offset - first_character].encode())
-                found.append(first_token + int(np.searchsorted(segment.byte_ends, byte, side="right")))
-                offset = next(waiting)
-            first_character += len(text)
-            first_token += int(segment.tokens.size)
-        return found + [first_token] * (len(offsets) - len(found))
+        """For each character offset: the number of tokens that end at or before it."""
+        for offset in offsets:
+            if offset not in self.found:
+                self.found[offset] = self._position(offset)
+        return [self.found[offset] for offset in offsets]
+
+    def _position(self, offset: int) -> int:
+        index = bisect_left(self.text_ends, offset)
+        if index == len(self.segments):
+            return int(self.tokens.size)
+        text, segment = self.texts[index], self.segments[index]
+        inside = offset - self.text_ends[index] + len(text)
+        first = self.token_ends[index] - int(segment.tokens.size)
+        return first + int(np.searchsorted(segment.byte_ends, len(text[:inside].encode()), side="right"))
+
+    def num_in_common(self, text: str, known: Sequence[KnownTokens], margin: int) -> int:
+        """How many segments another text begins with: up to `margin` characters before they differ."""
+        pairs = zip_longest(self.known, known)
+        differing = next((pair for pair in pairs if pair[0] != pair[1]), ())
+        ends = [common_length(self.text, text) - margin, *(part.start for part in differing if part is not None)]
+        return bisect_right(self.text_ends, min(ends))
 
 
 class SegmentTokenizer:
@@ -74,6 +88,7 @@ class SegmentTokenizer:
         self.num_characters = 0
         names = _separator_names(vocabulary)
         self._separator = re.compile(_any_of(names)) if names else None
+        self._longest_separator = max(map(len, names), default=0)
         if not _composes(vocabulary, self._split, sorted(names, key=lambda name: name not in template)):
             self._separator = None
 
@@ -86,20 +101,37 @@ class SegmentTokenizer:
     def is_segmented(self) -> bool:
         return self._separator is not None
 
-    def tokenise(self, text: str, known: Sequence[KnownTokens] = ()) -> Tokenised:
-        """The tokens of a text; those of parts of it may be known, in rising order. Such a part begins a segment."""
+    def tokenise(self, text: str, known: Sequence[KnownTokens] = (), last: Tokenised | None = None) -> Tokenised:
+        """The tokens of a text; those of parts of it may be known, in rising order. Such a part begins a segment.
+
+        The segments that the text has in common with the last turn's are taken from there.
+        """
+        reused = last if self.is_segmented else None
+        num_reused = reused.num_in_common(text, known, self._longest_separator) if reused is not None else 0
+        if reused is None or not num_reused:
+            reused = _NOTHING
+        end = first = reused.text_ends[num_reused - 1] if num_reused else 0
+        num_tokens = reused.token_ends[num_reused - 1] if num_reused else 0
         texts: list[str] = []
         given: dict[int, tuple[int, ...]] = {}  # the known tokens, by the index of their text
-        end = 0
         for part in known if self.is_segmented else ():
-            texts += self._split(text[end : part.start])
-            given[len(texts)] = part.tokens
-            texts.append(text[part.start : part.end])
-            end = part.end
+            if part.start >= first:
+                texts += self._split(text[end : part.start])
+                given[len(texts)] = part.tokens
+                texts.append(text[part.start : part.end])
+                end = part.end
         texts += self._split(text[end:])
         segments = self._all_segments(texts, given)
-        tokens = np.concatenate([np.empty(0, np.int32), *(segment.tokens for segment in segments)])
-        return Tokenised(tokens, tuple(texts), segments)
+        return Tokenised(
+            text,
+            tuple(known),
+            np.concatenate([reused.tokens[:num_tokens], *(segment.tokens for segment in segments)]),
+            [*reused.texts[:num_reused], *texts],
+            [*reused.segments[:num_reused], *segments],
+            [*reused.text_ends[:num_reused], *_ends(first, map(len, texts))],
+            [*reused.token_ends[:num_reused], *_ends(num_tokens, (len(segment.tokens) for segment in segments))],
+            {offset: position for offset, position in reused.found.items() if offset <= first and num_reused},
+        )
 
     def _all_segments(self, texts: Sequence[str], given: Mapping[int, tuple[int, ...]]) -> tuple[Segment, ...]:
         remembered = iter(self._segments.get_many(text for index, text in enumerate(texts) if index not in given))
@@ -141,6 +173,14 @@ class SegmentTokenizer:
         # SentencePiece puts a space of its own before the text.
         extra = int(ends[-1]) - len(data) if ends.size else 0
         return Segment(tokens, np.maximum(ends - extra, 0).astype(np.int32))
+
+
+_NOTHING = Tokenised("", (), np.empty(0, np.int32), (), (), (), ())
+
+
+def _ends(start: int, lengths: Iterable[int]) -> list[int]:
+    """Where each of some things ends that lie one behind the other."""
+    return [*accumulate(lengths, initial=start)][1:]
 
 
 def _size(text: str, segment: Segment) -> int:

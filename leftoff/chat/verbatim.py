@@ -9,14 +9,14 @@ shortened or changed, the tokens before the change do.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.formats.parts import ParsedReply, join_parts
 from leftoff.chat.prompts import PromptMaker
-from leftoff.chat.replies import RememberedReplies, Written, conversation_keys, said_of, says_the_same, shown
+from leftoff.chat.replies import RememberedReplies, Transcript, Written, said_of, says_the_same
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.template.spans import Rendered, TextSpan
 from leftoff.types import KnownTokens, common_length
@@ -50,22 +50,29 @@ class VerbatimReplies:
     of the header when the conversation began, as far as that is remembered.
     """
 
-    def __init__(self, prompts: PromptMaker, conversation: Conversation, remembered: RememberedReplies | None) -> None:
-        messages = conversation.messages
-        keys = conversation_keys(messages, conversation.namespace)
-        self.key = keys[-1]
+    def __init__(
+        self,
+        prompts: PromptMaker,
+        conversation: Conversation,
+        remembered: RememberedReplies | None,
+        last: Transcript | None = None,
+    ) -> None:
+        """`last` is the transcript of an earlier turn."""
+        self.transcript = Transcript.of(conversation.messages, conversation.namespace, last)
+        self.key = self.transcript.keys[-1]
         self.notes: tuple[Note, ...] = ()
         self._prompts = prompts
         self._output = Output(prompts.format, conversation.tools or ())
         self._known: dict[int, _Known] = {}  # by the message's identity: the oldest may be cut
         if remembered is not None:
-            asked = [*zip(messages, keys, strict=False)]
-            replies = [(message, key) for message, key in asked if message.get("role") == "assistant"]
+            said, keys = self.transcript.said, self.transcript.keys
+            asked = zip(conversation.messages, said, keys, strict=False)
+            replies = [each for each in asked if each[0].get("role") == "assistant"]
             # the conversation's own key too: those that `add` keeps beside a new reply are loaded here
-            found = remembered.find([*(key for _, key in replies), self.key], conversation.namespace)
-            for (message, _), candidates in zip(replies, found, strict=False):
+            found = remembered.find([*(key for _, _, key in replies), self.key], conversation.namespace)
+            for (message, now, _), candidates in zip(replies, found, strict=False):
                 if candidates:
-                    self._known[id(message)] = _closest(candidates, said_of(message))
+                    self._known[id(message)] = _closest(candidates, now)
         self.moved = next((known.written.moved for known in self._known.values()), ())
         self._told: list[_Known | None] = []
 
@@ -86,11 +93,12 @@ class VerbatimReplies:
             return rendered
         notes: list[Note] = []
         edits: list[_Edit] = []
-        spans = [span for span in rendered.spans if span.role == "assistant"]
-        for span, known in zip(spans, self._told, strict=False):
+        starts = [0, *(span.start for span in rendered.spans)]
+        spans = [pair for pair in zip(rendered.spans, starts, strict=False) if pair[0].role == "assistant"]
+        for (span, before), known in zip(spans, self._told, strict=False):
             if known is None:
                 continue
-            edit = self._edit(rendered, span, opening, known)
+            edit = self._edit(rendered, span, before, opening, known)
             if edit is not None:
                 edits.append(edit)
             if known.is_whole and (edit is None or edit.text != known.written.text):
@@ -98,9 +106,11 @@ class VerbatimReplies:
         self.notes = tuple(dict.fromkeys(notes))
         return _edited(rendered, edits)
 
-    def _edit(self, rendered: Rendered, span: TextSpan, opening: str, known: _Known) -> _Edit | None:
-        """The reply lies between the generation prompt and an end token. None if nothing of it is the model's."""
-        before = max((other.start for other in rendered.spans if other.start < span.start), default=0)
+    def _edit(self, rendered: Rendered, span: TextSpan, before: int, opening: str, known: _Known) -> _Edit | None:
+        """The reply lies between the generation prompt and an end token. None if nothing of it is the model's.
+
+        `before` is where the message before it begins.
+        """
         start = rendered.text.rfind(opening, before, span.start) + len(opening)
         endings = (rendered.text.find(ending, start, span.end) for ending in self._prompts.endings)
         end = min((end for end in endings if end >= 0), default=-1)
@@ -142,11 +152,11 @@ def written_tokens(prompts: PromptMaker, tokens: Sequence[int], text: str) -> tu
 
 
 def _closest(candidates: Sequence[Written], said: ParsedReply) -> _Known:
-    """The reply that says the same, or else the one that begins alike for longest."""
-    same = next((written for written in candidates if shown(written.said) == shown(said)), None)
+    """The reply that says the same as is `shown`, or else the one that begins alike for longest."""
+    same = next((written for written in candidates if written.shown == said), None)
     if same is not None:
         return _Known(same, is_whole=True)
-    alike = max(candidates, key=lambda written: common_length(written.said.content, said.content))
+    alike = max(candidates, key=lambda written: common_length(written.shown.content, said.content))
     return _Known(alike, is_whole=False)
 
 
@@ -186,5 +196,5 @@ def _edited(rendered: Rendered, edits: Sequence[_Edit]) -> Rendered:
         edit, now = edits[index], known[index]
         return now.start if edit.start <= position < edit.end else now.end + position - edit.end
 
-    spans = tuple(replace(span, start=moved(span.start), end=moved(span.end)) for span in rendered.spans)
+    spans = tuple(TextSpan(span.role, moved(span.start), moved(span.end), span.index) for span in rendered.spans)
     return Rendered(text, spans, tuple(known))

@@ -156,7 +156,7 @@ class Scheduler:
         for other in self.runs:
             if not other.turn.is_reading or other.job.namespace != run.job.namespace:
                 continue
-            common = common_prefix(other.turn.prompt.tokens.tobytes(), run.prompt.tokens.tobytes())
+            common = common_prefix(other.turn.prompt.tokens, run.prompt.tokens)
             enough = 1 if run.is_held else self.limits.worth_waiting_tokens
             # the plan is made last: it is the expensive part, and this is asked at every step
             if common - other.turn.position >= enough and common - self._plan(run).resume >= enough:

@@ -33,6 +33,7 @@ from leftoff.chat.work import Lanes
 from leftoff.config import Settings
 from leftoff.engine.model import Progress
 from leftoff.grammar.compile import Grammars
+from leftoff.grammar.constraint import Trigger
 from leftoff.lru import LruCache
 from leftoff.sampling import recommended
 from leftoff.scheduler.worker import Worker
@@ -59,6 +60,7 @@ Result = TypeVar("Result")
 
 _LOGGED_NOTES = 256
 _LOGGED_CHARACTERS = 240  # of what a client has sent
+_TRIGGER_BYTES = 16 << 20  # of the grammars of tools
 _LONG_HEADER = 256  # tokens: fewer are read at once
 _COLLECT_SECONDS = 0.015  # a screen shows no more often
 _write = C.PyDLL(None).write  # keeps the interpreter's lock, unlike os.write
@@ -95,6 +97,9 @@ class Service:
         )
         self.default_sampling = recommended(model.metadata)
         self.grammars = Grammars(model.vocabulary)
+        self.call_triggers: LruCache[bytes, tuple[Trigger, ...]] = LruCache(
+            max_bytes=_TRIGGER_BYTES, size_of=lambda _, triggers: sum(len(trigger.grammar.lark) for trigger in triggers)
+        )
         self.journal = Journal(model.vocabulary, settings.reports)
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant; the engine's thread alone adds to it
         self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
@@ -161,6 +166,7 @@ class Service:
     def forget_replies(self, is_meant: Callable[[str], bool]) -> None:
         """Drops the remembered replies of the namespaces that are meant, and the names of slots that were saved."""
         self.slot_files.remove(is_meant)
+        self.chats.forget(is_meant)
         if self.remembered is not None:
             self.remembered.remove(is_meant)
         elif self._reply_store is not None:

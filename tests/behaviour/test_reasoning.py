@@ -74,7 +74,7 @@ def test_eight_turns_without_their_thoughts(is_idle: bool) -> None:
             if before is not None:
                 computed += usage.prompt_tokens - (usage.prompt_tokens_details.cached_tokens or 0)
                 own += prompt.length - prompt.messages[-1].start
-                unavoidable += prompt.length - common_prefix(before.tokens.tobytes(), prompt.tokens.tobytes())
+                unavoidable += prompt.length - common_prefix(before.tokens, prompt.tokens)
             before = prompt
             thoughts += bool(getattr(message, "reasoning_content", ""))
             messages.append({"role": "assistant", "content": message.content})

@@ -175,7 +175,7 @@ def test_inserting_renews_the_whole_path() -> None:
 @given(LETTERS, LETTERS)
 def test_common_prefix_counts_equal_tokens(left: str, right: str) -> None:
     expected = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-    size = common_prefix(text(left).tobytes(), text(right).tobytes())
+    size = common_prefix(text(left), text(right))
     assert size == (min(len(left), len(right)) if expected is None else expected)
 
 

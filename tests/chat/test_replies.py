@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leftoff.chat.formats.parts import Call, ParsedReply
-from leftoff.chat.replies import RememberedReplies, Written, conversation_keys, said_of, shown
+from leftoff.chat.replies import RememberedReplies, Transcript, Written, said_of, shown
 from tests.chat.conversations import assistant, call, user
 
 
@@ -16,7 +16,7 @@ def written(text: str, *tokens: int) -> Written:
 
 
 def key(*texts: str, namespace: str = "") -> bytes:
-    return conversation_keys([user(text) for text in texts], namespace)[-1]
+    return Transcript.of([user(text) for text in texts], namespace).keys[-1]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,8 @@ def test_other_arguments_are_others() -> None:
 
 def test_content_in_parts_counts_as_its_text() -> None:
     parts: Any = [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]
-    assert conversation_keys([user("two parts")], "") == conversation_keys([{"role": "user", "content": parts}], "")
+    said = ([user("two parts")], [{"role": "user", "content": parts}])
+    assert Transcript.of(said[0], "").keys == Transcript.of(said[1], "").keys
 
 
 def test_the_newest_reply_comes_first_and_one_that_says_the_same_is_replaced() -> None:

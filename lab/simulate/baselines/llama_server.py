@@ -34,7 +34,7 @@ class Held:
     last_used: int = 0
 
     def shared_with(self, blocks: Tokens) -> int:
-        return common_prefix(self.blocks.tobytes(), blocks.tobytes())
+        return common_prefix(self.blocks, blocks)
 
     def resume(self, shared: int) -> int:
         """Its state stands at its end; before that, only checkpoints can be gone back to."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from jinja2 import pass_context
 from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
@@ -30,6 +30,7 @@ _MAX_INTEGER = 1 << 64
 _HIDDEN_WIDTH = re.compile(r"%[^a-zA-Z%]*(\*|\d{4})|%\(")  # names may hide a width behind them
 _MAX_EXPONENT = 64
 _DICT_ATTRIBUTES = frozenset(dir(dict))
+_LOOP_VALUES = frozenset({"first", "index", "index0", "last", "length", "revindex", "revindex0"})
 MAX_FIELD = 1000
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -41,7 +42,9 @@ class LimitError(SecurityError):
 class Budget:
     """The budget of one rendering. Time is that of its thread, so that a busy machine makes no difference."""
 
-    def __init__(self, seconds: float, characters: int) -> None:
+    def __init__(self, seconds: float, characters: int, rounds: Any = None) -> None:  # noqa: ANN401
+        """`rounds` is the `RoundMemo` of the rendering, if it has one."""
+        self.rounds = rounds
         self._seconds = seconds
         self._characters = characters
         self._end = time.thread_time() + seconds
@@ -172,8 +175,10 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401
         # The most frequent cases, without the exceptions that Jinja raises and catches on its way to the same result.
-        if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
-            return obj[attribute]
+        if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if type(obj) is LoopContext and attribute in _LOOP_VALUES:
+            return getattr(obj, attribute)
         if type(obj) is Namespace:
             is_there = not attribute.startswith("_") and hasattr(obj, attribute)
             return getattr(obj, attribute) if is_there else self.undefined(obj=obj, name=attribute)
@@ -181,6 +186,9 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
         budget = current()
+        if operator == "+" and type(left) is str and type(right) is str:
+            budget.charge(2 * (len(left) + len(right)))
+            return left + right
         _charge_operator(budget, operator, left, right)
         return charge_result(budget, super().call_binop(context, operator, left, right))
 

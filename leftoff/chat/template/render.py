@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import Template, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
 from leftoff.chat.template.budget import Budget, LimitError, current, spending
+from leftoff.chat.template.loops import RoundMemo
 from leftoff.chat.template.sandbox import Sandbox
 from leftoff.chat.work import GivenUpError
 from leftoff.errors import LeftoffError
@@ -71,6 +72,7 @@ class ChatTemplate:
             )
         try:
             self._template = _environment(changes_lists=self._changes_lists).from_string(self.source)
+            self._remembering = self._with_rounds()
         except Exception as error:  # Jinja's, or Python's for the code that Jinja generates
             raise TemplateError(f"the chat template cannot be parsed: {_reason(error)}") from error
 
@@ -84,7 +86,9 @@ class ChatTemplate:
         tools: Sequence[ToolDict] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
+        rounds: RoundMemo | None = None,
     ) -> str:
+        """With `rounds`, messages that are known from there are not rendered again."""
         values = {
             **self._fixed,
             **_with_synonyms(options or {}),
@@ -93,14 +97,35 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            with spending(Budget(*self._limits)):
-                return self._template.render(copy.deepcopy(values) if self._changes_lists else values)
+            if rounds is None or self._remembering is None:
+                return self._text(self._template, values)
+            try:
+                return self._text(self._remembering, values, rounds)
+            except (LimitError, GivenUpError):
+                raise
+            except Exception:  # the messages may be at fault, or an input that the template would not have looked at
+                rounds.texts.clear()
+                text = self._text(self._template, values)
+                self._remembering = None
+                return text
         except (TemplateError, GivenUpError):
             raise
         except LimitError as error:
             raise TemplateLimitError(f"the model's chat template was stopped: {error}") from error
         except Exception as error:  # a template can fail in any way that Python can
             raise TemplateError(f"the chat template cannot render these messages: {_reason(error)}") from error
+
+    def _text(self, template: Template, values: dict[str, Any], rounds: RoundMemo | None = None) -> str:
+        with spending(Budget(*self._limits, rounds)):
+            return template.render(copy.deepcopy(values) if self._changes_lists else values)
+
+    def _with_rounds(self) -> Template | None:
+        """The template with loops that remember; None if it has none that can."""
+        if self._changes_lists:
+            return None  # messages are copied for it, and so never the same
+        environment = _environment(changes_lists=False, remembers=True)
+        template = environment.from_string(self.source)
+        return template if environment.has_rounds else None
 
 
 def _reason(error: Exception) -> str:
@@ -131,9 +156,13 @@ class _GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment(*, changes_lists: bool) -> Sandbox:
+def _environment(*, changes_lists: bool, remembers: bool = False) -> Sandbox:
     environment = Sandbox(
-        changes_lists=changes_lists, trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock]
+        changes_lists=changes_lists,
+        remembers=remembers,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[loopcontrols, _GenerationBlock],
     )
     environment.add_filter("tojson", _to_json)
     environment.add_filter("from_json", _from_json)

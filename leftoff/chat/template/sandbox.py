@@ -31,6 +31,8 @@ from leftoff.chat.template.budget import (
     tick,
 )
 from leftoff.chat.template.filters import budgeted, charge_method, filters, tests
+from leftoff.chat.template.loops import FILTERS as ROUND_FILTERS
+from leftoff.chat.template.loops import remember_rounds
 
 _WIDE_FIELD = re.compile(r"\d{4}")
 
@@ -70,18 +72,21 @@ class _Code(CodeGenerator):
 class Sandbox(BudgetedEnvironment):
     """Jinja as chat templates expect it. Renders only inside a `spending` block.
 
-    A template that `changes_lists` must be given copies of its arguments.
+    A template that `changes_lists` must be given copies of its arguments. If it `remembers`, rounds of its loops that
+    are known are not run again; `has_rounds` tells whether it has such loops.
     """
 
     code_generator_class = _Code
 
-    def __init__(self, *, changes_lists: bool, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, *, changes_lists: bool, remembers: bool = False, **options: Any) -> None:  # noqa: ANN401
         # Not optimised: constants would be computed when the template is parsed, outside of any budget.
         super().__init__(optimized=False, finalize=charge_printed, **options)
         self._changes_lists = changes_lists
+        self._remembers = remembers
+        self.has_rounds = False
         del self.globals["lipsum"]
         self.filters.clear()
-        self.filters.update({**filters(), _TICK: tick, _SIZE: charge_size, _WALK: charge_walk})
+        self.filters.update({**filters(), _TICK: tick, _SIZE: charge_size, _WALK: charge_walk, **ROUND_FILTERS})
         self.tests.update(tests())
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
@@ -124,6 +129,7 @@ class Sandbox(BudgetedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
         _Charges().visit(template)
+        self.has_rounds = self._remembers and remember_rounds(template)
         return template.set_environment(self)  # type: ignore[return-value]
 
 

@@ -4,12 +4,16 @@ A second rendering has marks, which occur in no text, at the beginning of each m
 tools. A message begins where its first mark comes out. Some templates look at contents so closely that marks change
 more than themselves: without the marks, the text then differs. For those, a mark is put in the middle of each content;
 and if that changes the text as well, one content at a time is replaced to see where the text begins to differ.
+
+A turn that goes on from one rendered before keeps the spans that both have. Marks are then put only into a short
+conversation, of the header and the last messages, if its text ends as the whole one does.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from typing import Any
 
 from leftoff.chat.template.render import MessageDict, TemplateError, TemplateLimitError
@@ -44,24 +48,93 @@ class Rendered:
 
 
 @dataclass(frozen=True)
+class LastTurn:
+    """Messages as they were rendered before, and the text that came of them."""
+
+    messages: Sequence[MessageDict]
+    rendered: Rendered
+
+
+@dataclass(frozen=True)
 class _Found:
     starts: dict[int, int]  # by the message's index
     end: int
 
 
 def render_with_spans(
-    messages: Sequence[MessageDict], render: Render, check: Callable[[str], None] | None = None
+    messages: Sequence[MessageDict],
+    render: Render,
+    check: Callable[[str], None] | None = None,
+    last: LastTurn | None = None,
 ) -> Rendered:
     """`render` takes messages and whether to add the generation prompt; `check` may raise, to refuse the text."""
     text = render(messages, True)
     if check is not None:
         check(text)
-    found = (
-        _by_marks(text, messages, render, _mark_beginnings)
-        or _by_marks(text, messages, render, _mark_middle)
-        or _by_differences(text, messages, render)
-    )
+    grown = _by_last_turn(text, messages, render, last) if last is not None else None
+    if grown is not None:
+        return Rendered(text, grown)
+    found = _by_any_marks(text, messages, render) or _by_differences(text, messages, render)
     return Rendered(text, _spans(found, messages))
+
+
+def _by_last_turn(
+    text: str, messages: Sequence[MessageDict], render: Render, last: LastTurn
+) -> tuple[TextSpan, ...] | None:
+    """Those of the last turn up to a message that both have, and from there on those of a short conversation.
+
+        last:   [ header )[ ··· )[ anchor )[ opening )
+        whole:  [ header )[ ··· )[ anchor )[ new ···· )[ opening )
+        short:  [ header )       [ anchor )[ new ···· )[ opening )
+
+    None unless the short text ends as the whole one does, from the beginning of the anchor on.
+    """
+    common = common_length(text, last.rendered.text)
+    num_same = num_equal(messages, last.messages)
+    kept = [span for span in last.rendered.spans if span.start <= common and span.index < num_same]
+    while kept and kept[-1].role not in ("user", "assistant"):
+        kept.pop()
+    if not kept or any(one.index >= other.index for one, other in pairwise(kept)):
+        return None
+    anchor = kept.pop()
+    before = [*_header(messages), *_question(messages, anchor)]
+    if len(before) >= anchor.index:
+        return None  # it is as short as it can be
+    short = [*before, *messages[anchor.index :]]
+    end = _try(render, short, True)
+    found = _by_any_marks(end, short, render) if end is not None else None
+    if end is None or found is None:
+        return None
+    shift, moved = len(text) - len(end), anchor.index - len(before)
+    tail = [
+        TextSpan(span.role, span.start + shift, span.end + shift, span.index + moved)
+        for span in _spans(found, short)
+        if span.start + shift >= anchor.start
+    ]
+    indices = [span.index for span in tail]
+    is_same = bool(tail) and tail[0].start == anchor.start and indices[0] == anchor.index == min(indices)
+    return (*kept, *tail) if is_same and text.endswith(end[anchor.start - shift :]) else None
+
+
+def num_equal(left: Sequence[MessageDict], right: Sequence[MessageDict]) -> int:
+    """How many messages both begin with."""
+    size = min(len(left), len(right))
+    return next((index for index in range(size) if left[index] != right[index]), size)
+
+
+def _header(messages: Sequence[MessageDict]) -> list[MessageDict]:
+    return [*takewhile(lambda message: message.get("role") in HEADER_ROLES, messages)]
+
+
+def _question(messages: Sequence[MessageDict], anchor: TextSpan) -> list[MessageDict]:
+    """The question that a reply answers: templates want one before it."""
+    last = _last_user(messages[: anchor.index]) if anchor.role != "user" else None
+    return [messages[last]] if last is not None else []
+
+
+def _by_any_marks(text: str, messages: Sequence[MessageDict], render: Render) -> _Found | None:
+    found = _by_marks(text, messages, render, _mark_beginnings)
+    return found or _by_marks(text, messages, render, _mark_middle)
 
 
 def _by_marks(text: str, messages: Sequence[MessageDict], render: Render, marker: Marker) -> _Found | None:

@@ -101,7 +101,7 @@ class Catalog:
         for page in self.blobs:
             if page.is_page and page.namespace == namespace and page.start <= position < page.end:
                 with suppress(BundleError):
-                    shared = common_prefix(content, self._tokens_to(page))
+                    shared = common_prefix(as_tokens(content), as_tokens(self._tokens_to(page)))
                     if min(shared, page.end) > reach:
                         longest, reach = page, min(shared, page.end)
         return longest, reach

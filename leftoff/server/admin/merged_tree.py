@@ -125,7 +125,8 @@ def merge(roots: Sequence[Copy]) -> Iterator[Merged]:
     while waiting:
         parent, start, copies = waiting.pop()
         rests = [copy.key[(start - copy.start) * WIDTH :] for copy in copies]
-        size = min(common_prefix(rests[0], rest) for rest in rests) * WIDTH
+        tokens = [np.frombuffer(rest, np.int32) for rest in rests]
+        size = min(common_prefix(tokens[0], others) for others in tokens) * WIDTH
         hasher = (parent.hasher.copy() if parent is not None else blake3()).update(rests[0][:size])
         node = Merged(parent, start, rests[0][:size], copies, hasher)
         yield node

@@ -21,6 +21,7 @@ from leftoff.server.request.build import conversation_of, raw_jobs
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.service import Dialect, Service
+from leftoff.server.tenant import namespace_of
 
 _LEAST_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
 
@@ -55,7 +56,7 @@ class Native(Dialect):
             self._service,
             request,
             body,
-            lambda: self._raw_prompts.read(body.prompt),
+            lambda: self._raw_prompts.read(body.prompt, namespace_of(request, body.cache_salt)),
             num_each=body.n_cmpl or 1,
             num_logprobs=body.n_probs or None,
         )

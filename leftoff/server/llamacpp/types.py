@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from leftoff.server.reply.usage import PromptProgress, TokenLogprob, WireTimings
 from leftoff.server.request.fields import GenerationFields
@@ -13,7 +13,7 @@ from leftoff.server.request.fields import GenerationFields
 class NativeRequest(GenerationFields, kw_only=True):
     """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
 
-    prompt: Any
+    prompt: Raw
     n_probs: Annotated[int, Meta(ge=0, le=100)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None
     return_tokens: bool | None = None

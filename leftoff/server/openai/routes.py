@@ -26,6 +26,7 @@ from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.service import Dialect, Service
+from leftoff.server.tenant import namespace_of
 
 _MOST_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100 MB until it is sent
 
@@ -58,7 +59,7 @@ class OpenAI(Dialect):
             self._service,
             request,
             body,
-            lambda: self._raw_prompts.read(body.prompt),
+            lambda: self._raw_prompts.read(body.prompt, namespace_of(request, body.cache_salt)),
             num_each=body.n or 1,
             num_logprobs=body.logprobs,
         )

@@ -1,9 +1,9 @@
 """OpenAI's wire types for /v1/chat/completions, /v1/completions and /v1/models."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from leftoff.server.reply.usage import PromptProgress, TokenLogprob, Usage, WireTimings
 from leftoff.server.request.fields import GenerationFields, NumReplies, StreamOptions
@@ -16,7 +16,7 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 class CompletionRequest(GenerationFields, kw_only=True):
     """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
 
-    prompt: Any
+    prompt: Raw
     model: str | None = None
     n: NumReplies | None = None
     best_of: NumReplies | None = None

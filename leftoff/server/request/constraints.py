@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from blake3 import blake3
+from msgspec import msgpack
+
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import ChatTemplate, TemplateError
 from leftoff.grammar.constraint import GrammarConstraint, Outline, Trigger
@@ -97,11 +100,21 @@ def _parts(
     try:
         if choice.must:
             return tools.calls(), ()
-        return (None, tools.triggers()) if content is None else (content | tools.calls(), ())
+        return (None, _triggers(service, output, choice, tools)) if content is None else (content | tools.calls(), ())
     except GrammarError as error:
         if choice.must:
             raise bad_field("tools", str(error)) from error
         return content, ()  # a model that may call as it likes may do so without our help
+
+
+def _triggers(service: Service, output: Output, choice: ToolChoice, tools: ToolGrammars) -> tuple[Trigger, ...]:
+    """A client offers the same tools with every turn: their grammars are made once."""
+    key = blake3(msgpack.encode((choice.tools, output.one_call))).digest()
+    known = service.call_triggers.get(key)
+    if known is None:
+        known = tools.triggers()
+        service.call_triggers.put(key, known)
+    return known
 
 
 def _content(service: Service, body: GenerationFields, output: Output | None) -> Grammar | None:

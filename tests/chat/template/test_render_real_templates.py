@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import PromptMaker
-from leftoff.chat.template.render import MessageDict
+from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.chat.template.spans import MARK, Rendered
 from leftoff.engine.model import Model
 from tests.chat.conversations import CONVERSATIONS, OPTIONS, TOOLS, assistant, call, result, user
@@ -124,6 +125,29 @@ def test_token_positions_lead_back_to_the_text(maker: PromptMaker, model: Model,
                 assert whole.startswith(text_of(prompt.tokens[:position]))
                 # and not one token earlier than it must be
                 assert position == prompt.length or len(text_of(prompt.tokens[: position + 1])) > len(whole)
+
+
+@every_conversation
+def test_a_turn_that_goes_on_from_the_last_one_has_the_same_tokens_and_spans(
+    maker: PromptMaker, conversation: str
+) -> None:
+    whole = CONVERSATIONS[conversation]
+    turns = [*whole, user("Say it again."), assistant("It is calm."), user("And in Oslo?")]
+    turns += [assistant("", tool_calls=[call(3, "get_tide", {"place": "Oslo"})]), result(3, "at dusk")]
+    turns += [assistant("At dusk.", reasoning_content="I have it now"), user("Thanks.")]
+    for option in OPTIONS:
+        last = None
+        for end in range(len(whole), len(turns) + 1):
+            now = replace(asked(conversation, option), messages=turns[:end])
+            try:
+                fresh = maker.make(now)
+            except TemplateError:
+                continue
+            last = maker.make(now, last=last)
+            assert last.prompt.tokens.tolist() == fresh.prompt.tokens.tolist()
+            assert last.prompt.messages == fresh.prompt.messages
+            assert last.last_turn.rendered == fresh.last_turn.rendered
+            assert last.tokenised.text == maker.render(now).text
 
 
 @real
