@@ -43,6 +43,7 @@ class Costs:
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
     call_ms: float = 0.2  # per save or load, whatever its size
+    snapshot_ms: float = 0.0  # of a snapshot as they were taken lately; 0 before any was
     disk_bytes_per_ms: float = 5e5
     disk_call_ms: float = 1.0  # per fetch, whatever its size
     disk_is_measured: bool = False  # by a fetch; until then its rate is a guess, or what the blob store has measured
@@ -118,6 +119,11 @@ class Costs:
         elif nbytes >= SMALLEST_BYTES:
             ms = max(0.1 * ms, ms - self.store_call_ms * -(-num_blobs // STORE_CALLS), 1e-3)
             self.store_bytes_per_ms = 1 / (_WEIGHT * ms / nbytes + (1 - _WEIGHT) / self.store_bytes_per_ms)
+
+    def saw_snapshot(self, nbytes: int, ms: float) -> None:
+        """Of `nbytes` that were new; llama.cpp passes over all cells of the context for any number of them."""
+        self.snapshot_ms += (_WEIGHT if self.snapshot_ms else 1.0) * (ms - self.snapshot_ms)
+        self.saw_save(nbytes, ms)
 
     def saw_save(self, nbytes: int, ms: float) -> None:
         if nbytes >= SMALLEST_BYTES and ms > 0:

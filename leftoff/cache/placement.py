@@ -104,7 +104,7 @@ class Placement:
         """
         if self.grid:
             return None
-        cheap = costs.save_ms(snapshot_bytes) / costs.step_ms / self.overhead
+        cheap = max(costs.save_ms(snapshot_bytes), costs.snapshot_ms) / costs.step_ms / self.overhead
         return num_replies * max(self.smallest_reply_gap, min(self.largest_reply_gap, int(cheap)))
 
     def durable_positions(self, prompt: Prompt, shared: Iterable[int], positions: Sequence[int]) -> frozenset[int]:

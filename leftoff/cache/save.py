@@ -328,7 +328,7 @@ class Saver:
         began = time.perf_counter()
         snapshot = self._memory.save_snapshot(path.seq, known)
         new_bytes = snapshot.nbytes - sum(page.nbytes for page in known if page in snapshot.window)
-        self._costs.saw_save(new_bytes, 1000 * (time.perf_counter() - began))
+        self._costs.saw_snapshot(new_bytes, 1000 * (time.perf_counter() - began))
         return snapshot
 
     def snapshot_bytes(self, path: SavePath, position: int) -> int:

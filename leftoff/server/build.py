@@ -178,6 +178,8 @@ def measured_costs(engine: LlamaEngine) -> Costs:
     if rates.moved.nbytes >= SMALLEST_BYTES:
         costs.save_bytes_per_ms = rates.moved.save_bytes_per_s / 1000
         costs.load_bytes_per_ms = rates.moved.load_bytes_per_s / 1000
+    if engine.memory.kind.has_snapshots:
+        costs.snapshot_ms = 1000 * rates.moved.nbytes / rates.moved.save_bytes_per_s
     costs.saw_step(rates.step_ms)  # beside next to no cells: longer sequences then show what a cell costs
     return costs
 

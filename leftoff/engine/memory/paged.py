@@ -262,13 +262,16 @@ class PagedMemory(LlamaMemory):
         yield from begun
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
-        """On a CPU all at once: there nothing overlaps, and each load scans all cells."""
+        """On a CPU all at once: there nothing overlaps, and each load scans all cells. On a GPU about equal groups."""
         if not self._context.staging.chunk_bytes:
             yield parts
             return
+        whole_bytes = self.page_bytes(sum(part.num_tokens for part in parts))
+        num_groups = max(_JOINED_AHEAD, -(-whole_bytes // self._most_page_bytes))
+        most_bytes = min(self._most_page_bytes, whole_bytes // num_groups + self.page_bytes(parts[0].num_tokens))
         first = num_tokens = 0
         for index, part in enumerate(parts):
-            if num_tokens and self.page_bytes(num_tokens + part.num_tokens) > self._most_page_bytes:
+            if num_tokens and self.page_bytes(num_tokens + part.num_tokens) > most_bytes:
                 yield parts[first:index]
                 first, num_tokens = index, 0
             num_tokens += part.num_tokens
