@@ -17,6 +17,7 @@ import numpy as np
 from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batch
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
+from leftoff.engine.binding.spins import Spins
 from leftoff.engine.errors import (
     BlobError,
     CancelledError,
@@ -114,12 +115,14 @@ class Context:
         self._logits_type = C.c_float * model.vocabulary.size
         self._logits: dict[int, Logits] = {}  # by address
         self._cancelled = C.create_string_buffer(16)
+        self._spins = Spins(self._dll)
         self._watch_for_cancel()
 
     def close(self) -> None:
         if self.handle is not None:
             self._dll.llama_free(self.handle)
             self.handle = None
+            self._spins.close()
             self.staging.close()
 
     # --- decoding
@@ -131,6 +134,7 @@ class Context:
 
     def decode(self) -> None:
         """Decodes the batch. The GIL is released meanwhile. A GPU may go on computing: `wait` for it."""
+        self._spins.look()
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code == 0:
             self._batch.has_logits = True

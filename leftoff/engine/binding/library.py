@@ -8,7 +8,6 @@ Knows nothing of models or contexts. A library that is missing, too old or laid 
 import ctypes as C
 import functools
 import logging
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from leftoff.engine.binding import abi
 from leftoff.engine.binding.backends import load_backends
 from leftoff.engine.binding.image import read_image, this_platform
 from leftoff.engine.binding.search import ENVIRONMENT, found_libraries
+from leftoff.engine.binding.spins import spins_chosen
 from leftoff.engine.errors import LibraryError
 from leftoff.engine.fingerprint import file_fingerprint
 
@@ -28,10 +28,6 @@ logger = logging.getLogger(__name__)
 llama_logger = logging.getLogger("leftoff.llama")
 
 FIX = "pip install --force-reinstall xllamacpp==2026.10.11549"
-
-# How often one of llama.cpp's threads looks whether the others are done before it sleeps. libgomp's own 300,000 cost
-# nothing on an idle machine; where other programs want the same cores, they keep those away that are waited for.
-_SPINS = "10000"
 
 # Large enough for any of the structs that llama.cpp returns by value, so that an unknown one cannot overrun it.
 _PROBE_BYTES = 512
@@ -152,7 +148,7 @@ def open_library(path: Path) -> Library:
     if not path.is_file():
         raise LibraryError(f"there is no llama.cpp library at {path}: set {ENVIRONMENT} to a file, or run: {FIX}")
     _check_platform(path)
-    with _short_spins():
+    with spins_chosen():
         return _load(path)
 
 
@@ -171,19 +167,6 @@ def _load(path: Path) -> Library:
     backends, refusals = _give_backends(dll, path)
     dll.llama_backend_init()
     return Library(dll, brief, path, build, log, backends, refusals)
-
-
-@contextmanager
-def _short_spins() -> Iterator[None]:
-    """libgomp reads how long its threads spin when it is loaded. Child processes must not inherit our choice."""
-    if "OMP_WAIT_POLICY" in os.environ or "GOMP_SPINCOUNT" in os.environ:
-        yield
-        return
-    os.environ["GOMP_SPINCOUNT"] = _SPINS
-    try:
-        yield
-    finally:
-        del os.environ["GOMP_SPINCOUNT"]
 
 
 def _check_platform(path: Path) -> None:
