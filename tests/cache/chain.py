@@ -53,7 +53,7 @@ class ChainMemory:
     """Implements `engine.base.Memory`, and the decoding that goes with it."""
 
     fingerprint = "chain"
-    group_bytes = 0
+    group_bytes: int = 0
 
     def __init__(
         self,

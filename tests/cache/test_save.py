@@ -179,3 +179,21 @@ def test_a_resume_point_does_not_make_room_for_its_own_logits(kind: MemoryKind) 
     assert point.logits is logits
     assert point.snapshot is not None
     assert bench.budget.num_points == 1
+
+
+# --- saving while the engine may be wanted
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_a_save_stops_for_a_request_and_goes_on_later(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    bench.memory.group_bytes = 2 * bench.memory.page_bytes(PAGE_TOKENS)  # as where state moves to a GPU
+    saver = Saver(bench.memory, Costs(), bench.tier, PAGE_TOKENS)
+    sequence = bench.read(run((1, 200)))
+    asked = iter([False, False, True])
+    saver.save_if_cheap(saver.path(sequence), lambda: next(asked))
+    assert bench.memory.saved == [(0, 32), (32, 64), (64, 96), (96, 128)], "two groups of two pages"
+    assert saver.lacking_bytes(saver.path(sequence).match, 200)
+    saver.save_if_cheap(saver.path(sequence), lambda: False)
+    assert bench.memory.saved[4:] == [(128, 160), (160, 192), (192, 200)]
+    assert not saver.lacking_bytes(saver.path(sequence).match, 200)
