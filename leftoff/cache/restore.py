@@ -121,7 +121,7 @@ class Restorer:
     def _load(self, target: EngineSequence, plan: Plan) -> None:
         began = time.perf_counter()
         try:
-            if target is not plan.sequence:
+            if target is not plan.sequence and not target.is_empty:
                 self._memory.drop(target.seq)
             # room is made before: a restore in place that finds none leaves nothing to share from
             self._drop_until_free(plan.num_page_tokens, (target, plan.sequence))

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import PagePart
@@ -62,10 +62,7 @@ class Section:
 
     def write_frame(self, blob: Raw, offset: int, num_cells: int) -> int:
         offset = put(blob, offset, _SECTION.pack(self.num_streams, num_cells)) + num_cells * self.cell_bytes
-        offset = put(blob, offset, self.shape)
-        for tensor, width in zip(self.tensors, self.row_bytes, strict=True):
-            offset = put(blob, offset, tensor) + num_cells * width
-        return offset
+        return put(blob, offset, self.shape) + _TENSOR.size * len(self.tensors) + num_cells * sum(self.row_bytes)
 
     @cached_property
     def gaps(self) -> tuple[int, ...]:
@@ -81,16 +78,21 @@ class _Run(NamedTuple):
 
     offset: int  # of the first row, in a state without cells
     bytes_before: int  # of the rows of one cell that come before
-    num_tensors: int
+    heads: Raw  # the bytes before the rows of each tensor; none before the entries of cells
     width: int
 
     def lines(self, blob: Raw, num_cells: int) -> Raw:
         """One line for all rows of each tensor."""
-        length = num_cells * self.width
-        stride = length + _TENSOR.size
-        start = self.offset + num_cells * self.bytes_before
-        end = start + (self.num_tensors - 1) * stride + length
-        return as_strided(blob[start:end], (self.num_tensors, length), (stride, 1))
+        return self._lines_with_heads(blob, num_cells)[:, self.heads.shape[1] :]
+
+    def write_heads(self, blob: Raw, num_cells: int) -> None:
+        self._lines_with_heads(blob, num_cells)[:, : self.heads.shape[1]] = self.heads
+
+    def _lines_with_heads(self, blob: Raw, num_cells: int) -> Raw:
+        num_tensors, head_bytes = self.heads.shape
+        length = head_bytes + num_cells * self.width
+        start = self.offset - head_bytes + num_cells * self.bytes_before
+        return blob[start : start + num_tensors * length].reshape(num_tensors, length)
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,8 @@ class Layout:
         offset = put(blob, 0, self.header)
         for section in self.sections:
             offset = section.write_frame(blob, offset, num_cells)
+        for run in self._runs:
+            run.write_heads(blob, num_cells)
 
     def copy_part(self, part: PagePart, blob: Raw, num_cells: int, first: int) -> None:
         """Copies a part of a page to the cells from `first` on of a state whose frame is written."""
@@ -171,11 +175,16 @@ class Layout:
         offset, bytes_before = len(self.header), 0
         for section in self.sections:
             gaps = iter(section.gaps)
-            for widths in (section.widths[:1], *(tuple(alike) for _, alike in groupby(section.row_bytes))):
+            offset += next(gaps)
+            runs.append(_Run(offset, bytes_before, np.empty((1, 0), np.uint8), section.cell_bytes))
+            bytes_before += section.cell_bytes
+            for width, alike in groupby(zip(section.row_bytes, section.tensors, strict=True), itemgetter(0)):
+                heads = [tensor for _, tensor in alike]
                 offset += next(gaps)
-                runs.append(_Run(offset, bytes_before, len(widths), widths[0]))
-                offset += sum(next(gaps) for _ in widths[1:])
-                bytes_before += sum(widths)
+                matrix = np.frombuffer(b"".join(heads), np.uint8).reshape(len(heads), _TENSOR.size)
+                runs.append(_Run(offset, bytes_before, matrix, width))
+                offset += sum(next(gaps) for _ in heads[1:])
+                bytes_before += width * len(heads)
         return tuple(runs)
 
     def pick_out(self, blob: Raw, num_cells: int, cells: CellNumbers, page: Raw) -> None:

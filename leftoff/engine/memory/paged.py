@@ -186,7 +186,8 @@ class PagedMemory(LlamaMemory):
         if share is not None and share.seq == seq:
             self._go_back(seq, share.length, brings_rest)
         else:
-            self._drop(seq)
+            if self.length(seq):  # llama.cpp passes over all cells to remove nothing
+                self._drop(seq)
             if share is not None and share.length:
                 self._take_shared(seq, share)
         if pages:
