@@ -106,7 +106,8 @@ def in_blocks(placement: Placement, block_tokens: int) -> Placement:
         piece_tokens=max(1, placement.piece_tokens // block_tokens),
         lone_piece_tokens=max(1, placement.lone_piece_tokens // block_tokens),
         largest_reply_gap=max(1, placement.largest_reply_gap // block_tokens),
-        largest_near_gap=max(1, placement.largest_near_gap // block_tokens),
+        largest_last_gap=max(1, placement.largest_last_gap // block_tokens),
+        near_tokens=placement.near_tokens // block_tokens,
         slack=placement.slack // block_tokens,
     )
 

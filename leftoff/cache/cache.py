@@ -339,7 +339,12 @@ class Cache:
         token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
         is_scarce = ram.is_nearly_full
         gaps = self._placement.gaps(
-            snapshot_bytes, self.costs, length=prompt.length, token_bytes=token_bytes, is_scarce=is_scarce
+            snapshot_bytes,
+            self.costs,
+            prompt.length - resume,
+            length=prompt.length,
+            token_bytes=token_bytes,
+            is_scarce=is_scarce,
         )
         positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=is_scarce)
         return Turn(

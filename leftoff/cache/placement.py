@@ -10,10 +10,11 @@ positions are known to be shared or resumed from:
 
 so are blank lines near the end of a long message, where a question may follow a document, and the position where a
 prompt leaves a known path. Between them, snapshots are as dense as is cheap, and dense enough that after a change less
-time is spent on the text before it than a person would mind. Most changes are near the end, so some stand there
-however heavy they are, each twice as far from the next as that is from the one after it:
+time is spent on the text before it than a person would mind: closer near the end, where most changes are. However heavy
+snapshots are, some stand before the end, each twice as far from the next as that is from the one after it:
 
     ·········)············)············)······)···)·)     end
+
 Those that turn out to be useless are evicted first. Replies get snapshots by the same measure.
 """
 
@@ -27,10 +28,14 @@ from leftoff.types import Prompt
 
 @dataclass(frozen=True)
 class Gaps:
-    """Tokens between snapshots in a text without better positions: in the middle of a prompt, and before its end."""
+    """Tokens between snapshots in a text without better positions: in the middle of a prompt, and near its end.
+
+    `last` is the distance of the last one from the end.
+    """
 
     wide: int
     near: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class Placement:
     """How dense snapshots are.
 
     They may cost 1 % of the prefill; up to 3 % where two of them would otherwise be more than `longest_replay_ms` of
-    prefill apart. The last one before the end is no further from it than `near_replay_ms` and `largest_near_gap`,
-    unless taking it takes longer than to prefill what it saves.
+    prefill apart, or `near_replay_ms` near the end of the prompt. The last one is no further from the end than
+    `largest_last_gap`, unless taking it takes longer than to prefill what it saves.
     """
 
     overhead: float = 0.01
@@ -47,12 +52,13 @@ class Placement:
     smallest_gap: int = 64
     smallest_reply_gap: int = 32
     largest_reply_gap: int = 256
-    largest_near_gap: int = 256
-    most_snapshots: int = 32
+    largest_last_gap: int = 256
+    most_snapshots: int = 32  # in a long prompt, if no two are then more than twice as far apart
     longest_replay_ms: float = 320.0
     near_replay_ms: float = 100.0
     scarce_replay_ms: float = 2000.0  # the same where RAM is short
     scarce_near: float = 1 / 16  # of that, before the end of the prompt
+    near_tokens: int = 2048  # from the end of the prompt
     piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
     lone_piece_tokens: int = 2048  # the same on a machine that prefills fast
     slack: int = 16  # a position this close behind the resume point is not worth a pause of its own
@@ -62,29 +68,37 @@ class Placement:
         self,
         snapshot_bytes: int,
         costs: Costs,
+        num_tokens: int,
         *,
-        length: int = 0,
+        length: int | None = None,
         token_bytes: float = 0.0,
         is_scarce: bool = False,
     ) -> Gaps:
-        """The gaps for a prompt of `length` tokens, which has no more snapshots in its middle than `most_snapshots`.
+        """The gaps for a prompt of `length` tokens, of which `num_tokens` are prefilled.
 
-        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages of the prompt.
-
-        Where RAM is scarce they are only as dense as is cheap. The few before the end are there in any case.
+        With `token_bytes`, those of a token's pages, snapshots take no more bytes than the pages of the prompt. Where
+        RAM is scarce they are only as dense as is cheap, but for a few before the end.
         """
         price_ms, rate = costs.save_ms(snapshot_bytes) + costs.cut_ms, costs.prefill_tokens_per_ms
         cheap = price_ms * rate / self.overhead
         if is_scarce:
             bounded = min(cheap, self.scarce_replay_ms * rate)
             near = self.scarce_near * bounded
-            return Gaps(self._even(bounded, bounded), self._even(near, near))
+            near_gap = self._even(near, near)
+            return Gaps(self._even(bounded, bounded), near_gap, near_gap)
         in_time = price_ms * rate / self.most_overhead
         in_bytes = snapshot_bytes / token_bytes if token_bytes else 0.0
-        least = max(in_time, in_bytes, length / self.most_snapshots)
-        wide = self._even(min(cheap, self.longest_replay_ms * rate), least)
-        near = self._even(min(self.largest_near_gap, self.near_replay_ms * rate), price_ms * rate)
-        return Gaps(wide, min(wide, near))
+        replay = self.longest_replay_ms * rate
+        few = min(2 * replay, (length or num_tokens) / self.most_snapshots)
+        wide = self._even(min(cheap, replay), max(in_time, in_bytes, few if few >= self.lone_piece_tokens else 0.0))
+        # the snapshots near the end are paid for by all tokens: in time by those prefilled, in bytes by those kept
+        least = max(in_time * self._near_share(num_tokens), in_bytes * self._near_share(length or num_tokens))
+        near = self._even(min(cheap, self.near_replay_ms * rate), least)
+        last = self._even(min(self.largest_last_gap, self.near_replay_ms * rate), price_ms * rate)
+        return Gaps(wide, min(wide, near), min(wide, near, last))
+
+    def _near_share(self, num_tokens: int) -> float:
+        return min(1.0, self.near_tokens / max(1, num_tokens))
 
     def _even(self, gap: float, least: float) -> int:
         """Prompts are prefilled in pieces anyway, and kernels pad pieces of odd sizes."""
@@ -129,12 +143,12 @@ class Placement:
         fixed = {prompt.messages_end, prompt.length}
         wanted = {self._snapped(position, resume) for position in movable} | fixed
         if not is_scarce:
-            wanted |= _near_end(prompt.length, [resume, *filter(None, wanted)], gaps)
+            wanted |= _before_end(prompt.length, [resume, *filter(None, wanted)], gaps)
         positions: list[int] = []
         last = resume
         for position in sorted(each for each in wanted if each and resume <= each):
             positions += (
-                _widening(last, position, gaps.near) if is_scarce else _between(prompt, last, position, gaps.wide)
+                _widening(last, position, gaps.near) if is_scarce else self._between(prompt, last, position, gaps)
             )
             positions.append(position)
             last = position
@@ -152,25 +166,27 @@ class Placement:
             return position
         return resume or None
 
+    def _between(self, prompt: Prompt, start: int, end: int, gaps: Gaps) -> list[int]:
+        """Positions between two others, at least half a gap away from both; at the end of a message if one is near."""
+        ends = [message.end for message in prompt.messages if start < message.end < end]
+        positions: list[int] = []
+        while True:
+            before_near = (prompt.length - self.near_tokens - start) // gaps.near * gaps.near
+            gap = max(gaps.near, min(gaps.wide, before_near))
+            if end - start < gap + gap // 2:
+                return positions
+            near = [position for position in ends if start + gap // 2 <= position <= start + gap]
+            start = near[-1] if near else start + gap
+            positions.append(start)
 
-def _between(prompt: Prompt, start: int, end: int, gap: int) -> list[int]:
-    """Positions between two others, at least half a gap away from both; at the end of a message if one is near."""
-    ends = [message.end for message in prompt.messages if start < message.end < end]
-    positions: list[int] = []
-    while end - start >= gap + gap // 2:
-        near = [position for position in ends if start + gap // 2 <= position <= start + gap]
-        start = near[-1] if near else start + gap
-        positions.append(start)
-    return positions
 
-
-def _near_end(end: int, others: Sequence[int], gaps: Gaps) -> set[int]:
+def _before_end(end: int, others: Sequence[int], gaps: Gaps) -> set[int]:
     """Positions before the end of a prompt, each step back twice as far, as long as they are closer than elsewhere.
 
     None closer than half a step to others, nor before the first of these, which is the resume point.
     """
-    found, gap = set[int](), gaps.near
-    while gap < gaps.wide and (end := end - gap) > others[0]:
+    found, gap = set[int](), gaps.last
+    while gap < gaps.near and (end := end - gap) > others[0]:
         if all(abs(end - other) >= gap // 2 for other in others):
             found.add(end)
         gap *= 2

@@ -69,7 +69,7 @@ def needed_bytes(office: Office) -> int:
     the last message, at the end of the prompt (with its logits), in the middle of the reply and at its end. The start
     of the user's message is the end of the header, or close behind the reply before it.
     """
-    gap = Placement().gaps(SNAPSHOT_BYTES, costs()).wide
+    gap = Placement().gaps(SNAPSHOT_BYTES, costs(), HEADER).wide
     in_header = sum(1 for _ in range(gap, HEADER - gap // 2 + 1, gap)) + 1
     num_turns = NUM_CHATS * NUM_TURNS
     pages = BYTES_PER_TOKEN * (HEADER + office.tail_tokens)

@@ -24,7 +24,7 @@ def prompt(*ends: int, length: int | None = None, roles: str = "suauauaua") -> P
 
 
 def positions(of: Prompt, resume: int = 0, shared: tuple[int, ...] = (), gap: int = WIDE) -> list[int]:
-    return list(PLACEMENT.snapshot_positions(of, resume, shared, Gaps(gap, gap)))
+    return list(PLACEMENT.snapshot_positions(of, resume, shared, Gaps(gap, gap, gap)))
 
 
 # --- named positions
@@ -113,33 +113,35 @@ def test_positions_rise_strictly_and_no_stretch_is_longer_than_a_gap_and_a_half(
 # --- density follows costs
 
 
+LONG = 10_000  # tokens: what is near the end is a part of it
+
+
 def test_dearer_snapshots_stand_further_apart() -> None:
     costs = Costs(prefill_tokens_per_ms=10.0, save_bytes_per_ms=1e6, call_ms=0.0)
-    fine = Placement(piece_tokens=1, smallest_gap=1)
-    assert fine.gaps(1_000_000, costs).wide == 2000, "1 ms to copy and 1 to pause: 1 % of 2000 tokens"
-    assert Placement(piece_tokens=512).gaps(1_000_000, costs).wide == 1536, "whole pieces"
-    assert Placement(overhead=0.1).gaps(1_000_000, costs).wide == 1024, "but never more than 3 %, 667 tokens"
+    fine = Placement(lone_piece_tokens=1, piece_tokens=1, smallest_gap=1)
+    assert fine.gaps(1_000_000, costs, LONG).wide == 2000, "1 ms to copy and 1 to pause: 1 % of 2000 tokens"
+    assert Placement(piece_tokens=512).gaps(1_000_000, costs, LONG).wide == 2048, "a whole piece of a lone prompt"
+    assert Placement(overhead=0.1).gaps(1_000_000, costs, LONG).wide == 1024, "but never more than 3 %, 667 tokens"
 
 
 def test_a_pause_that_costs_much_keeps_snapshots_apart() -> None:
-    assert Placement().gaps(1, Costs(prefill_tokens_per_ms=10.0, cut_ms=0.1)).wide < 512
-    assert Placement().gaps(1, Costs(prefill_tokens_per_ms=10.0, cut_ms=8.0)).wide > 2048
+    assert Placement().gaps(1, Costs(prefill_tokens_per_ms=10.0, cut_ms=0.1), LONG).wide < 512
+    assert Placement().gaps(1, Costs(prefill_tokens_per_ms=10.0, cut_ms=8.0), LONG).wide > 2048
 
 
 def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
-    assert Placement(smallest_gap=64).gaps(1, Costs()) == Gaps(64, 64)
+    assert Placement(smallest_gap=64).gaps(1, Costs(), LONG) == Gaps(64, 64, 64)
 
 
 def test_a_large_model_on_a_gpu() -> None:
     """Figures of an H200: 8 tokens per ms, a snapshot of 52.7 MB in 1.4 ms, 2 ms for a pause between whole pieces."""
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
-    gaps = Placement().gaps(52_700_000, costs)
-    assert gaps == Gaps(2048, 256), "256 ms of prefill, and 32 before the end"
+    gaps = Placement().gaps(52_700_000, costs, 32_768)
+    assert gaps == Gaps(2048, 512, 256), "256 ms of prefill, 64 near the end, and 32 at the end"
     found = PLACEMENT.snapshot_positions(prompt(length=32_768), 0, (), gaps)
-    assert len(found) == 18
-    assert found[-5:] == (28_672, 30_976, 32_000, 32_512, 32_768)
-    short = PLACEMENT.snapshot_positions(prompt(length=32_768), 32_400, (), gaps)
-    assert short == (32_768,), "a short turn has none but at its end"
+    assert len(found) == 20
+    assert found[-5:] == (31_232, 31_744, 32_256, 32_512, 32_768)
+    assert Placement().gaps(52_700_000, costs, 500).near > 333, "a short turn has none but at its end"
 
 
 @pytest.mark.parametrize("snapshot_bytes", [4_000_000, 252_000_000, 500_000_000])
@@ -147,7 +149,7 @@ def test_a_change_near_the_end_resumes_within_a_few_hundred_tokens_however_heavy
     snapshot_bytes: int,
 ) -> None:
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=3e7, call_ms=0.1, cut_ms=5.0)
-    gaps = Placement().gaps(snapshot_bytes, costs, token_bytes=1000)
+    gaps = Placement().gaps(snapshot_bytes, costs, 32_768, token_bytes=1000)
     found = PLACEMENT.snapshot_positions(prompt(length=32_768), 0, (), gaps)
     for changed in range(32_768 - 600, 32_768):
         assert changed - max(position for position in found if position <= changed) <= 700
@@ -156,19 +158,35 @@ def test_a_change_near_the_end_resumes_within_a_few_hundred_tokens_however_heavy
 def test_no_snapshot_before_the_end_is_dearer_than_what_it_saves() -> None:
     """With layers in RAM, every piece of a prompt takes half a second more."""
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=500.0)
-    assert Placement().gaps(52_700_000, costs).near == 512
+    assert Placement().gaps(52_700_000, costs, 32_768).last == 512
+
+
+def test_a_very_long_prompt_has_about_thirty_in_its_middle() -> None:
+    costs = Costs(prefill_tokens_per_ms=7.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
+    assert Placement().gaps(40_000_000, costs, 65_000).wide == 2048
+    assert Placement().gaps(40_000_000, costs, 131_072).wide == 4096
+    slow = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
+    assert Placement().gaps(40_000_000, slow, 131_072).wide == 256, "4,096 would be four seconds"
 
 
 def test_snapshots_take_no_more_bytes_than_the_pages_between_them() -> None:
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, cut_ms=2.0)
-    assert Placement().gaps(100_000_000, costs).wide == 2048
-    assert Placement().gaps(100_000_000, costs, token_bytes=10_000).wide == 10_240
+    assert Placement().gaps(100_000_000, costs, LONG).wide == 2048
+    assert Placement().gaps(100_000_000, costs, LONG, token_bytes=10_000).wide == 10_240
+
+
+def test_those_near_the_end_are_paid_for_by_the_pages_of_the_whole_prompt() -> None:
+    costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, cut_ms=2.0)
+    new = Placement().gaps(100_000_000, costs, 2000, length=2000, token_bytes=10_000)
+    grown = Placement().gaps(100_000_000, costs, 2000, length=100_000, token_bytes=10_000)
+    assert grown.near < 2000 < new.near
+    assert grown.wide == new.wide, "by bytes"
 
 
 def test_where_ram_is_scarce_they_are_only_as_dense_as_is_cheap() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e6, call_ms=0.2, cut_ms=1.0)
-    assert Placement().gaps(66_000_000, costs, is_scarce=True) == Gaps(2048, 128), "1 % is 1770 tokens"
-    assert Placement().gaps(66_000_000, costs).wide == 1024, "3 % is 590"
+    assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 128, 128), "1 % is 1770 tokens"
+    assert Placement().gaps(66_000_000, costs, LONG).wide == 1024, "3 % is 590"
 
 
 @given(st.integers(1, 10**8), st.floats(0.001, 50.0), st.floats(0.0, 20.0), st.integers(1, 10**5))
@@ -176,14 +194,14 @@ def test_they_cost_no_more_than_a_few_percent_of_the_prefill(
     snapshot_bytes: int, rate: float, cut_ms: float, length: int
 ) -> None:
     costs = Costs(prefill_tokens_per_ms=rate, cut_ms=cut_ms, save_bytes_per_ms=4e6)
-    gaps = Placement().gaps(snapshot_bytes, costs)
+    gaps = Placement().gaps(snapshot_bytes, costs, length)
     assert gaps.near <= gaps.wide
     between = PLACEMENT.snapshot_positions(prompt(length=length), 0, (), gaps)[:-1]
     if gaps.near > PLACEMENT.smallest_gap:
         price_ms = costs.save_ms(snapshot_bytes) + cut_ms
-        num_near = (gaps.wide // gaps.near).bit_length()
-        most_ms = 1.1 * PLACEMENT.most_overhead * costs.prefill_ms(length)
-        assert (len(between) - num_near) * price_ms <= most_ms + price_ms
+        most_ms = 2.1 * PLACEMENT.most_overhead * costs.prefill_ms(length)  # 3 % near the end, and 3 % before
+        num_last = (gaps.near // gaps.last).bit_length()  # those before the end stand there in any case
+        assert (len(between) - num_last) * price_ms <= most_ms + price_ms
 
 
 # --- what is written to disk
@@ -208,18 +226,18 @@ def test_a_prompt_of_thirty_tokens_has_its_positions_too() -> None:
 
 
 def test_where_room_is_short_snapshots_stand_farther_apart_with_each_step_back_from_the_end() -> None:
-    assert PLACEMENT.snapshot_positions(prompt(length=1000), 0, (), Gaps(400, 100), is_scarce=True) == (
+    assert PLACEMENT.snapshot_positions(prompt(length=1000), 0, (), Gaps(400, 100, 100), is_scarce=True) == (
         300,
         700,
         900,
         1000,
     )
-    assert PLACEMENT.snapshot_positions(prompt(length=112), 0, (), Gaps(400, 100), is_scarce=True) == (112,)
+    assert PLACEMENT.snapshot_positions(prompt(length=112), 0, (), Gaps(400, 100, 100), is_scarce=True) == (112,)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 4096))
 def test_going_back_by_some_tokens_never_reads_more_than_twice_as_many_again(length: int, gap: int) -> None:
-    positions = (0, *PLACEMENT.snapshot_positions(prompt(length=length), 0, (), Gaps(gap, gap), is_scarce=True))
+    positions = (0, *PLACEMENT.snapshot_positions(prompt(length=length), 0, (), Gaps(gap, gap, gap), is_scarce=True))
     for before, after in pairwise(positions):
         assert before < after
         assert after - before <= max(3 * gap, 2 * (length - before))

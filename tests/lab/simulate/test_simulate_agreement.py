@@ -37,7 +37,7 @@ def placement(block_tokens: int) -> Placement:
     return Placement(
         smallest_gap=block_tokens,
         longest_replay_ms=REPLAY_MS,
-        largest_near_gap=16 * block_tokens,
+        near_tokens=16 * block_tokens,
         piece_tokens=64 * block_tokens,
         slack=0,
     )
