@@ -190,9 +190,12 @@ class Context:
 
         With `nbytes` llama.cpp is not asked for the size, for which it passes over all cells.
         """
+        is_known = nbytes is not None
         nbytes = self.state_bytes(seq, flags) if nbytes is None else nbytes
         buffer = self.staging.take(nbytes)
         written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, flags)
+        if written != nbytes and is_known:  # such as that of an empty sequence
+            return self.stage_state(seq, flags)
         if written != nbytes:
             raise EngineError(f"llama.cpp wrote {written} of {nbytes} bytes of state: {self._why()}")
         buffer.view[_SEQUENCE_FIELD] = 0  # llama.cpp does not read it back, and equal states should be equal bytes

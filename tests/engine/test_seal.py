@@ -3,7 +3,7 @@
 import io
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import view_of
-from leftoff.engine.memory.base import Page, Snapshot
+from leftoff.engine.memory.base import Page, Snapshot, WindowPage
 from leftoff.engine.seal import FORMAT, SEAL_BYTES, TAG_BYTES, seal, unseal
 from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, load, prompt, read, reply, save
@@ -86,7 +86,9 @@ def blobs(engine: LlamaEngine) -> list[Blob]:
     """A sequence of two pages and a snapshot, sealed; it stays in the engine."""
     read(engine, 0, prompt(engine, 90))
     saved = save(engine, 0)
-    items: list[Page | Snapshot] = [*saved.pages, *([saved.snapshot] if saved.snapshot else [])]
+    items: list[Page | Snapshot] = list(saved.pages)
+    if saved.snapshot is not None:
+        items += (*saved.snapshot.window, saved.snapshot)
     return [Blob(item, sealed(item, engine.memory.fingerprint)) for item in items]
 
 
@@ -115,8 +117,9 @@ def test_what_was_sealed_comes_back_and_goes_on(engine: LlamaEngine, blobs: list
     found = [opened(engine, blob.content) for blob in blobs]
     assert all(same(item, blob.item) for item, blob in zip(found, blobs, strict=True))
     expected, expected_reply, _ = cold(engine, prompt(engine, 90), 8)
-    pages = tuple(item for item in found if isinstance(item, Page))
-    (snapshot,) = (item for item in found if isinstance(item, Snapshot))
+    window = tuple(item for item in found if isinstance(item, WindowPage))
+    pages = tuple(item for item in found if isinstance(item, Page) and item not in window)
+    (snapshot,) = (replace(item, window=window) for item in found if isinstance(item, Snapshot))
     load(engine, 1, Saved(90, pages, snapshot))
     assert reply(engine, 1, expected, 8)[0] == expected_reply
 
@@ -181,6 +184,6 @@ def test_a_blob_of_a_newer_format_says_so(engine: LlamaEngine, blobs: list[Blob]
 
 def test_a_page_does_not_pass_for_a_snapshot(engine: LlamaEngine, blobs: list[Blob]) -> None:
     for blob in blobs:
-        kind = {1: 2, 2: 1}[blob.content[10]]
+        kind = {1: 2, 2: 1, 3: 1}[blob.content[10]]
         with pytest.raises(BlobError, match="checksum"):
             opened(engine, blob.content[:10] + bytes([kind]) + blob.content[11:])

@@ -171,10 +171,10 @@ def test_who_comes_last_into_a_full_context_goes_on_when_another_has_ended(archi
         asked = [ask(scheduler, tokens, max_tokens=200)[1] for tokens in prompts]
         most, num_decoded, decode = 0, 0, scheduler.engine.decode
 
-        def counting(works: Sequence[Work]) -> list[int]:
+        def counting(works: Sequence[Work], *, is_awaited: bool) -> list[int]:
             nonlocal most, num_decoded
             most, num_decoded = max(most, len(works)), num_decoded + sum(work.tokens.size for work in works)
-            return decode(works)
+            return decode(works, is_awaited=is_awaited)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scheduler.engine, "decode", counting)

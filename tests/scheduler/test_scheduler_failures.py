@@ -74,7 +74,7 @@ def test_an_error_at_the_beginning_frees_the_slot(error: Exception, monkeypatch:
         ask(scheduler, prompt(scheduler, 300, seed=1))
         run(scheduler)
 
-        def fail(_: int) -> Snapshot:
+        def fail(*_: object) -> Snapshot:
             raise error
 
         with monkeypatch.context() as patch:
