@@ -20,7 +20,7 @@ import numpy as np
 
 from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
-from leftoff.engine.errors import BlobError
+from leftoff.engine.errors import BlobError, EngineError
 from leftoff.engine.memory.arena import Buffer, Raw, view_of
 from leftoff.engine.memory.base import PagePart, Snapshot, Span, WindowPage
 from leftoff.engine.memory.join import begin_join
@@ -76,7 +76,10 @@ class Windows:
         section = self._layout.section_end(self._layout.count(state.view))
         rest = np.concatenate([state.view[:HEADER_BYTES], state.view[section:]])
         data = self._context.staging.store(rest.nbytes, partial(np.copyto, src=rest))
-        return Snapshot(length, data, (*shared, *self._pages(state)))
+        pages = list(self._pages(state))
+        if shared and pages and pages[0].start != shared[-1].end:
+            shared = []  # llama.cpp needs less of the past here, such as after the start of a chunk
+        return Snapshot(length, data, (*shared, *pages))
 
     def load(self, seq: int, snapshot: Snapshot) -> None:
         """Makes the window of `seq` that of the snapshot."""
@@ -112,7 +115,9 @@ class Windows:
         num_cells = self._layout.count(state.view)
         positions = self._layout.positions(state.view, num_cells)
         order = np.argsort(positions, kind="stable")
-        first = int(positions.min(initial=np.iinfo(np.int32).max))
+        first = int(positions[order[0]]) if num_cells else 0
+        if not np.array_equal(positions[order], np.arange(first, first + num_cells)):
+            raise EngineError(f"llama.cpp has lost a part of the window that begins at {first}")
         for start, end in _cut_at_pages(first, first + num_cells):
             cells = order[start - first : end - first]
             fill = partial(self._layout.pick_out, state.view, num_cells, cells)
