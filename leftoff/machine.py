@@ -1,4 +1,4 @@
-"""What this machine has: cores, and free space on its disks. RAM and GPUs are in `engine/devices.py`."""
+"""This machine: its cores, its RAM and the free space on its disks. Free RAM and GPUs are in `engine/devices.py`."""
 
 import os
 from contextlib import suppress

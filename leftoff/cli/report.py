@@ -1,6 +1,5 @@
 """The report of `leftoff doctor`, as data and as tables. Its fields are the keys of `--json`: their names stay."""
 
-import os
 import platform
 from dataclasses import dataclass, fields, is_dataclass
 from typing import get_args, get_type_hints
@@ -18,6 +17,7 @@ from leftoff.engine.measure import Bandwidth, Measurements, measure
 from leftoff.engine.memory.base import MEANINGS, MemoryKind
 from leftoff.engine.model import Progress
 from leftoff.engine.mtp import mtp_problem
+from leftoff.machine import physical_ram
 
 _SHORT_FINGERPRINT = 16
 
@@ -131,7 +131,7 @@ def _describe_machine() -> MachineReport:
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         threads=default_threads(),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_bytes=physical_ram(),
     )
 
 

@@ -4,7 +4,6 @@ Knows nothing of models: `model_settings.py` says which devices one uses, and `f
 """
 
 import ctypes as C
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
+from leftoff.machine import physical_ram
 
 _ROOT = Path("/")
 
@@ -97,7 +97,7 @@ def device_names(library: Library, devices: Sequence[Device]) -> dict[str, str]:
 def available_ram(root: Path = _ROOT) -> int:
     """Bytes of RAM that can still be used without swapping, within the limit of the container if there is one."""
     limits = [*_of_machine(root), *_of_container(root)]
-    return min(limits) if limits else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return min(limits) if limits else physical_ram() // 2
 
 
 def _of_machine(root: Path) -> Iterator[int]:

@@ -32,6 +32,7 @@ from leftoff.disk.tools.models import remove_model
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import FINGERPRINT_BYTES, PAGE, SEAL_BYTES, SNAPSHOT, WINDOW_PAGE, seal, unseal
+from leftoff.machine import physical_ram
 
 FORMAT = 1
 _MAGIC = b"leftoff bundle\n"
@@ -264,7 +265,7 @@ def _open_bundle(file: BufferedReader, source: Path) -> _OpenBundle:
 def _check_memory(manifest: Manifest, source: Path) -> None:
     """A part is held in memory while it is verified."""
     largest = max(part.nbytes for strand in manifest.strands for part in strand.parts)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = physical_ram()
     if largest > _MAX_PART * memory:
         raise BundleError(f"{source} has a part of {largest:,} bytes: this machine's memory is {memory:,}")
 

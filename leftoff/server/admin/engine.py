@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import platform
 from shlex import quote
 from typing import Any
@@ -12,6 +11,7 @@ from starlette.responses import Response
 
 from leftoff import __version__
 from leftoff.engine.memory.base import MEANINGS
+from leftoff.machine import physical_ram
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.reply.response import json_response
 from leftoff.server.service import Dialect
@@ -39,7 +39,7 @@ class EngineApi(Dialect):
                 "machine": {
                     "system": f"{platform.system()} {platform.machine()}",
                     "python": platform.python_version(),
-                    "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+                    "memory_bytes": physical_ram(),
                     "threads": service.engine.settings.threads,
                 },
                 "rates": await service.between_steps(self._rates),
