@@ -25,7 +25,7 @@ from leftoff.cache.node import (
 from leftoff.cache.policy import NO_LIMIT, Limit, Policy, Ranking
 from leftoff.cache.tree import Tree
 from leftoff.cache.wear import Wear
-from leftoff.engine.memory.base import Bytes, Page, Snapshot, WindowPage
+from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
 
 Clock = Callable[[], float]
@@ -296,10 +296,6 @@ class ByteBudget:
 
     # --- window pages: several points close to each other share them
 
-    def shares_window(self, page: WindowPage) -> bool:
-        """A point of this tier has this very page already."""
-        return page.data in self._window_uses
-
     def release_unused(self, stored: Iterable[Bytes]) -> None:
         """Of a snapshot that was stored in part and is not added after all: what no point shares is released."""
         for data in stored:
@@ -308,7 +304,7 @@ class ByteBudget:
 
     def _use_window(self, snapshot: Snapshot) -> None:
         for page in snapshot.window:
-            if not self.shares_window(page):
+            if page.data not in self._window_uses:
                 self._take(page.nbytes)
             self._window_uses[page.data] = self._window_uses.get(page.data, 0) + 1
 

@@ -142,9 +142,7 @@ class Saver:
             whole, rest = divmod(missing, self._page_tokens)
             nbytes = whole * self._whole_page_bytes + self._page_bytes(rest)
         if kind.has_snapshots and match.point_at(length) is None:
-            before = match.last_point_before(length)
-            since = before.position if before is not None else 0
-            nbytes += self._memory.snapshot_bytes(length, since) + self._overhead_bytes
+            nbytes += self._estimated_bytes(match, length)
         return nbytes
 
     def _ends(self, path: SavePath) -> Iterator[int]:
@@ -202,7 +200,7 @@ class Saver:
 
     @property
     def _left_bytes(self) -> float:
-        """What the blob store may still write today."""
+        """Bytes that the blob store still takes today: infinite without a daily limit."""
         return self._blobs.left_bytes if self._blobs is not None else math.inf
 
     def _can_fit(self, path: SavePath, end: int) -> bool:
@@ -295,20 +293,23 @@ class Saver:
 
     def _store_snapshot(self, path: SavePath, snapshot: Snapshot) -> Snapshot | None:
         """Stores a snapshot and its window pages, but for those that are stored already. None if one is refused."""
-        stored = self._stored_window(path, snapshot.position)
+        known = self._stored_window(path, snapshot.position)
         window: list[WindowPage] = []
         for page in snapshot.window:
-            known = stored.get((page.start, page.end))
-            record = known.data if known is not None else self._put(path, page)
-            if record is None:
-                self._budget.release_unused(page.data for page in window)
-                return None
-            window.append(WindowPage(page.start, page.end, record))
-        record = self._put(path, snapshot)
+            stored = known.get((page.start, page.end)) or self._store_window_page(path, page)
+            if stored is None:
+                break
+            window.append(stored)
+        is_whole = len(window) == len(snapshot.window)
+        record = self._put(path, snapshot) if is_whole else None
         if record is None:
             self._budget.release_unused(page.data for page in window)
             return None
         return Snapshot(snapshot.position, record, tuple(window))
+
+    def _store_window_page(self, path: SavePath, page: WindowPage) -> WindowPage | None:
+        record = self._put(path, page)
+        return WindowPage(page.start, page.end, record) if record is not None else None
 
     def _stored_window(self, path: SavePath, position: int) -> dict[Span, WindowPage]:
         """The window pages that the tier has of the point before a position, by their positions."""
@@ -336,7 +337,11 @@ class Saver:
         known = self._snapshot_in_ram(path, position)
         if known is not None:
             return self._new_bytes(path, known)
-        before = path.match.last_point_before(position)
+        return self._estimated_bytes(path.match, position)
+
+    def _estimated_bytes(self, match: Match, position: int) -> int:
+        """Bytes of a snapshot that is not taken yet, beside the window pages that it would share."""
+        before = match.last_point_before(position)
         since = before.position if before is not None else 0
         return self._memory.snapshot_bytes(position, since) + self._overhead_bytes
 

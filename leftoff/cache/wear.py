@@ -55,7 +55,7 @@ class RecentBytes:
 
 
 class Wear:
-    """What a tier has evicted lately, and what it may still evict, if `most_bytes` were ever kept at one time."""
+    """Counts the bytes that a tier has evicted in the last half hour, and tells how many more it may evict."""
 
     def __init__(self) -> None:
         self._evicted = RecentBytes(_WINDOW_S)

@@ -134,7 +134,7 @@ class Batcher:
         return run, drafted, draft
 
     def is_awaited(self, batch: Batch) -> bool:
-        """Somebody needs what it computes, or so much was not awaited that its time would tell too little."""
+        """A logit, a snapshot or the end of a prompt waits for the batch; or too many tokens were not timed yet."""
         parts = zip(batch.runs, batch.works, strict=True)
         is_needed = any(work.logits or run.turn.ends_piece(work.tokens.size) for run, work in parts)
         return is_needed or self._late_tokens + batch.num_tokens >= _MOST_LATE_TOKENS

@@ -78,7 +78,7 @@ def is_known(one: Round) -> bool:
 
 
 def text(one: Round) -> str:
-    """What the body came out as before."""
+    """The text of a round that is known."""
     return one.text or ""
 
 
@@ -106,7 +106,7 @@ def remember_rounds(template: nodes.Template) -> bool:
 
 
 def _loops(body: Sequence[nodes.Node]) -> Iterator[nodes.For]:
-    """Those that are not inside of another one."""
+    """The outermost loops of a body."""
     for node in body:
         if isinstance(node, nodes.For):
             yield node

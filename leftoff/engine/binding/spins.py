@@ -30,7 +30,7 @@ _STAT = Path("/proc/stat")
 def spins_chosen() -> Iterator[None]:
     """While libgomp is loaded. Child processes must not inherit our choice."""
     looks = _LOOKS.get(platform.machine())
-    if looks is None or any(name in os.environ for name in _CHOICES):
+    if looks is None or _is_users_choice():
         yield
         return
     os.environ["GOMP_SPINCOUNT"] = looks
@@ -38,6 +38,10 @@ def spins_chosen() -> Iterator[None]:
         yield
     finally:
         del os.environ["GOMP_SPINCOUNT"]
+
+
+def _is_users_choice() -> bool:
+    return any(name in os.environ for name in _CHOICES)
 
 
 class CpuTimes(NamedTuple):
@@ -54,8 +58,8 @@ class Spins:
 
     def __init__(self, dll: C.CDLL, times: Callable[[], CpuTimes | None] | None = None) -> None:
         """Does nothing where the library has no libgomp, or the user or the machine has asked for short spins."""
-        is_chosen = platform.machine() in _LOOKS or any(name in os.environ for name in _CHOICES)
-        self._dll = dll if hasattr(dll, "GOMP_parallel") and not is_chosen else None
+        is_fixed = platform.machine() in _LOOKS or _is_users_choice()
+        self._dll = dll if hasattr(dll, "GOMP_parallel") and not is_fixed else None
         self._times = times or cpu_times
         self._last: CpuTimes | None = None
         self._next_look = 0.0

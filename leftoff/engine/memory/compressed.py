@@ -49,9 +49,7 @@ class CompressedMemory(LlamaMemory):
         return self._layout.page_bytes(num_tokens)
 
     def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
-        for start, end in spans:
-            if not 0 <= start < end <= self.length(seq):
-                raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
+        self._check_spans(seq, spans)
         if not spans:
             return []
         rows = self._layout.rows(self._context.stage_state(seq).view, seq)

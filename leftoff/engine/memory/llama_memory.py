@@ -238,6 +238,11 @@ class LlamaMemory(ABC):
         if snapshot is None and length > 0 and self.kind.has_snapshots and not self._brings_rest(share, length):
             raise InputError(f"{self.kind.value} memory needs a snapshot at {length}")
 
+    def _check_spans(self, seq: int, spans: Sequence[Span]) -> None:
+        for start, end in spans:
+            if not 0 <= start < end <= self.length(seq):
+                raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
+
     def _check_part(self, part: PagePart, expected_start: int) -> None:
         page = part.page
         if part.start != expected_start or not page.start <= part.start < part.end <= page.end:

@@ -71,9 +71,7 @@ class PagedMemory(LlamaMemory):
         return self._layout.section_end(num_tokens)
 
     def save_pages(self, seq: int, spans: Sequence[Span]) -> list[Page]:
-        for start, end in spans:
-            if not 0 <= start < end <= self.length(seq):
-                raise InputError(f"sequence {seq} holds {self.length(seq)} tokens: there is no page [{start}, {end})")
+        self._check_spans(seq, spans)
         return [page for group in self._groups(spans) for page in self._save_group(seq, group)]
 
     def _groups(self, spans: Sequence[Span]) -> Iterator[list[Span]]:

@@ -124,7 +124,7 @@ class Windows:
             yield WindowPage(start, end, self._context.staging.store(self._layout.section_end(end - start), fill))
 
     def _parts(self, snapshot: Snapshot) -> Iterator[PagePart]:
-        """What the next token attends to of the window pages, which must follow each other up to the position."""
+        """The parts of the window pages that the next token attends to; the pages must follow each other."""
         first, covered = max(0, snapshot.position - self._length), None
         for page in snapshot.window:
             if page.nbytes != self._layout.section_end(page.end - page.start) or covered not in (None, page.start):
