@@ -5,7 +5,6 @@ begins where the one before has left the server: as few requests as give medians
 """
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 
@@ -74,7 +74,6 @@ class Cells:
     _theirs: dict[str, Series] = field(default_factory=dict)
     _notes: dict[str, str] = field(default_factory=dict)
     _ram_ms: float = 0.0  # to load what an agent needs
-    _most_kept: float = 0.0
 
     def measure(self) -> None:
         self._measure_leftoff()
@@ -131,13 +130,9 @@ class Cells:
         self._show("engine")  # held against the new tokens alone
 
     def _saw_disk(self, server: Server) -> None:
-        found = metrics(server)
-        written = next((value for name, value in found.items() if "disk_written_bytes" in name), None)
-        kept = next((value for name, value in found.items() if name == 'leftoff_cache_bytes{tier="disk"}'), 0.0)
-        self._most_kept = max(self._most_kept, kept)
-        if written is not None:
-            self._notes["disk"] = f"at most {self._most_kept / 1e9:.2f} GB kept"
-            self._found("disk", Series((written / 1e9,)))
+        disk = _disk(server)
+        self._notes["disk"] = f"at most {disk['most_bytes'] / 1e9:.2f} GB kept"
+        self._found("disk", Series((disk["written_bytes"] / 1e9,)))
 
     # --- llama-server
 
@@ -171,8 +166,6 @@ class Cells:
     def _cold(self, server: Server, found: _Found) -> None:
         names = [f"cold {number}" for number in range(self.extent.num_cold)]
         found("cold", _ask_each(server, (server.prompts.tokens(name, self.rig.long) for name in names)))
-        if server.name == "leftoff":
-            self._saw_disk(server)
 
     def _begin(self, server: Server, found: _Found) -> Agents:
         agents = Agents(server, self.rig.long, self.extent.num_agents)
@@ -268,8 +261,17 @@ def source(server: Server) -> str:
 
 
 def _occupied(server: Server) -> list[int]:
-    view = httpx.get(f"{server.url}/cache?n=1", timeout=_PATIENCE_S).raise_for_status().json()
-    return [slot["id"] for slot in view["slots"] if slot["tokens"] and not slot["is_busy"]]
+    return [slot["id"] for slot in _cache(server)["slots"] if slot["tokens"] and not slot["is_busy"]]
+
+
+def _disk(server: Server) -> dict[str, int]:
+    """How full leftoff's disk is, how full it ever was, and what was written to it."""
+    return next(tier for tier in _cache(server)["tiers"] if tier["name"] == "disk")
+
+
+def _cache(server: Server) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{server.url}/cache?n=1", timeout=_PATIENCE_S).raise_for_status().json()
+    return found
 
 
 def _act(server: Server, slot: int, action: str) -> dict[str, int]:
@@ -280,18 +282,12 @@ def _act(server: Server, slot: int, action: str) -> dict[str, int]:
     return done
 
 
-def metrics(server: Server) -> dict[str, float]:
-    """What leftoff counts, by the names of Prometheus with their labels."""
-    text = httpx.get(f"{server.url}/metrics", timeout=_PATIENCE_S).raise_for_status().text
-    return {name: float(value) for name, value in re.findall(r"^(\w\S*) (\S+)$", text, re.MULTILINE)}
-
-
 def _rest(server: Server) -> None:
     """Until nothing was added to the disk for a while."""
     began = changed = time.monotonic()
-    kept = 0.0
+    kept = 0
     while time.monotonic() < min(changed + _SETTLED_S, began + _LONGEST_REST_S):
-        now = metrics(server).get('leftoff_cache_bytes{tier="disk"}', 0.0)
+        now = _disk(server)["used_bytes"]
         if now != kept:
             kept, changed = now, time.monotonic()
         time.sleep(_POLL_S)
