@@ -211,12 +211,12 @@ class Context:
 
     def load_state(self, seq: int, state: Raw, flags: int = 0) -> None:
         """`set_state` from ordinary memory, by way of memory that the device reads faster."""
-        if self.staging.chunk_bytes < state.nbytes:
+        if not self.staging.is_locked:
             self.set_state(seq, state, flags)
             return
-        chunk = self.staging.take(state.nbytes)
-        wait(self.staging.copy(chunk.view, state))
-        self.set_state(seq, chunk.view, flags)
+        staged = self.staging.take(state.nbytes)
+        wait(self.staging.copy(staged.view, state))
+        self.set_state(seq, staged.view, flags)
 
     def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:
         read = self._dll.llama_state_seq_set_data_ext(self.handle, state.ctypes.data, state.nbytes, seq, flags)

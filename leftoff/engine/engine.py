@@ -100,8 +100,8 @@ class LlamaEngine:
 
     @property
     def is_on_device(self) -> bool:
-        """State lies in the memory of a GPU, and moves through page-locked chunks."""
-        return self.context.staging.chunk_bytes > 0
+        """State lies in the memory of a GPU, and moves through page-locked memory."""
+        return self.context.staging.is_locked
 
     def decode(self, works: Sequence[Work], *, is_awaited: bool = True) -> list[int]:
         """Decodes the tokens of all works in one batch. Returns, for each, the row of its last token's logits.

@@ -1,10 +1,9 @@
 """Joins pages into one state that llama.cpp loads in one call, by several threads where state moves to a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 from leftoff.engine.memory.arena import Buffer, Raw
 from leftoff.engine.memory.base import PagePart
@@ -34,9 +33,15 @@ def begin_join(staging: Staging, layout: Layout, parts: Sequence[PagePart], rest
     state = staging.take(section + rest.nbytes)
     layout.write_frame(state.view, num_tokens)
     state.view[section:] = rest
-    firsts = accumulate((part.num_tokens for part in parts), initial=0)
     jobs = [
-        partial(layout.copy_part, part, state.view, num_tokens, first)
-        for part, first in zip(parts, firsts, strict=False)
+        partial(layout.copy_parts, share, state.view, num_tokens, share[0].start - parts[0].start)
+        for share in _shares(parts, max(1, staging.num_threads))
     ]
     return Join(num_tokens, state, staging.run(jobs))
+
+
+def _shares(parts: Sequence[PagePart], num_shares: int) -> Iterator[Sequence[PagePart]]:
+    """Parts that follow each other, for one thread: few long calls, because threads wait for each other in between."""
+    size = -(-len(parts) // num_shares)
+    for first in range(0, len(parts), size):
+        yield parts[first : first + size]

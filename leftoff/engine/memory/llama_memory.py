@@ -68,7 +68,7 @@ class LlamaMemory(ABC):
     @property
     def group_bytes(self) -> int:
         staging = self._context.staging
-        return staging.group_bytes if staging.chunk_bytes else 0
+        return staging.group_bytes if staging.is_locked else 0
 
     @abstractmethod
     def page_bytes(self, num_tokens: int) -> int: ...

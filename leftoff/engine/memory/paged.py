@@ -20,7 +20,7 @@ from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
 
-_JOINED_AHEAD = 2  # one state is loaded, one waits, one is being joined: as many as there are chunks
+_JOINED_AHEAD = 2  # while one state is loaded
 
 
 class PagedMemory(LlamaMemory):
@@ -261,12 +261,13 @@ class PagedMemory(LlamaMemory):
         yield from begun
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
-        """On a CPU all at once: there nothing overlaps, and each load scans all cells. On a GPU about equal groups."""
-        if not self._context.staging.chunk_bytes:
+        """All at once if that fits, and on a CPU, where nothing overlaps; otherwise about equal groups."""
+        staging = self._context.staging
+        whole_bytes = self.page_bytes(sum(part.num_tokens for part in parts))
+        if not staging.is_locked or whole_bytes + self._empty_rest.nbytes <= staging.load_bytes:
             yield parts
             return
-        whole_bytes = self.page_bytes(sum(part.num_tokens for part in parts))
-        num_groups = max(_JOINED_AHEAD, -(-whole_bytes // self._most_page_bytes))
+        num_groups = -(-whole_bytes // self._most_page_bytes)
         most_bytes = min(self._most_page_bytes, whole_bytes // num_groups + self.page_bytes(parts[0].num_tokens))
         first = num_tokens = 0
         for index, part in enumerate(parts):

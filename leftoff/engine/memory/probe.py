@@ -43,7 +43,6 @@ def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
     for memory in _candidates(context, fingerprint, states):
         if _round_trip(context, memory, states):
             context.clear()
-            context.staging.fit(memory.snapshot_bytes(context.num_cells))
             return memory
     raise EngineError(f"{context.model.path}: the state of this model cannot be saved and loaded exactly")
 

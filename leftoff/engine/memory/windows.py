@@ -46,7 +46,7 @@ class Windows:
         self._rest_bytes: int | None = None  # of the recurrent state in a PARTIAL_ONLY state, once that is known
         self._end = 0  # all cells from here on are free
         self._is_ordered = True
-        self.keeps_order = context.settings.grid is not None or not context.staging.chunk_bytes
+        self.keeps_order = context.settings.grid is not None or not context.staging.is_locked
         # always fit behind the windows of all sequences
         self.max_batch_tokens = self._length + micro_batch if self.keeps_order else context.num_cells
 

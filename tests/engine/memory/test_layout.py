@@ -133,10 +133,10 @@ def test_bytes_that_are_laid_out_otherwise_are_not_understood(engine: LlamaEngin
 
 
 def joined(layout: Layout, parts: list[PagePart]) -> Raw:
-    num_cells, first = sum(part.num_tokens for part in parts), 0
+    num_cells = sum(part.num_tokens for part in parts)
     blob = np.zeros(layout.section_end(num_cells), np.uint8)
     layout.write_frame(blob, num_cells)
-    for part in parts:
-        layout.copy_part(part, blob, num_cells, first)
-        first += part.num_tokens
+    for some in (parts[:1], parts[1:]):
+        if some:
+            layout.copy_parts(some, blob, num_cells, 0 if some[0] is parts[0] else parts[0].num_tokens)
     return blob

@@ -1,4 +1,4 @@
-"""State that passes through chunks, as it does with a GPU, is the same state: here the chunks are ordinary memory."""
+"""State that passes through the locked area, as it does with a GPU, is the same state: here it is ordinary memory."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.arena import Arena, Raw
-from leftoff.engine.memory.staging import Chunk, Staging
+from leftoff.engine.memory.staging import LockedBuffer, Staging
 from tests.engine.scenario import Saved, cold, load, prompt, read, save
 from tests.factory import ARCHITECTURES
 from tests.patience import PATIENCE_S
@@ -23,10 +23,10 @@ def ordinary(nbytes: int) -> Raw:
 
 @pytest.fixture
 def staged(engine: LlamaEngine, num_pages: float) -> Iterator[LlamaEngine]:
-    """The engine with chunks for so many pages of 50 tokens."""
+    """The engine with room to transfer so many pages of 50 tokens at once."""
     before = engine.context.staging
     unit = engine.memory.page_bytes(50) or engine.memory.snapshot_bytes(LENGTH)
-    engine.context.staging = Staging(engine.context.arena, ordinary, int(num_pages * unit) + 2048)
+    engine.context.staging = Staging(engine.context.arena, ordinary, 3 * (int(num_pages * unit) + 2048))
     yield engine
     engine.context.staging.close()
     engine.context.staging = before
@@ -46,23 +46,23 @@ def test_a_sequence_goes_on_bit_identically(staged: LlamaEngine) -> None:
 
 @pytest.mark.parametrize("num_pages", [0.5, 2, 100])
 @pytest.mark.parametrize("engine", ["qwen35", "gemma3"], indirect=True)
-def test_the_bytes_are_the_same_with_and_without_chunks(engine: LlamaEngine, staged: LlamaEngine) -> None:
+def test_the_bytes_are_the_same_with_and_without_locked_memory(engine: LlamaEngine, staged: LlamaEngine) -> None:
     read(staged, 0, prompt(staged, LENGTH))
-    with_chunks = save(staged, 0).content
+    with_locked = save(staged, 0).content
     engine.context.staging = Staging(engine.context.arena)
-    assert save(engine, 0).content == with_chunks
+    assert save(engine, 0).content == with_locked
 
 
 @pytest.mark.parametrize("num_pages", [2])
 @pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
-def test_all_chunks_come_back(staged: LlamaEngine) -> None:
+def test_all_of_the_area_comes_back(staged: LlamaEngine) -> None:
     staging = staged.context.staging
     read(staged, 0, prompt(staged, LENGTH))
     saved: list[Saved] = [save(staged, 0) for _ in range(20)]
     for each in saved:
         assert each.content == saved[0].content
         load(staged, 1, each)
-    assert all(isinstance(staging.take(1), Chunk) for _ in range(20))
+    assert all(isinstance(staging.take(1), LockedBuffer) for _ in range(20))
 
 
 def test_whoever_looks_at_a_buffer_waits_for_its_bytes() -> None:
@@ -78,17 +78,18 @@ def test_whoever_looks_at_a_buffer_waits_for_its_bytes() -> None:
     staging.close()
 
 
-def test_without_a_free_chunk_ordinary_memory_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leftoff.engine.memory.staging._PATIENCE_S", 0.01)
-    staging = Staging(Arena(), ordinary, 1 << 16)
-    taken = [staging.take(1 << 10) for _ in range(5)]
-    assert [isinstance(buffer, Chunk) for buffer in taken] == [True, True, True, False, False]
-    assert not isinstance(staging.take(1 << 17), Chunk), "too large for a chunk"
+def test_where_too_little_of_the_area_is_free_ordinary_memory_is_used() -> None:
+    staging = Staging(Arena(), ordinary, 1 << 16, patience_s=0.01)
+    taken = [staging.take(20 << 10) for _ in range(5)]
+    assert [isinstance(buffer, LockedBuffer) for buffer in taken] == [True, True, True, False, False]
+    assert not isinstance(staging.take(1 << 17), LockedBuffer), "larger than the area"
+    del taken[1]
+    assert isinstance(staging.take(20 << 10), LockedBuffer), "the hole between two others"
     staging.close()
 
 
-def test_no_chunks_if_memory_cannot_be_locked() -> None:
+def test_nothing_is_locked_if_no_memory_can_be() -> None:
     refused = Staging(Arena(), lambda _: None)
-    assert refused.chunk_bytes == 0
-    assert not isinstance(refused.take(100), Chunk)
+    assert not refused.is_locked
+    assert not isinstance(refused.take(100), LockedBuffer)
     refused.close()

@@ -21,7 +21,7 @@ NOISE, WRONG = 0.05, 0.2  # of a logit: by the order of cells, and by another wi
 
 
 def staging(library: Library, arena: Arena) -> Staging:  # noqa: ARG001
-    """As for a GPU, but the chunks are ordinary memory."""
+    """As for a GPU, but the locked area is ordinary memory."""
     return Staging(arena, lambda nbytes: np.empty(nbytes, np.uint8), 1 << 22)
 
 

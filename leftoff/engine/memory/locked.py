@@ -1,0 +1,63 @@
+"""Page-locked memory, from which a GPU reads and to which it writes several times faster than ordinary memory."""
+
+import queue
+import threading
+import time
+
+from leftoff.engine.memory.arena import Raw
+
+_ALIGNMENT = 4096
+
+
+class LockedArea:
+    """One page-locked allocation, lent out in parts of any size. `memory` is None where nothing could be locked."""
+
+    def __init__(self, memory: Raw | None, patience_s: float) -> None:
+        self._memory = memory
+        self._patience_s = patience_s  # for parts that threads still copy from
+        self._lent: dict[int, int] = {}  # where each part that is lent begins and ends
+        self._returned: queue.SimpleQueue[Raw] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        # The garbage collector may return a part at any moment, also while the lock is held: a simple queue allows it.
+        self.give_back = self._returned.put
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._memory is None else self._memory.nbytes
+
+    def take(self, nbytes: int) -> Raw | None:
+        """None if it is larger than the area, or if others keep too much of it for too long."""
+        if self._memory is None or not 0 < nbytes <= self._memory.nbytes:
+            return None
+        with self._lock:
+            start = self._wait_for_hole(nbytes)
+            if start is None:
+                return None
+            part = self._memory[start : start + nbytes]
+            self._lent[start] = start + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+            return part
+
+    def _wait_for_hole(self, nbytes: int) -> int | None:
+        until = time.monotonic() + self._patience_s
+        while True:
+            while not self._returned.empty():
+                self._free(self._returned.get())
+            if (start := self._hole(nbytes)) is not None:
+                return start
+            try:
+                self._free(self._returned.get(timeout=max(0.0, until - time.monotonic())))
+            except queue.Empty:
+                return None
+
+    def _hole(self, nbytes: int) -> int | None:
+        """The lowest place for so many bytes."""
+        start = 0
+        for begin, end in sorted(self._lent.items()):
+            if start + nbytes <= begin:
+                return start
+            start = end
+        return start if start + nbytes <= self.nbytes else None
+
+    def _free(self, part: Raw) -> None:
+        assert self._memory is not None
+        del self._lent[int(part.ctypes.data - self._memory.ctypes.data)]
