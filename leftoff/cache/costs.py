@@ -42,7 +42,8 @@ class Costs:
     step_ms: float = 20.0  # a decode step: one token of every running reply
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
-    call_ms: float = 0.2  # per save or load, whatever its size
+    call_ms: float = 0.2  # per load, whatever its size
+    save_call_ms: float = 0.2  # per save, whatever its size: with many cells llama.cpp takes long to pass over them
     snapshot_ms: float = 0.0  # of a snapshot as they were taken lately; 0 before any was
     disk_bytes_per_ms: float = 5e5
     disk_call_ms: float = 1.0  # per fetch, whatever its size
@@ -70,7 +71,7 @@ class Costs:
         return -(-num_blobs // STORE_CALLS) * self.store_call_ms + nbytes / self.store_bytes_per_ms if nbytes else 0.0
 
     def save_ms(self, nbytes: int) -> float:
-        return self.call_ms + nbytes / self.save_bytes_per_ms
+        return self.save_call_ms + nbytes / self.save_bytes_per_ms
 
     def neighbour_ms(self, num_cells: int, num_tokens: int) -> float:
         """How much longer a request with `num_tokens` to prefill takes beside so many cells of idle sequences.
@@ -126,5 +127,10 @@ class Costs:
         self.saw_save(nbytes, ms)
 
     def saw_save(self, nbytes: int, ms: float) -> None:
-        if nbytes >= SMALLEST_BYTES and ms > 0:
-            self.save_bytes_per_ms += _WEIGHT * (nbytes / ms - self.save_bytes_per_ms)
+        """A save of many bytes tells the rate, one of few bytes what a call takes."""
+        moving_ms = nbytes / self.save_bytes_per_ms
+        if moving_ms < self.save_call_ms:
+            self.save_call_ms += _WEIGHT * (max(0.0, ms - moving_ms) - self.save_call_ms)
+        elif ms > 0:
+            rate = nbytes / max(ms - self.save_call_ms, 0.1 * ms)
+            self.save_bytes_per_ms += _WEIGHT * (rate - self.save_bytes_per_ms)

@@ -60,3 +60,13 @@ def test_replies_that_become_shorter_are_noticed() -> None:
     for _ in range(30):
         costs.saw_reply(16)
     assert costs.reply_tokens < 20
+
+
+def test_small_saves_do_not_hide_how_fast_large_ones_are() -> None:
+    costs = Costs()
+    for _ in range(20):
+        costs.saw_save(1000 * _MB, 59.0)
+        for _ in range(20):
+            costs.saw_save(_MB, 9.0)
+    assert costs.save_ms(1000 * _MB) == pytest.approx(59.0, rel=0.2)
+    assert costs.save_ms(_MB) == pytest.approx(9.0, rel=0.2)

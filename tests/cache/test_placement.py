@@ -117,7 +117,7 @@ LONG = 10_000  # tokens: what is near the end is a part of it
 
 
 def test_dearer_snapshots_stand_further_apart() -> None:
-    costs = Costs(prefill_tokens_per_ms=10.0, save_bytes_per_ms=1e6, call_ms=0.0)
+    costs = Costs(prefill_tokens_per_ms=10.0, save_bytes_per_ms=1e6, save_call_ms=0.0)
     fine = Placement(lone_piece_tokens=1, piece_tokens=1, smallest_gap=1)
     assert fine.gaps(1_000_000, costs, LONG).wide == 2000, "1 ms to copy and 1 to pause: 1 % of 2000 tokens"
     assert Placement(piece_tokens=512).gaps(1_000_000, costs, LONG).wide == 2048, "a whole piece of a lone prompt"
@@ -135,7 +135,7 @@ def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
 
 def test_a_large_model_on_a_gpu() -> None:
     """Figures of an H200: 8 tokens per ms, a snapshot of 52.7 MB in 1.4 ms, 2 ms for a pause between whole pieces."""
-    costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
+    costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=2.0)
     gaps = Placement().gaps(52_700_000, costs, 32_768)
     assert gaps == Gaps(2048, 512, 256), "256 ms of prefill, 64 near the end, and 32 at the end"
     found = PLACEMENT.snapshot_positions(prompt(length=32_768), 0, (), gaps)
@@ -148,7 +148,7 @@ def test_a_large_model_on_a_gpu() -> None:
 def test_a_change_near_the_end_resumes_within_a_few_hundred_tokens_however_heavy_a_snapshot_is(
     snapshot_bytes: int,
 ) -> None:
-    costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=3e7, call_ms=0.1, cut_ms=5.0)
+    costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=3e7, save_call_ms=0.1, cut_ms=5.0)
     gaps = Placement().gaps(snapshot_bytes, costs, 32_768, token_bytes=1000)
     found = PLACEMENT.snapshot_positions(prompt(length=32_768), 0, (), gaps)
     for changed in range(32_768 - 600, 32_768):
@@ -157,15 +157,15 @@ def test_a_change_near_the_end_resumes_within_a_few_hundred_tokens_however_heavy
 
 def test_no_snapshot_before_the_end_is_dearer_than_what_it_saves() -> None:
     """With layers in RAM, every piece of a prompt takes half a second more."""
-    costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=500.0)
+    costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=500.0)
     assert Placement().gaps(52_700_000, costs, 32_768).last == 512
 
 
 def test_a_very_long_prompt_has_about_thirty_in_its_middle() -> None:
-    costs = Costs(prefill_tokens_per_ms=7.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
+    costs = Costs(prefill_tokens_per_ms=7.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=2.0)
     assert Placement().gaps(40_000_000, costs, 65_000).wide == 2048
     assert Placement().gaps(40_000_000, costs, 131_072).wide == 4096
-    slow = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, call_ms=0.1, cut_ms=2.0)
+    slow = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=2.0)
     assert Placement().gaps(40_000_000, slow, 131_072).wide == 256, "4,096 would be four seconds"
 
 
@@ -184,7 +184,7 @@ def test_those_near_the_end_are_paid_for_by_the_pages_of_the_whole_prompt() -> N
 
 
 def test_where_ram_is_scarce_they_are_only_as_dense_as_is_cheap() -> None:
-    costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e6, call_ms=0.2, cut_ms=1.0)
+    costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e6, save_call_ms=0.2, cut_ms=1.0)
     assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 128, 128), "1 % is 1770 tokens"
     assert Placement().gaps(66_000_000, costs, LONG).wide == 1024, "3 % is 590"
 
