@@ -5,7 +5,7 @@ It knows sequences only as numbers; what each holds, and what may be done with i
 
 import ctypes as C
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -109,6 +109,7 @@ class Context:
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
         self._scratch = settings.num_sequences  # one sequence more than callers see
+        self._ids = [*range(settings.num_sequences + 1)]  # by which llama.cpp knows each sequence
         self._is_held = False
         self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
         self._batch = _BatchBuffers(self.batch_tokens)
@@ -130,7 +131,7 @@ class Context:
     def fill_batch(self, *parts: BatchPart) -> list[int]:
         """Makes the batch to decode next. Returns, for each part, the row of its last token."""
         self._batch.clear()
-        return [self._batch.add(part) for part in parts]
+        return [self._batch.add(part, self._ids[part.seq]) for part in parts]
 
     def decode(self) -> None:
         """Decodes the batch. The GIL is released meanwhile. A GPU may go on computing: `wait` for it."""
@@ -178,7 +179,7 @@ class Context:
     # --- memory
 
     def state_bytes(self, seq: int, flags: int = 0) -> int:
-        return int(self._dll.llama_state_seq_get_size_ext(self.handle, seq, flags))
+        return int(self._dll.llama_state_seq_get_size_ext(self.handle, self._ids[seq], flags))
 
     def get_state(self, seq: int, flags: int = 0) -> Buffer | LateBuffer:
         """The state of a sequence, in memory that may be kept."""
@@ -193,7 +194,7 @@ class Context:
         is_known = nbytes is not None
         nbytes = self.state_bytes(seq, flags) if nbytes is None else nbytes
         buffer = self.staging.take(nbytes)
-        written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, flags)
+        written = self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, self._ids[seq], flags)
         if written != nbytes and is_known:  # such as that of an empty sequence
             return self.stage_state(seq, flags)
         if written != nbytes:
@@ -205,7 +206,7 @@ class Context:
         """The first bytes of the state of a sequence: where the buffer ends, llama.cpp stops with an error."""
         buffer = self.staging.take(nbytes)
         with self.model.library.log.collected():
-            self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, seq, 0)
+            self._dll.llama_state_seq_get_data_ext(self.handle, buffer.address, nbytes, self._ids[seq], 0)
         buffer.view[_SEQUENCE_FIELD] = 0
         return buffer
 
@@ -219,12 +220,13 @@ class Context:
         self.set_state(seq, staged.view, flags)
 
     def set_state(self, seq: int, state: Raw, flags: int = 0) -> None:
-        read = self._dll.llama_state_seq_set_data_ext(self.handle, state.ctypes.data, state.nbytes, seq, flags)
+        address, nbytes = state.ctypes.data, state.nbytes
+        read = self._dll.llama_state_seq_set_data_ext(self.handle, address, nbytes, self._ids[seq], flags)
         if read != state.nbytes:
             raise BlobError(f"llama.cpp took {read} of {state.nbytes} bytes of state: {self._why()}")
 
     def remove(self, seq: int, start: int = -1) -> bool:
-        return bool(self._dll.llama_memory_seq_rm(self._memory, seq, start, -1))
+        return bool(self._dll.llama_memory_seq_rm(self._memory, self._ids[seq], start, -1))
 
     @contextmanager
     def scratch(self) -> Iterator[int]:
@@ -251,10 +253,29 @@ class Context:
             self.remove(self._scratch)
 
     def copy(self, source: int, target: int, start: int = -1, end: int = -1) -> None:
-        self._dll.llama_memory_seq_cp(self._memory, source, target, start, end)
+        self._dll.llama_memory_seq_cp(self._memory, self._ids[source], self._ids[target], start, end)
+
+    def line_up(self, seqs: Sequence[int]) -> None:
+        """Gives sequences ids that follow each other, in this order. For recurrent memory, where that copies no byte.
+
+        llama.cpp computes sequences of such a model together only if their ids do: others take a pass each.
+        """
+        first = self._ids[seqs[0]]
+        if first + len(seqs) > self._scratch:
+            first = 0
+        for number, seq in enumerate(seqs, first):
+            if self._ids[seq] != number:
+                self._swap_ids(seq, self._ids.index(number))
+
+    def _swap_ids(self, one: int, other: int) -> None:
+        with self.scratch() as scratch:
+            for source, target in ((one, scratch), (other, one), (scratch, other)):
+                self.copy(source, target)
+                self.remove(source)
+        self._ids[one], self._ids[other] = self._ids[other], self._ids[one]
 
     def first_position(self, seq: int) -> int:
-        return int(self._dll.llama_memory_seq_pos_min(self._memory, seq))
+        return int(self._dll.llama_memory_seq_pos_min(self._memory, self._ids[seq]))
 
     def clear(self, *, data: bool = True) -> None:
         """Empties all sequences; without `data` the bytes stay in free cells."""
@@ -291,8 +312,8 @@ class _BatchBuffers:
         self.num_tokens = 0
         self.has_logits = False  # until it was decoded: a failed batch has none
 
-    def add(self, part: BatchPart) -> int:
-        seq, tokens, start, num_logits = part
+    def add(self, part: BatchPart, seq: int) -> int:
+        _, tokens, start, num_logits = part
         first, last = self.num_tokens, self.num_tokens + tokens.size
         if last > self._capacity:
             raise InputError(f"more than {self._capacity} tokens in one batch: split it")

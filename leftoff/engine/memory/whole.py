@@ -37,6 +37,7 @@ class WholeMemory(LlamaMemory):
         A recurrent state always lies the same. Opaque memory has one sequence at a time, so that all can be cleared.
         """
         if self.kind is MemoryKind.RECURRENT:
+            self._context.line_up([*num_tokens])
             return
         for seq in num_tokens:
             if self._lengths[seq] and self._is_on_grid(seq):
