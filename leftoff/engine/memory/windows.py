@@ -27,6 +27,8 @@ from leftoff.engine.memory.join import begin_join
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 
 _PAGE_TOKENS = 256
+_SMALL_BYTES = 32 << 20  # to read such a ring whole takes less than to pass over all cells of a long context twice
+_SEQUENCE_FIELD = slice(8, 12)  # in the entry of a cell
 
 
 class Windows:
@@ -44,6 +46,7 @@ class Windows:
         # as llama.cpp sizes this cache, less its padding: all windows and one micro-batch
         self._num_cells = min(context.num_cells, context.model.window * (num_sequences + 1) + micro_batch)
         self._rest_bytes: int | None = None  # of the recurrent state in a PARTIAL_ONLY state, once that is known
+        self._is_small = layout.section_end(self._num_cells) <= _SMALL_BYTES
         self._end = 0  # all cells from here on are free
         self._is_ordered = True
         self.keeps_order = context.settings.grid is not None or not context.staging.is_locked
@@ -72,11 +75,12 @@ class Windows:
         shared = [page for page in known if first < page.end < length]
         if shared and shared[0].start > first:
             shared = []
-        state = self._read(seq, shared[-1].end if shared else first, length)
+        start = shared[-1].end if shared else first
+        state = self._read_ring(seq) if self._is_small else self._read(seq, start, length)
         section = self._layout.section_end(self._layout.count(state.view))
         rest = np.concatenate([state.view[:HEADER_BYTES], state.view[section:]])
         data = self._context.staging.store(rest.nbytes, partial(np.copyto, src=rest))
-        pages = list(self._pages(state))
+        pages = list(self._pages(state, start))
         if shared and pages and pages[0].start != shared[-1].end:
             shared = []  # llama.cpp needs less of the past here, such as after the start of a chunk
         return Snapshot(length, data, (*shared, *pages))
@@ -110,18 +114,26 @@ class Windows:
             self._rest_bytes = state.nbytes - self._layout.section_end(self._layout.count(state.view))
         return state
 
-    def _pages(self, state: Buffer) -> Iterator[WindowPage]:
-        """The cells of a state, in the order of their positions, as pages that threads may still write."""
+    def _read_ring(self, seq: int) -> Buffer:
+        """All that the ring has of a sequence: more than its window, but without a pass over the cells of attention."""
+        state = self._context.stage_state(seq, PARTIAL_ONLY)
+        entries = self._layout.rows(state.view, self._layout.count(state.view))[0]
+        entries[:, _SEQUENCE_FIELD] = 0  # llama.cpp does not read it back, and equal windows should be equal bytes
+        return state
+
+    def _pages(self, state: Buffer, start: int) -> Iterator[WindowPage]:
+        """The cells of a state from `start` on, by their positions, as pages that threads may still write."""
         num_cells = self._layout.count(state.view)
         positions = self._layout.positions(state.view, num_cells)
         order = np.argsort(positions, kind="stable")
-        first = int(positions[order[0]]) if num_cells else 0
-        if not np.array_equal(positions[order], np.arange(first, first + num_cells)):
+        order = order[np.searchsorted(positions[order], start) :]
+        first = int(positions[order[0]]) if order.size else 0
+        if not np.array_equal(positions[order], np.arange(first, first + order.size)):
             raise EngineError(f"llama.cpp has lost a part of the window that begins at {first}")
-        for start, end in _cut_at_pages(first, first + num_cells):
-            cells = order[start - first : end - first]
+        for begin, end in _cut_at_pages(first, first + order.size):
+            cells = order[begin - first : end - first]
             fill = partial(self._layout.pick_out, state.view, num_cells, cells)
-            yield WindowPage(start, end, self._context.staging.store(self._layout.section_end(end - start), fill))
+            yield WindowPage(begin, end, self._context.staging.store(self._layout.section_end(end - begin), fill))
 
     def _parts(self, snapshot: Snapshot) -> Iterator[PagePart]:
         """The parts of the window pages that the next token attends to; the pages must follow each other."""
