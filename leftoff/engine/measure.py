@@ -30,6 +30,7 @@ _AT_LOAD_S = 0.05  # for each thing that is measured at load
 _LONG_S = 0.3
 _BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 _BATCHES_S = 0.3  # then the rest is extrapolated
+_STEPS_AFTER = 2
 _NEARLY = 0.85
 # What one piece more costs on a CPU, in tokens: pieces of 64 are prefilled 8 % slower than those of 512, pieces of 128
 # 4 %.
@@ -121,11 +122,22 @@ def measure_batches(engine: LlamaEngine) -> dict[int, float]:
             is_late = len(seconds) > 1 and time.perf_counter() > deadline
             if is_late or num_tokens > engine.memory.free_cells // 4:
                 break
-            work = Work(_SEQUENCE, some_tokens(engine, num_tokens), all_logits=True)
-            seconds[num_tokens] = best_seconds(functools.partial(engine.decode, [work]))
+            seconds[num_tokens] = _batch_seconds(engine, num_tokens, seconds.get(1, 0.0))
     engine.memory.clear()
     engine.context.clear()
     return seconds
+
+
+def _batch_seconds(engine: LlamaEngine, num_tokens: int, step_s: float) -> float:
+    """A GPU replays the graph of a step of one token: after any other batch it takes two steps to be as fast again."""
+    work, step = (Work(_SEQUENCE, some_tokens(engine, number), all_logits=True) for number in (num_tokens, 1))
+    num_steps = _STEPS_AFTER if engine.is_on_device and num_tokens > 1 else 0
+
+    def decode() -> None:
+        for each in (work, *(step for _ in range(num_steps))):
+            engine.decode([each])
+
+    return best_seconds(decode) - num_steps * step_s
 
 
 def measure_mtp(engine: LlamaEngine) -> float:
