@@ -39,6 +39,14 @@ def each_within(ratio: float) -> Goal:
     return Goal(f"each ≤ {ratio:g} times llama-server", is_reached)
 
 
+def median_within(ratio: float) -> Goal:
+    """Of times: the median over llama-server's."""
+    return Goal(
+        f"≤ {ratio:g} times llama-server",
+        lambda ours, theirs: median(ours) <= ratio * median(theirs) if ours and theirs else None,
+    )
+
+
 def each_below(limits: Values, text: str) -> Goal:
     """Each value has a limit of its own."""
     return Goal(text, lambda ours, _: all(own <= limit for own, limit in zip(ours, limits, strict=True)))
