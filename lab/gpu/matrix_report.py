@@ -12,8 +12,8 @@ from lab.gpu.report import losses, made_by, quotient, table
 _MARK = "gpu-matrix"
 _HOW = (
     "Random models of each kind, in Q8_0 (`lab/gpu/shapes.py`). Prompts are random token ids, asked by `/completion`, "
-    "of {long:,} tokens where the kind has no other number. Each server runs alone. A bound holds for the median, and "
-    "of cold prompts for each. *Computed* are prompt tokens, as each server reports them. From RAM: leftoff's engine "
+    "of {long:,} tokens where the kind has no other number. Each server runs alone. A bound holds for the median. "
+    "*Computed* are prompt tokens, as each server reports them. From RAM: leftoff's engine "
     "is emptied before; llama-server, which has no such difference, has its figures of agents in turn. After kill -9 "
     "llama-server reads everything: its figures are those of cold prompts."
 )
