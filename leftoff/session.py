@@ -9,6 +9,7 @@ A session belongs to the thread that uses it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -17,15 +18,17 @@ import numpy as np
 from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.conversation import Conversation
-from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.errors import ModelError
-from leftoff.engine.model import Progress
+from leftoff.engine.errors import NoRoomError
+from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.sampler import log_probabilities
+from leftoff.host.build import load_model
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job, Timings
@@ -86,20 +89,20 @@ class Session:
         model_settings: ModelSettings | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.engine = LlamaEngine.open(
-            model or default_model(), context, model_settings=model_settings, progress=progress
-        )
-        try:
-            self.engine.model.require_text()
-        except ModelError:
-            self.engine.close()
-            raise
-        self.cache = Cache(self.engine.memory, num_slots=self.engine.memory.num_sequences, budget_bytes=ram_bytes)
-        self._scheduler = Scheduler(self.engine, self.cache)
-        self._prompts = PromptMaker(self.engine.model)
+        context = context or ContextSettings()
+        loaded = load_model(Path(model or default_model()), model_settings or ModelSettings(), context, progress)
+        self._host = ModelHost(loaded, partial(_scheduler, context, ram_bytes), has_thread=False)
 
     def close(self) -> None:
-        self.engine.close()
+        self._host.close()
+
+    @property
+    def engine(self) -> LlamaEngine:
+        return self._host.engine
+
+    @property
+    def cache(self) -> Cache:
+        return self._host.cache
 
     def __enter__(self) -> Self:
         return self
@@ -132,10 +135,7 @@ class Session:
         def score(position: int, logits: Logits) -> None:
             chances.append(float(log_probabilities(logits)[read.tokens[position]]))
 
-        collector = _Collector(TextStream(self.engine.model.vocabulary))
-        run = Run(Job(read, max_tokens=0, namespace=namespace, score=score), collector)
-        self._scheduler.submit(run)
-        for _ in ReplyIterator(self._scheduler, run, collector):
+        for _ in self._submit(Job(read, max_tokens=0, namespace=namespace, score=score)):
             pass
         return chances
 
@@ -149,18 +149,30 @@ class Session:
         namespace: str = "",
     ) -> "ReplyIterator":
         """Generates a reply piece by piece. Leaving the loop early cancels the rest."""
-        collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
         job = Job(self._prompt(prompt), sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
+        return self._submit(job, tuple(stop))
+
+    def _submit(self, job: Job, stop: tuple[str, ...] = ()) -> "ReplyIterator":
+        collector = _Collector(TextStream(self._host.model.vocabulary, stop))
         run = Run(job, collector)
-        self._scheduler.submit(run)
-        return ReplyIterator(self._scheduler, run, collector)
+        self._host.scheduler.submit(run)
+        return ReplyIterator(self._host.scheduler, run, collector)
 
     def _prompt(self, prompt: PromptLike) -> Prompt:
-        if isinstance(prompt, str):
-            return self._prompts.from_text(prompt)
         if isinstance(prompt, np.ndarray) or (prompt and isinstance(prompt[0], int)):
             return Prompt(np.asarray(prompt, np.int32))
-        return self._prompts.from_conversation(Conversation(prompt))  # type: ignore[arg-type]
+        try:
+            if isinstance(prompt, str):
+                return self._host.prompts.from_text(prompt)
+            return self._host.prompts.from_conversation(Conversation(prompt))  # type: ignore[arg-type]
+        except TooManyTokensError as error:  # far too long prompts are not tokenised to the end
+            raise NoRoomError(f"{error}; the context holds {self._host.context_tokens}") from error
+
+
+def _scheduler(context: ContextSettings, ram_bytes: int, model: Model) -> Scheduler:
+    engine = LlamaEngine(model, context)
+    cache = Cache(engine.memory, num_slots=engine.memory.num_sequences, budget_bytes=ram_bytes)
+    return Scheduler(engine, cache)
 
 
 class ReplyIterator:

@@ -9,10 +9,11 @@ from dataclasses import replace
 import uvicorn
 
 from leftoff.config import Settings
+from leftoff.host.host import ModelHost
 from leftoff.server.app import build_app
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.connection import IDLE_SECONDS, Acceptor, Connection, connection_limit, raise_handle_limit
 from leftoff.server.http.origins import KnownHosts
-from leftoff.server.service import Service
 
 _BACKLOG = 2048
 _STOP_SECONDS = 3
@@ -56,11 +57,11 @@ class _HttpServer(uvicorn.Server):
 class Server:
     """Listens as soon as it is made, so that its port is known and early connections are queued."""
 
-    def __init__(self, service: Service, settings: Settings, listener: socket.socket | None = None) -> None:
+    def __init__(self, hosts: Hosts, settings: Settings, listener: socket.socket | None = None) -> None:
         self._host = settings.host
         self._socket = listener or listen(settings.host, settings.port)
         config = uvicorn.Config(
-            build_app(service, self._known_hosts(settings)),
+            build_app(hosts, settings, self._known_hosts(settings)),
             http=Connection,
             timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
@@ -71,7 +72,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        self._server = _HttpServer(config, connection_limit(settings), service.drain)
+        self._server = _HttpServer(config, connection_limit(settings), hosts.drain)
 
     def _known_hosts(self, settings: Settings) -> KnownHosts:
         return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
@@ -108,27 +109,27 @@ def url_of(host: str, port: int) -> str:
 
 
 def run(
-    service: Service,
+    hosts: Hosts,
     settings: Settings,
     on_ready: Callable[[str], None] | None = None,
     listener: socket.socket | None = None,
 ) -> None:
     """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
     raise_handle_limit(settings)
-    with closing(Server(service, settings, listener)) as server:
-        service.announce(server.public_url)
+    with closing(Server(hosts, settings, listener)) as server:
+        hosts.announce(server.public_url)
         if on_ready:
             on_ready(server.url)
         server.run()
 
 
 @contextmanager
-def serving(service: Service) -> Iterator[str]:
+def serving(host: ModelHost) -> Iterator[str]:
     """A server in a thread, on a free local port, for the length of a `with` block. Yields its URL."""
-    with closing(Server(service, replace(service.settings, host="127.0.0.1", port=0))) as server:
+    with closing(Server(Hosts(host), replace(host.settings, host="127.0.0.1", port=0))) as server:
         thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
         thread.start()
-        service.announce(server.url)
+        host.announce(server.url)
         try:
             yield server.url
         finally:
