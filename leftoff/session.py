@@ -8,7 +8,7 @@ A session belongs to the thread that uses it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -48,33 +48,6 @@ class Reply:
     finish: Finish
     report: ReuseReport
     timings: Timings
-
-
-@dataclass
-class _Collector:
-    """A sink that collects a reply."""
-
-    stream: TextStream
-    tokens: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    report: ReuseReport | None = None
-    finish: Finish | None = None
-    timings: Timings | None = None
-    error: Exception | None = None
-
-    def started(self, report: ReuseReport) -> None:
-        self.report = report
-
-    def progress(self, num_read: int) -> None: ...
-
-    def token(self, token: int, logits: Logits | None) -> bool:  # noqa: ARG002
-        self.tokens.append(token)
-        self.pieces.append(self.stream.push(token))
-        return not self.stream.is_stopped
-
-    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
-        self.pieces.append(self.stream.close())
-        self.finish, self.timings, self.error = finish, timings, error
 
 
 class Session:
@@ -148,15 +121,12 @@ class Session:
         stop: Sequence[str] = (),
         namespace: str = "",
     ) -> "ReplyIterator":
-        """Generates a reply piece by piece. Leaving the loop early cancels the rest."""
+        """Generates a reply bit by bit. Leaving the loop early cancels the rest."""
         job = Job(self._prompt(prompt), sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
         return self._submit(job, tuple(stop))
 
     def _submit(self, job: Job, stop: tuple[str, ...] = ()) -> "ReplyIterator":
-        collector = _Collector(TextStream(self._host.model.vocabulary, stop))
-        run = Run(job, collector)
-        self._host.scheduler.submit(run)
-        return ReplyIterator(self._host.scheduler, run, collector)
+        return ReplyIterator(self._host.scheduler, job, TextStream(self._host.model.vocabulary, stop))
 
     def _prompt(self, prompt: PromptLike) -> Prompt:
         if isinstance(prompt, np.ndarray) or (prompt and isinstance(prompt[0], int)):
@@ -176,33 +146,59 @@ def _scheduler(context: ContextSettings, ram_bytes: int, model: Model) -> Schedu
 
 
 class ReplyIterator:
-    """The text of a reply piece by piece, and at the end the whole reply."""
+    """The text of a reply bit by bit, and at the end the whole reply. To the scheduler it is the sink of its run."""
 
-    def __init__(self, scheduler: Scheduler, run: Run, collector: _Collector) -> None:
-        self._collector = collector
-        self._pieces = self._run(scheduler, run)
+    def __init__(self, scheduler: Scheduler, job: Job, stream: TextStream) -> None:
+        self._scheduler = scheduler
+        self._stream = stream
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+        self._report: ReuseReport | None = None
+        self._reply: Reply | None = None
+        self._error: Exception | None = None
+        self._is_over = False
+        self._run = Run(job, self)
+        scheduler.submit(self._run)
+        self._shown = self._steps()
 
     def __iter__(self) -> Iterator[str]:
-        return self._pieces
+        return self._shown
 
     @property
     def reply(self) -> Reply:
         """The whole reply, after the iteration has ended."""
-        collector = self._collector
-        if collector.report is None or collector.finish is None or collector.timings is None:
+        if self._reply is None:
             raise RuntimeError("the reply has not ended: iterate to its end first")
-        return Reply("".join(collector.pieces), collector.tokens, collector.finish, collector.report, collector.timings)
+        return self._reply
 
-    def _run(self, scheduler: Scheduler, run: Run) -> Iterator[str]:
-        collector, shown = self._collector, 0
+    def _steps(self) -> Iterator[str]:
+        num_shown = 0
         try:
-            while collector.finish is None:
-                scheduler.step()
-                yield from filter(None, collector.pieces[shown:])
-                shown = len(collector.pieces)
+            while not self._is_over:
+                self._scheduler.step()
+                yield from filter(None, self._texts[num_shown:])
+                num_shown = len(self._texts)
         finally:
-            if collector.finish is None:
-                scheduler.cancel(run)
-                scheduler.step()
-        if collector.error is not None:
-            raise collector.error
+            if not self._is_over:
+                self._scheduler.cancel(self._run)
+                self._scheduler.step()
+        if self._error is not None:
+            raise self._error
+
+    # --- scheduler.Sink
+
+    def started(self, report: ReuseReport) -> None:
+        self._report = report
+
+    def progress(self, num_read: int) -> None: ...
+
+    def token(self, token: int, logits: Logits | None) -> bool:  # noqa: ARG002
+        self._tokens.append(token)
+        self._texts.append(self._stream.push(token))
+        return not self._stream.is_stopped
+
+    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        self._is_over, self._error = True, error
+        self._texts.append(self._stream.close())
+        if self._report is not None:
+            self._reply = Reply("".join(self._texts), self._tokens, finish, self._report, timings)
