@@ -21,47 +21,21 @@ _TICKS_PER_SECOND = 10  # of uvicorn
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn's server, with limits on the number and the idle time of connections."""
+class Server(uvicorn.Server):
+    """uvicorn's server over hosts, with limits on the number and the idle time of connections.
 
-    def __init__(self, config: uvicorn.Config, max_connections: int, on_shutdown: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_shutdown = on_shutdown
-        self._max_connections = max_connections
-        self._acceptors: list[Acceptor] = []
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # it would accept by itself
-        connections, limit = self.server_state.connections, self._max_connections
-        self._acceptors = [Acceptor(listener, self._connection, connections, limit) for listener in sockets or []]
-
-    async def on_tick(self, counter: int) -> bool:
-        for acceptor in self._acceptors:
-            acceptor.resume()
-        if counter % _TICKS_PER_SECOND == 0:
-            for connection in [*self.server_state.connections]:
-                assert isinstance(connection, Connection)
-                connection.check()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_shutdown()
-        for acceptor in self._acceptors:
-            acceptor.pause()
-        await super().shutdown(sockets)
-
-    def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.lifespan.state)
-
-
-class Server:
-    """Listens as soon as it is made, so that its port is known and early connections are queued."""
+    It listens as soon as it is made, so that its port is known and early connections are queued.
+    """
 
     def __init__(self, hosts: Hosts, settings: Settings, listener: socket.socket | None = None) -> None:
+        self._hosts = hosts
         self._host = settings.host
         self._socket = listener or listen(settings.host, settings.port)
+        self._max_connections = connection_limit(settings)
+        self._acceptors: list[Acceptor] = []
+        known = KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
         config = uvicorn.Config(
-            build_app(hosts, settings, self._known_hosts(settings)),
+            build_app(hosts, settings, known),
             http=Connection,
             timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
@@ -72,10 +46,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        self._server = _HttpServer(config, connection_limit(settings), hosts.drain)
-
-    def _known_hosts(self, settings: Settings) -> KnownHosts:
-        return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
+        super().__init__(config)
 
     @property
     def port(self) -> int:
@@ -91,15 +62,37 @@ class Server:
         """The URL for other machines: where it listens on all addresses, by the name of this machine."""
         return url_of(socket.gethostname() if self._host in _ANYWHERE else self._host, self.port)
 
-    def run(self) -> None:
-        """Serves until `stop` or a signal; running requests then get a few seconds to end."""
-        self._server.run(sockets=[self._socket])
-
     def stop(self) -> None:
-        self._server.should_exit = True
+        """Ends `run`, as a signal does; running requests then get a few seconds to end."""
+        self.should_exit = True
 
     def close(self) -> None:
         self._socket.close()
+
+    # --- called by uvicorn's `run`
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        await super().startup(sockets=[])  # it would accept by itself
+        connections = self.server_state.connections
+        self._acceptors = [Acceptor(self._socket, self._connection, connections, self._max_connections)]
+
+    async def on_tick(self, counter: int) -> bool:
+        for acceptor in self._acceptors:
+            acceptor.resume()
+        if counter % _TICKS_PER_SECOND == 0:
+            for connection in [*self.server_state.connections]:
+                assert isinstance(connection, Connection)
+                connection.check()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        self._hosts.drain()
+        for acceptor in self._acceptors:
+            acceptor.pause()
+        await super().shutdown([self._socket])
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
 
 def url_of(host: str, port: int) -> str:

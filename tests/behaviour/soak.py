@@ -151,7 +151,7 @@ def _serve(folder: Path, pipe: Connection) -> None:
         pipe.send(server.url)
         while pipe.recv():
             host.call(lambda: _check(host, folder)).result()
-            assert until(lambda: not server._server.server_state.connections), "connections are not closed"
+            assert until(lambda: not server.server_state.connections), "connections are not closed"
             gc.collect()
             pipe.send(True)
         server.stop()

@@ -47,7 +47,7 @@ def test_replies_are_sent_without_delay(host: ModelHost) -> None:
     """A kernel that waits for more to send adds 40 ms to most requests."""
     with running(host) as server, httpx.Client(base_url=server.url) as http:
         http.get("/health")
-        (connection,) = server._server.server_state.connections
+        (connection,) = server.server_state.connections
         assert connection.transport is not None
         accepted = connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
