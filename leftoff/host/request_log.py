@@ -148,51 +148,43 @@ def record_of(
     if report is None:
         return record
     report = report.read_up_to(timings.num_read)
-    difference = _difference(prompt, report, text)
-    return replace(
+    record = replace(
         record,
         reused=report.reused,
         computed=report.computed,
         unread=report.unread,
         source=report.source,
         reasons={part.reason.value: part.num_tokens for part in report.rereads},
-        differs_at=difference.position,
-        difference=difference.kind,
-        before=difference.before,
-        after=difference.after,
         line=report.line(),
-        notes=(*record.notes, *difference.advice),
         origins=report.count(0, report.prompt_tokens),
         spans=Spans.of(prompt, report),
     )
+    return _with_difference(record, prompt, report, text)
 
 
-@dataclass(frozen=True)
-class _Difference:
-    """Where a prompt left the longest known prefix, with the text before and after."""
+def _with_difference(
+    record: RequestRecord, prompt: Prompt, report: ReuseReport, text: Callable[[Tokens], str]
+) -> RequestRecord:
+    """Says where the prompt left the longest known prefix, with the text before and after.
 
-    position: int | None
-    kind: str | None
-    before: str
-    after: str
-    advice: tuple[str, ...] = ()
-
-
-_NO_DIFFERENCE = _Difference(None, None, "", "")
-
-
-def _difference(prompt: Prompt, report: ReuseReport, text: Callable[[Tokens], str]) -> _Difference:
-    """For an edit, and for a header that changed, even if none of the text after the change was known."""
+    For an edit, and for a header that changed, even if none of the text after the change was known.
+    """
     in_header = report.known < (prompt.header_end or 0)
     if not (report.before.size and report.after.size and (report.is_edit or in_header)):
-        return _NO_DIFFERENCE
+        return record
     shared = text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
     before, after = text(report.before), text(report.after)
     advice = suggest(before, after, shared) if in_header else None
     if not report.is_edit and advice is None:
-        return _NO_DIFFERENCE
-    kind = explain_difference(before, after, in_header, shared)
-    return _Difference(report.known, kind, before, after, (advice,) if advice else ())
+        return record
+    return replace(
+        record,
+        differs_at=report.known,
+        difference=explain_difference(before, after, in_header, shared),
+        before=before,
+        after=after,
+        notes=(*record.notes, advice) if advice else record.notes,
+    )
 
 
 @dataclass
