@@ -27,10 +27,12 @@ from starlette.types import ASGIApp, Message
 
 import leftoff
 from leftoff.config import Settings
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.server.app import build_app
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.origins import KnownHosts
-from leftoff.server.service import Service
 
 _PACKAGE = Path(leftoff.__file__).parent
 _PREFIX = f"{_PACKAGE}/"
@@ -96,24 +98,24 @@ class _Tracer:
 
 
 def walk_turn() -> Walk:
-    """Starts a service in this process and plays conversations of two turns on it."""
+    """Starts a host in this process and plays conversations of two turns on it."""
     tracer = _Tracer()
     tracer.install()
     try:
         settings = Settings(model=str(default_model()), ctx=4096, threads=1, slots=2, ram=128, disk=0, draft="off")
-        with Service(settings) as service:
-            app = build_app(service, KnownHosts.of("127.0.0.1", "127.0.0.1"))
-            walks = [asyncio.run(_second_turn(app, service, tracer, number)) for number in range(_TURNS)]
+        with open_host(settings) as host:
+            app = build_app(Hosts(host), settings, KnownHosts.of("127.0.0.1", "127.0.0.1"))
+            walks = [asyncio.run(_second_turn(app, host, tracer, number)) for number in range(_TURNS)]
     finally:
         tracer.uninstall()
     return min(walks, key=lambda walk: walk.num_moves)
 
 
-async def _second_turn(app: ASGIApp, service: Service, tracer: _Tracer, number: int) -> Walk:
+async def _second_turn(app: ASGIApp, host: ModelHost, tracer: _Tracer, number: int) -> Walk:
     messages = [{"role": "system", "content": f"{_SYSTEM} ({number})"}, {"role": "user", "content": _QUESTIONS[0]}]
     reply = await _chat(app, messages, lambda: None)
     messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": _QUESTIONS[1]}]
-    await _until_idle(service)
+    await _until_idle(host)
     gc.collect()
     gc.disable()  # what is collected meanwhile is no part of the turn
     try:
@@ -121,7 +123,7 @@ async def _second_turn(app: ASGIApp, service: Service, tracer: _Tracer, number: 
         await _chat(app, messages, tracer.end)
     finally:
         gc.enable()
-    await _until_idle(service)
+    await _until_idle(host)
     return walk
 
 
@@ -164,11 +166,11 @@ def _contents(body: bytes) -> list[str]:
     return [choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]]
 
 
-async def _until_idle(service: Service) -> None:
+async def _until_idle(host: ModelHost) -> None:
     """Until what follows a reply is done: the next prompt is read ahead, and the slot's state is saved."""
     num_idle = 0
     while num_idle < _IDLE_STEPS:  # between two such calls the engine's thread takes a step, or tidies up
-        is_busy = service.lanes.num_running or await service.between_steps(lambda: bool(service.scheduler.runs))
+        is_busy = host.lanes.num_running or await host.between_steps(lambda: bool(host.scheduler.runs))
         num_idle = 0 if is_busy else num_idle + 1
         await asyncio.sleep(0.005)
 

@@ -8,7 +8,8 @@ A session belongs to the thread that uses it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -17,15 +18,17 @@ import numpy as np
 from leftoff.cache.cache import Cache
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.conversation import Conversation
-from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.errors import ModelError
-from leftoff.engine.model import Progress
+from leftoff.engine.errors import NoRoomError
+from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.sampler import log_probabilities
+from leftoff.host.build import load_model
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job, Timings
@@ -47,33 +50,6 @@ class Reply:
     timings: Timings
 
 
-@dataclass
-class _Collector:
-    """A sink that collects a reply."""
-
-    stream: TextStream
-    tokens: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    report: ReuseReport | None = None
-    finish: Finish | None = None
-    timings: Timings | None = None
-    error: Exception | None = None
-
-    def started(self, report: ReuseReport) -> None:
-        self.report = report
-
-    def progress(self, num_read: int) -> None: ...
-
-    def token(self, token: int, logits: Logits | None) -> bool:  # noqa: ARG002
-        self.tokens.append(token)
-        self.pieces.append(self.stream.push(token))
-        return not self.stream.is_stopped
-
-    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
-        self.pieces.append(self.stream.close())
-        self.finish, self.timings, self.error = finish, timings, error
-
-
 class Session:
     """Generates text, reusing the state of prompts read before. The default model ships with leftoff."""
 
@@ -86,20 +62,20 @@ class Session:
         model_settings: ModelSettings | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.engine = LlamaEngine.open(
-            model or default_model(), context, model_settings=model_settings, progress=progress
-        )
-        try:
-            self.engine.model.require_text()
-        except ModelError:
-            self.engine.close()
-            raise
-        self.cache = Cache(self.engine.memory, num_slots=self.engine.memory.num_sequences, budget_bytes=ram_bytes)
-        self._scheduler = Scheduler(self.engine, self.cache)
-        self._prompts = PromptMaker(self.engine.model)
+        context = context or ContextSettings()
+        loaded = load_model(Path(model or default_model()), model_settings or ModelSettings(), context, progress)
+        self._host = ModelHost(loaded, partial(_scheduler, context, ram_bytes), has_thread=False)
 
     def close(self) -> None:
-        self.engine.close()
+        self._host.close()
+
+    @property
+    def engine(self) -> LlamaEngine:
+        return self._host.engine
+
+    @property
+    def cache(self) -> Cache:
+        return self._host.cache
 
     def __enter__(self) -> Self:
         return self
@@ -132,10 +108,7 @@ class Session:
         def score(position: int, logits: Logits) -> None:
             chances.append(float(log_probabilities(logits)[read.tokens[position]]))
 
-        collector = _Collector(TextStream(self.engine.model.vocabulary))
-        run = Run(Job(read, max_tokens=0, namespace=namespace, score=score), collector)
-        self._scheduler.submit(run)
-        for _ in ReplyIterator(self._scheduler, run, collector):
+        for _ in self._submit(Job(read, max_tokens=0, namespace=namespace, score=score)):
             pass
         return chances
 
@@ -148,49 +121,84 @@ class Session:
         stop: Sequence[str] = (),
         namespace: str = "",
     ) -> "ReplyIterator":
-        """Generates a reply piece by piece. Leaving the loop early cancels the rest."""
-        collector = _Collector(TextStream(self.engine.model.vocabulary, tuple(stop)))
+        """Generates a reply bit by bit. Leaving the loop early cancels the rest."""
         job = Job(self._prompt(prompt), sampling or Sampling(), max_tokens=max_tokens, namespace=namespace)
-        run = Run(job, collector)
-        self._scheduler.submit(run)
-        return ReplyIterator(self._scheduler, run, collector)
+        return self._submit(job, tuple(stop))
+
+    def _submit(self, job: Job, stop: tuple[str, ...] = ()) -> "ReplyIterator":
+        return ReplyIterator(self._host.scheduler, job, TextStream(self._host.model.vocabulary, stop))
 
     def _prompt(self, prompt: PromptLike) -> Prompt:
-        if isinstance(prompt, str):
-            return self._prompts.from_text(prompt)
         if isinstance(prompt, np.ndarray) or (prompt and isinstance(prompt[0], int)):
             return Prompt(np.asarray(prompt, np.int32))
-        return self._prompts.from_conversation(Conversation(prompt))  # type: ignore[arg-type]
+        try:
+            if isinstance(prompt, str):
+                return self._host.prompts.from_text(prompt)
+            return self._host.prompts.from_conversation(Conversation(prompt))  # type: ignore[arg-type]
+        except TooManyTokensError as error:  # far too long prompts are not tokenised to the end
+            raise NoRoomError(f"{error}; the context holds {self._host.context_tokens}") from error
+
+
+def _scheduler(context: ContextSettings, ram_bytes: int, model: Model) -> Scheduler:
+    engine = LlamaEngine(model, context)
+    cache = Cache(engine.memory, num_slots=engine.memory.num_sequences, budget_bytes=ram_bytes)
+    return Scheduler(engine, cache)
 
 
 class ReplyIterator:
-    """The text of a reply piece by piece, and at the end the whole reply."""
+    """The text of a reply bit by bit, and at the end the whole reply. To the scheduler it is the sink of its run."""
 
-    def __init__(self, scheduler: Scheduler, run: Run, collector: _Collector) -> None:
-        self._collector = collector
-        self._pieces = self._run(scheduler, run)
+    def __init__(self, scheduler: Scheduler, job: Job, stream: TextStream) -> None:
+        self._scheduler = scheduler
+        self._stream = stream
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+        self._report: ReuseReport | None = None
+        self._reply: Reply | None = None
+        self._error: Exception | None = None
+        self._is_over = False
+        self._run = Run(job, self)
+        scheduler.submit(self._run)
+        self._shown = self._steps()
 
     def __iter__(self) -> Iterator[str]:
-        return self._pieces
+        return self._shown
 
     @property
     def reply(self) -> Reply:
         """The whole reply, after the iteration has ended."""
-        collector = self._collector
-        if collector.report is None or collector.finish is None or collector.timings is None:
+        if self._reply is None:
             raise RuntimeError("the reply has not ended: iterate to its end first")
-        return Reply("".join(collector.pieces), collector.tokens, collector.finish, collector.report, collector.timings)
+        return self._reply
 
-    def _run(self, scheduler: Scheduler, run: Run) -> Iterator[str]:
-        collector, shown = self._collector, 0
+    def _steps(self) -> Iterator[str]:
+        num_shown = 0
         try:
-            while collector.finish is None:
-                scheduler.step()
-                yield from filter(None, collector.pieces[shown:])
-                shown = len(collector.pieces)
+            while not self._is_over:
+                self._scheduler.step()
+                yield from filter(None, self._texts[num_shown:])
+                num_shown = len(self._texts)
         finally:
-            if collector.finish is None:
-                scheduler.cancel(run)
-                scheduler.step()
-        if collector.error is not None:
-            raise collector.error
+            if not self._is_over:
+                self._scheduler.cancel(self._run)
+                self._scheduler.step()
+        if self._error is not None:
+            raise self._error
+
+    # --- scheduler.Sink
+
+    def started(self, report: ReuseReport) -> None:
+        self._report = report
+
+    def progress(self, num_read: int) -> None: ...
+
+    def token(self, token: int, logits: Logits | None) -> bool:  # noqa: ARG002
+        self._tokens.append(token)
+        self._texts.append(self._stream.push(token))
+        return not self._stream.is_stopped
+
+    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+        self._is_over, self._error = True, error
+        self._texts.append(self._stream.close())
+        if self._report is not None:
+            self._reply = Reply("".join(self._texts), self._tokens, finish, self._report, timings)

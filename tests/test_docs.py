@@ -17,9 +17,9 @@ from leftoff.cache.report import Reason
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.formats.parts import Call
 from leftoff.chat.formats.tagged import TaggedFormat
+from leftoff.host.build import open_host
 from leftoff.server import app
-from leftoff.server.server import serving as serving_service
-from leftoff.server.service import Service
+from leftoff.server.server import serving as serving_host
 from tests.chat.formats.forms import TOOL, read
 from tests.cli.running import Server, serving
 from tests.patience import PATIENCE_S
@@ -160,8 +160,9 @@ def test_the_output_format_that_is_sketched_parses_its_own_syntax() -> None:
 
 
 def test_the_dialect_that_is_sketched_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "_DIALECTS", (*app._DIALECTS, sketch("add-a-dialect.md")["Say"]))
-    with Service(settings()) as service, serving_service(service) as url:
+    say, those_there = sketch("add-a-dialect.md")["Say"], app.dialects
+    monkeypatch.setattr(app, "dialects", lambda hosts, settings: [*those_there(hosts, settings), say(hosts)])
+    with open_host(settings()) as host, serving_host(host) as url:
         body = {"text": "where does the road end", "max_tokens": 4, "temperature": 0}
         first = httpx.post(f"{url}/say", json=body, timeout=PATIENCE_S).json()
         second = httpx.post(f"{url}/say", json=body, timeout=PATIENCE_S).json()

@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 
 # From the top down.
 ORDER = (
-    *("__main__", "cli", "cluster", "server", "session", "chat", "grammar"),
-    *("store", "scheduler", "drafts", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
+    *("__main__", "cli", "cluster", "store", "server", "session", "host", "chat", "grammar"),
+    *("scheduler", "drafts", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
     *("config", "setting", "sampling", "machine", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
@@ -26,9 +26,8 @@ SERVER_ROWS = (
     ("openai", "anthropic", "responses", "ollama", "llamacpp", "admin"),
     ("reply",),
     ("request",),
-    ("service",),
-    ("build", "reuse_log", "slot_files"),
-    ("budgets",),
+    ("dialect",),
+    ("hosts",),
     ("http",),
     ("tenant",),
 )

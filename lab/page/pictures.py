@@ -14,10 +14,10 @@ import httpx
 from playwright.sync_api import Page, ViewportSize, expect, sync_playwright
 
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.hub import default_model
 from leftoff.scenes import guest_list
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 
 FOLDER = Path(__file__).parents[2] / "docs" / "page"
 SYSTEM = guest_list(12, "You answer questions using this guest list:")
@@ -49,7 +49,7 @@ def main() -> None:
 @contextmanager
 def _server(cache: str) -> Iterator[str]:
     settings = Settings(model=str(default_model()), ctx=4096, slots=4, ram=256, disk=256, cache_dir=cache)
-    with Service(settings) as service, serving(service) as url:
+    with open_host(settings) as host, serving(host) as url:
         yield url
 
 

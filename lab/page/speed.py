@@ -22,9 +22,9 @@ import httpx
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.hub import default_model
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 
 _PATIENCE_S = 300.0
 _LEAST_RATIO = 0.99
@@ -58,7 +58,7 @@ def main() -> int:
         return 0
     expect.set_options(timeout=1000 * _PATIENCE_S)
     settings = Settings(model=str(default_model()), ctx=4096, threads=1, slots=2, ram=256, disk=0)
-    with Service(settings) as service, serving(service) as url, _browser() as browser:
+    with open_host(settings) as host, serving(host) as url, _browser() as browser:
         paint_ms = median(_first_paint(browser, url) for _ in range(5))
         key_ms = median(_keys(browser, url))
         listened = _ratio(lambda: _listening(url), url, args.rounds, args.tokens)

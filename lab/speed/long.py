@@ -32,11 +32,12 @@ from leftoff.chat.header_rules import Rules
 from leftoff.chat.template.render import ChatTemplate
 from leftoff.chat.tokenizer import SegmentTokenizer, Tokenised
 from leftoff.config import Settings
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import model_path
 from tests.factory.vocabulary import TEXT
 
@@ -103,9 +104,9 @@ class Clock:
 
 
 @contextmanager
-def timed_stages(service: Service, now: Callable[[], float] = time.perf_counter) -> Iterator[Clock]:
+def timed_stages(host: ModelHost, now: Callable[[], float] = time.perf_counter) -> Iterator[Clock]:
     """Puts a clock around the functions in which each stage passes."""
-    dll = service.model.library.dll
+    dll = host.model.library.dll
     places: list[tuple[str, Any, str]] = [
         ("decode", leftoff.server.http.body, "decode"),
         ("decode", ChatFields, "conversation"),
@@ -120,7 +121,7 @@ def timed_stages(service: Service, now: Callable[[], float] = time.perf_counter)
         ("look-up", Cache, "begin"),
         ("look-up", Scheduler, "_admit"),
         ("state", Tiers, "save_point"),  # snapshots, while the client waits
-        ("state", type(service.engine.memory), "prepare"),
+        ("state", type(host.engine.memory), "prepare"),
         *(("model", dll, name) for name in ("llama_decode", "llama_sampler_sample", "llama_synchronize")),
     ]
     clock = Clock(now)
@@ -137,8 +138,8 @@ def timed_stages(service: Service, now: Callable[[], float] = time.perf_counter)
 class Client:
     """Sends one request after the other, each when all that follows the last one is done."""
 
-    def __init__(self, service: Service, url: str, clock: Clock) -> None:
-        self._service = service
+    def __init__(self, host: ModelHost, url: str, clock: Clock) -> None:
+        self._host = host
         self._clock = clock
         self._address = url.removeprefix("http://")
 
@@ -164,8 +165,8 @@ class Client:
     def _wait_until_idle(self) -> None:
         num_idle = 0
         while num_idle < _IDLE_LOOKS:
-            is_busy = self._service.worker.call(lambda: bool(self._service.scheduler.runs)).result()
-            num_idle = 0 if is_busy or self._service.lanes.num_running else num_idle + 1
+            is_busy = self._host.call(lambda: bool(self._host.scheduler.runs)).result()
+            num_idle = 0 if is_busy or self._host.lanes.num_running else num_idle + 1
             time.sleep(0.01)
 
 
@@ -178,8 +179,8 @@ def _text(chunk: dict[str, Any]) -> str:
 class Writer:
     """Makes up texts of words that are one token each."""
 
-    def __init__(self, service: Service, seed: int = 1) -> None:
-        self._vocabulary = service.model.vocabulary
+    def __init__(self, host: ModelHost, seed: int = 1) -> None:
+        self._vocabulary = host.model.vocabulary
         self._random = random.Random(seed)
 
     def text(self, num_words: int) -> str:
@@ -241,13 +242,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(model=model, ctx=args.tokens + 8192, slots=2, ram=1024, cache_dir=folder, threads=1)
         now = time.process_time if args.cpu else time.perf_counter
-        with Service(settings) as service, serving(service) as url, timed_stages(service, now) as clock:
-            client, writer = Client(service, url, clock), Writer(service)
+        with open_host(settings) as host, serving(host) as url, timed_stages(host, now) as clock:
+            client, writer = Client(host, url, clock), Writer(host)
             cases = [
                 chat(f"chat, {args.messages} messages", client, writer, args),
                 prompt("token ids", client, writer, args),
             ]
-            crowd(service, args.conversations, args.tokens)
+            crowd(host, args.conversations, args.tokens)
             cases.append(chat(f"chat, {args.conversations} others in the tree", client, writer, args))
     if args.json:
         print(json.dumps({"goal_ms": _GOAL_MS, "cases": [*map(asdict, cases)]}))
@@ -279,17 +280,17 @@ def prompt(name: str, client: Client, writer: Writer, args: argparse.Namespace) 
     return _case(name, found[2:], args.tokens)
 
 
-def crowd(service: Service, num_conversations: int, num_tokens: int) -> None:
+def crowd(host: ModelHost, num_conversations: int, num_tokens: int) -> None:
     """Puts conversations into the trees, as the cache remembers those whose data was evicted."""
-    rng, namespace = np.random.default_rng(2), next(iter(service.cache.ram.trees))
+    rng, namespace = np.random.default_rng(2), next(iter(host.cache.ram.trees))
 
     def insert() -> None:
-        tokens = rng.integers(0, service.model.vocabulary.size, num_tokens, np.int32)
-        for tier in service.cache.tiers:
+        tokens = rng.integers(0, host.model.vocabulary.size, num_tokens, np.int32)
+        for tier in host.cache.tiers:
             tier.insert(namespace, tokens)
 
     for _ in range(num_conversations):
-        service.worker.call(insert).result()
+        host.call(insert).result()
 
 
 def _case(name: str, found: Sequence[dict[str, float]], num_tokens: int) -> Case:

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from leftoff.config import Settings
 from leftoff.engine.model import Model
+from leftoff.host.build import make_scheduler
 from leftoff.hub import default_model
 from leftoff.scheduler.job import Job
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.server.build import make_scheduler
 from leftoff.types import Prompt, Tokens
 from tests.scheduler.recorder import Recorder, run
 

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from leftoff.config import Settings
 from leftoff.engine.model import Model
+from leftoff.host.build import make_scheduler
 from leftoff.scheduler.job import Job
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.server.build import make_scheduler
 from leftoff.types import Prompt, Tokens
 from tests.factory import model_path
 from tests.scheduler.recorder import Recorder, run

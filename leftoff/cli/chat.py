@@ -14,13 +14,13 @@ from rich.console import Console
 
 from leftoff.chat.template.render import MessageDict
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
-from leftoff.cli.loading import hint_at_engine, load_service, quiet_logs
+from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.units import printable
 from leftoff.config import DEVICE_SETTINGS, Settings
+from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
-from leftoff.server.service import Service
 
 _SETTINGS = (
     *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "threads_batch", "batch", "ubatch"),
@@ -103,9 +103,9 @@ def _talker(console: Console, whom: str, settings: Settings, options: ReplyOptio
     if url is not None:
         return RemoteModel(url, options, *settings.api_key[:1])
     quiet_logs()
-    service: Service = load_service(console, dataclasses.replace(settings, model=whom, slots=1))
-    hint_at_engine(console, service.model.library)
-    return LocalModel(service, options)
+    host: ModelHost = load_host(console, dataclasses.replace(settings, model=whom, slots=1))
+    hint_at_engine(console, host.model.library)
+    return LocalModel(host, options)
 
 
 def _temperature(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Starts a service for a command: finds the model, loads it with a progress bar, and sets up logging."""
+"""Opens a model host for a command: finds the model, loads it with a progress bar, and sets up logging."""
 
 import asyncio
 import dataclasses
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 
@@ -17,27 +18,51 @@ from leftoff.chat.template.render import ChatTemplate, TemplateError
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
 from leftoff.cli.units import one_line
-from leftoff.config import Settings
+from leftoff.config import MIB, Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.hardware import unused_gpu, unused_instructions
+from leftoff.host.build import open_host
+from leftoff.host.fleet import Fleet
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model, find_model
 from leftoff.server.http.line_rate import LineRate
-from leftoff.server.service import Service
 from leftoff.setting import SettingError
 
 Leave = Callable[[int], None]
 
 
-def load_service(console: Console, settings: Settings, leave: Leave = os._exit) -> Service:
-    """Loads the model. A signal during that ends the process at once, by `leave`."""
+def load_host(
+    console: Console, settings: Settings, leave: Leave = os._exit, sampling: dict[str, Any] | None = None
+) -> ModelHost:
+    """Loads the model. A signal during that ends the process at once, by `leave`. `sampling` are its new defaults."""
     _check_template(settings.chat_template_file)
     path = find_model(settings.model) if settings.model else default_model()
     with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console, leave):
         progress = stages.begin(f"loading {path.name}")
         try:
-            return Service(dataclasses.replace(settings, model=str(path)), progress=progress)
+            return open_host(
+                dataclasses.replace(settings, model=str(path)),
+                fleet=open_fleet(settings),
+                sampling=sampling,
+                progress=progress,
+            )
         except TemplateError as error:
             raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
+
+
+def open_fleet(settings: Settings) -> Fleet | None:
+    """The fleet of `--index`, not joined yet. What it takes is imported here and nowhere else."""
+    if not settings.index:
+        if settings.store:
+            raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
+        return None
+    try:
+        from leftoff.store.fleet import FleetMember  # noqa: PLC0415  # an extra that need not be installed
+    except ImportError as error:
+        raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
+    return FleetMember(
+        settings.store, settings.index, budget_bytes=settings.store_budget * MIB, days=settings.store_days
+    )
 
 
 def hint_at_engine(console: Console, library: Library) -> None:

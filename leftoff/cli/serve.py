@@ -21,7 +21,7 @@ from rich.text import Text
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
-from leftoff.cli.loading import hint_at_engine, load_service, logging_to_stderr
+from leftoff.cli.loading import hint_at_engine, load_host, logging_to_stderr
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.cli.units import printable, show_budget, show_bytes, show_count
@@ -30,12 +30,13 @@ from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.memory.base import MEANINGS
+from leftoff.host.budgets import conversation_bytes
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.server import server
 from leftoff.server.admin.engine import client_lines
 from leftoff.server.admin.prewarm import prewarm_at_start
-from leftoff.server.budgets import conversation_bytes
-from leftoff.server.service import Service
+from leftoff.server.hosts import Hosts
 from leftoff.setting import SettingError
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
@@ -81,18 +82,17 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     if listener is None:
         _refuse_a_taken_port(settings.host, settings.port)
     # SIGTERM is the normal way to stop a server: exit code 0
-    with ended_by_signals(code=0), load_service(console, settings, _leave) as service:
-        hint_at_engine(console, service.model.library)
-        service.default_sampling = dataclasses.replace(service.default_sampling, **sampling_of(args))
-        for name, read in prewarm_at_start(service):
+    with ended_by_signals(code=0), load_host(console, settings, _leave, sampling_of(args)) as host:
+        hint_at_engine(console, host.model.library)
+        for name, read in prewarm_at_start(host):
             console.print(f"prewarmed {name}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
 
         def on_ready(url: str) -> None:
-            show_screen(console, service, url)
+            show_screen(console, host, url)
             if args.open and listener is None:  # else the supervisor has opened it
                 webbrowser.open(url)
 
-        server.run(service, service.settings, on_ready, listener)
+        server.run(Hosts(host), host.settings, on_ready, listener)
     return 0
 
 
@@ -126,71 +126,71 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
         ) from error
 
 
-def show_screen(console: Console, service: Service, url: str) -> None:
+def show_screen(console: Console, host: ModelHost, url: str) -> None:
     """Prints the start screen: model, memory, cache, and lines to connect with."""
-    page = " · open it in a browser to chat, and to see the cache" if service.settings.page else ""
+    page = " · open it in a browser to chat, and to see the cache" if host.settings.page else ""
     console.print(Text.assemble((f"\nleftoff {__version__} · {url}", "bold"), (page, "dim"), "\n"))
-    console.print(_grid(facts(service)))
+    console.print(_grid(facts(host)))
     console.print("\ntry it, or connect", style="bold")
-    key = "YOUR_KEY" if service.settings.api_key else "none"
+    key = "YOUR_KEY" if host.settings.api_key else "none"
     # not wrapped: a line that is broken to fit the window cannot be pasted
-    for label, line in client_lines(url, service.model_name, key):
+    for label, line in client_lines(url, host.name, key):
         console.print(f"  {label:<12}", style="cyan", end="")
         console.print(printable(line), soft_wrap=True)
     console.print()
-    if service.model.path == default_model():
+    if host.model.path == default_model():
         console.print(_DEMONSTRATION, style="dim", soft_wrap=True)
     console.print(_LAST_LINE, style="dim")
 
 
-def facts(service: Service) -> list[tuple[str, str]]:
+def facts(host: ModelHost) -> list[tuple[str, str]]:
     """The rows of the start screen."""
-    model, settings, kind = service.model, service.settings, service.engine.memory.kind
+    model, settings, kind = host.model, host.settings, host.engine.memory.kind
     return [
         (
             "model",
-            f"{service.model_name}, {show_count(model.num_parameters)} parameters, {show_bytes(model.size_bytes)}",
+            f"{host.name}, {show_count(model.num_parameters)} parameters, {show_bytes(model.size_bytes)}",
         ),
         ("architecture", model.architecture),
-        ("memory", f"{kind.value}. {MEANINGS[kind]}{_cost_of_no_flash(service)}"),
-        ("context", f"{service.context_tokens:,} tokens, shared by {settings.slots} slots"),
-        *([("fit", service.fit_line)] if service.fit_line else []),
-        ("cache", _budgets(service)),
+        ("memory", f"{kind.value}. {MEANINGS[kind]}{_cost_of_no_flash(host)}"),
+        ("context", f"{host.context_tokens:,} tokens, shared by {settings.slots} slots"),
+        *([("fit", host.fit_line)] if host.fit_line else []),
+        ("cache", _budgets(host)),
         ("drop-header", _rules(settings.drop_header, BILLING_LINE, "Claude Code's billing line")),
         ("move", _rules(settings.move, AGENTS, "the date, git status and file list of coding agents")),
         ("API key", _access(settings)),
     ]
 
 
-def _cost_of_no_flash(service: Service) -> str:
-    is_its_cause = service.settings.flash_attn == "off" and not service.model.is_recurrent
+def _cost_of_no_flash(host: ModelHost) -> str:
+    is_its_cause = host.settings.flash_attn == "off" and not host.model.is_recurrent
     return " That is the price of --flash-attn off, as is one request at a time." if is_its_cause else ""
 
 
-def _budgets(service: Service) -> str:
-    shared = f"; shared with other servers in {service.settings.store}" if service.settings.store else ""
-    return f"{_own_budgets(service)}{shared}"
+def _budgets(host: ModelHost) -> str:
+    shared = f"; shared with other servers in {host.settings.store}" if host.settings.store else ""
+    return f"{_own_budgets(host)}{shared}"
 
 
-def _own_budgets(service: Service) -> str:
-    settings, ram_bytes = service.settings, service.cache.ram.budget.budget_bytes
+def _own_budgets(host: ModelHost) -> str:
+    settings, ram_bytes = host.settings, host.cache.ram.budget.budget_bytes
     ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {show_budget(ram_bytes)} of RAM"
-    ram += f" for {_conversations(service, ram_bytes)}" if settings.ram != NO_LIMIT else ""
+    ram += f" for {_conversations(host, ram_bytes)}" if settings.ram != NO_LIMIT else ""
     if not settings.disk:
         return f"{ram}, nothing on disk: a restart forgets"
-    if service.cache.disk is None:
+    if host.cache.disk is None:
         return f"{ram}, nothing on disk, for the reason above: a restart forgets"
     root = Path(settings.cache_dir or cache_folder()).expanduser()
-    problem = problem_of(model_folder(root, service.engine.memory.fingerprint))
+    problem = problem_of(model_folder(root, host.engine.memory.fingerprint))
     if problem:
         return f"{ram}, nothing on disk ({problem})"
-    disk_bytes = service.cache.disk.budget.budget_bytes
-    return f"{ram}; {show_budget(disk_bytes)} on disk for {_conversations(service, disk_bytes)}, in {root}"
+    disk_bytes = host.cache.disk.budget.budget_bytes
+    return f"{ram}; {show_budget(disk_bytes)} on disk for {_conversations(host, disk_bytes)}, in {root}"
 
 
-def _conversations(service: Service, budget_bytes: int) -> str:
+def _conversations(host: ModelHost, budget_bytes: int) -> str:
     """How many conversations fit a budget, about: one has 20,000 tokens, or as many as the context."""
-    memory = service.engine.memory
+    memory = host.engine.memory
     num_tokens = min(_USUAL_TOKENS, memory.num_cells)
     count = budget_bytes // max(1, conversation_bytes(memory, num_tokens))
     return f"about {count:,} {'conversation' if count == 1 else 'conversations'} of {num_tokens:,} tokens"

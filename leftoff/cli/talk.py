@@ -14,11 +14,12 @@ from leftoff.cli.units import show_ms
 from leftoff.client import ChatClient, ClientError, connect
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
+from leftoff.host.host import HostClosedError, ModelHost
 from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.stream import End, Piece, start_reply
+from leftoff.server.request.aside import aside
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
 
 Show = Callable[[str], None]
 
@@ -69,32 +70,32 @@ class Talker(Protocol):
 class LocalModel:
     """A model in this process. Ctrl-C ends a reply; the model stays usable."""
 
-    def __init__(self, service: Service, options: ReplyOptions) -> None:
-        self._service = service
+    def __init__(self, host: ModelHost, options: ReplyOptions) -> None:
+        self._host = host
         self._options = options
         self._runner = asyncio.Runner()
 
     @property
     def name(self) -> str:
-        return self._service.model_name
+        return self._host.name
 
     def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         try:
             return self._runner.run(self._ask(messages, show))
-        except (ApiError, EngineError, TemplateError) as error:
+        except (ApiError, EngineError, HostClosedError, TemplateError) as error:
             raise TalkError(str(error)) from error
 
     def close(self) -> None:
         self._runner.close()
-        self._service.close()
+        self._host.close()
 
     async def _ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
-        prompt = self._service.chat(Conversation(messages)).prompt
+        chat = await aside(self._host, lambda: self._host.chats.prompt(Conversation(messages)))
         job = ReplyJob(
-            prompt, self._options.sampling(self._service.default_sampling), max_tokens=self._options.max_tokens
+            chat.prompt, self._options.sampling(self._host.default_sampling), max_tokens=self._options.max_tokens
         )
         pieces: list[str] = []
-        async with start_reply(self._service, job) as stream:
+        async with start_reply(self._host, job) as stream:
             async for event in stream:
                 if isinstance(event, Piece | End):
                     pieces.append(event.text)

@@ -1,1 +1,1 @@
-"""The HTTP server: one folder per dialect over one `Service`. HTTP is known here and nowhere below."""
+"""The HTTP server: one folder per dialect over model hosts. HTTP is known here and nowhere below."""

@@ -1,4 +1,4 @@
-"""The web application: all dialects over one service, behind the same middleware."""
+"""The web application: all dialects over the hosts of a server, behind the same middleware."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -7,7 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.config import MIB
+from leftoff.config import MIB, Settings
 from leftoff.server.admin.cache import CacheApi
 from leftoff.server.admin.engine import EngineApi
 from leftoff.server.admin.events import EventsApi
@@ -16,30 +16,26 @@ from leftoff.server.admin.page import PageApi
 from leftoff.server.admin.prewarm import PrewarmApi
 from leftoff.server.admin.tree import TreeApi
 from leftoff.server.anthropic.routes import Anthropic
+from leftoff.server.dialect import Dialect
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint, openapi
 from leftoff.server.http.errors import on_error
 from leftoff.server.http.middleware import ApiKeys, BodyLimit
 from leftoff.server.http.origins import HostCheck, KnownHosts, OriginCheck
+from leftoff.server.http.refusals import RefusalLog
 from leftoff.server.llamacpp.routes import Native
 from leftoff.server.llamacpp.slots import Slots
 from leftoff.server.ollama.routes import Ollama
 from leftoff.server.openai.routes import OpenAI
 from leftoff.server.reply.response import json_response
 from leftoff.server.responses.routes import Responses
-from leftoff.server.service import Dialect, Service
-
-# To add an API, write its folder and add it here.
-_DIALECTS: tuple[type[Dialect], ...] = (
-    *(OpenAI, Responses, Anthropic, Ollama, Native, Slots),
-    *(CacheApi, TreeApi, EventsApi, PrewarmApi, MetricsApi, EngineApi, PageApi),
-)
 
 
-def build_app(service: Service, hosts: KnownHosts) -> Starlette:
+def build_app(hosts: Hosts, settings: Settings, addresses: KnownHosts) -> Starlette:
     """The ASGI application: the routes of all dialects behind the middleware."""
-    dialects = [make(service) for make in _DIALECTS]
-    error_shapes = {prefix: shape for dialect in dialects for prefix, shape in dialect.error_shapes.items()}
-    endpoints = [endpoint for dialect in dialects for endpoint in dialect.endpoints()]
+    spoken = dialects(hosts, settings)
+    error_shapes = {prefix: shape for dialect in spoken for prefix, shape in dialect.error_shapes.items()}
+    endpoints = [endpoint for dialect in spoken for endpoint in dialect.endpoints()]
 
     async def description(_: Request) -> Response:
         return json_response(openapi(endpoints, error_shapes))
@@ -47,22 +43,32 @@ def build_app(service: Service, hosts: KnownHosts) -> Starlette:
     endpoints.append(Endpoint("GET", "/openapi.json", "This description", description))
     app = Starlette(
         routes=[endpoint.route() for endpoint in endpoints],
-        middleware=_guards(service, hosts),
+        middleware=_guards(hosts, settings, addresses),
         exception_handlers={HTTPException: on_error},  # no such route, or not by this method
     )
     app.state.error_shapes = error_shapes
-    app.state.log_refusal = service.log_refusal
+    app.state.log_refusal = RefusalLog(hosts.log)
     return app
 
 
-def _guards(service: Service, hosts: KnownHosts) -> list[Middleware]:
+def dialects(hosts: Hosts, settings: Settings) -> list[Dialect]:
+    """All of them, each with what it uses. To add an API, write its folder and add it here."""
+    return [
+        OpenAI(hosts),
+        Responses(hosts, num_tenants=max(1, len(settings.api_key))),
+        *(Anthropic(hosts), Ollama(hosts), Native(hosts), Slots(hosts)),
+        *(CacheApi(hosts), TreeApi(hosts), EventsApi(hosts), PrewarmApi(hosts), MetricsApi(hosts), EngineApi(hosts)),
+        PageApi(hosts, is_shown=settings.page),
+    ]
+
+
+def _guards(hosts: Hosts, settings: Settings, addresses: KnownHosts) -> list[Middleware]:
     """The middleware, from the outside in."""
-    settings = service.settings
     origins = [origin.rstrip("/") for origin in settings.cors]
-    guards = [Middleware(HostCheck, hosts), Middleware(OriginCheck, origins)]
+    guards = [Middleware(HostCheck, addresses), Middleware(OriginCheck, origins)]
     if origins:
         guards.append(_cors(origins))
-    keys = Middleware(ApiKeys, settings.api_key, service.secret)
+    keys = Middleware(ApiKeys, settings.api_key, hosts.secret)
     return [*guards, keys, Middleware(BodyLimit, settings.max_body * MIB)]
 
 

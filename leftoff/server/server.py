@@ -9,10 +9,11 @@ from dataclasses import replace
 import uvicorn
 
 from leftoff.config import Settings
+from leftoff.host.host import ModelHost
 from leftoff.server.app import build_app
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.connection import IDLE_SECONDS, Acceptor, Connection, connection_limit, raise_handle_limit
 from leftoff.server.http.origins import KnownHosts
-from leftoff.server.service import Service
 
 _BACKLOG = 2048
 _STOP_SECONDS = 3
@@ -20,47 +21,21 @@ _TICKS_PER_SECOND = 10  # of uvicorn
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn's server, with limits on the number and the idle time of connections."""
+class Server(uvicorn.Server):
+    """uvicorn's server over hosts, with limits on the number and the idle time of connections.
 
-    def __init__(self, config: uvicorn.Config, max_connections: int, on_shutdown: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_shutdown = on_shutdown
-        self._max_connections = max_connections
-        self._acceptors: list[Acceptor] = []
+    It listens as soon as it is made, so that its port is known and early connections are queued.
+    """
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # it would accept by itself
-        connections, limit = self.server_state.connections, self._max_connections
-        self._acceptors = [Acceptor(listener, self._connection, connections, limit) for listener in sockets or []]
-
-    async def on_tick(self, counter: int) -> bool:
-        for acceptor in self._acceptors:
-            acceptor.resume()
-        if counter % _TICKS_PER_SECOND == 0:
-            for connection in [*self.server_state.connections]:
-                assert isinstance(connection, Connection)
-                connection.check()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_shutdown()
-        for acceptor in self._acceptors:
-            acceptor.pause()
-        await super().shutdown(sockets)
-
-    def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.lifespan.state)
-
-
-class Server:
-    """Listens as soon as it is made, so that its port is known and early connections are queued."""
-
-    def __init__(self, service: Service, settings: Settings, listener: socket.socket | None = None) -> None:
+    def __init__(self, hosts: Hosts, settings: Settings, listener: socket.socket | None = None) -> None:
+        self._hosts = hosts
         self._host = settings.host
         self._socket = listener or listen(settings.host, settings.port)
+        self._max_connections = connection_limit(settings)
+        self._acceptors: list[Acceptor] = []
+        known = KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
         config = uvicorn.Config(
-            build_app(service, self._known_hosts(settings)),
+            build_app(hosts, settings, known),
             http=Connection,
             timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
@@ -71,10 +46,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
-        self._server = _HttpServer(config, connection_limit(settings), service.drain)
-
-    def _known_hosts(self, settings: Settings) -> KnownHosts:
-        return KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
+        super().__init__(config)
 
     @property
     def port(self) -> int:
@@ -90,15 +62,37 @@ class Server:
         """The URL for other machines: where it listens on all addresses, by the name of this machine."""
         return url_of(socket.gethostname() if self._host in _ANYWHERE else self._host, self.port)
 
-    def run(self) -> None:
-        """Serves until `stop` or a signal; running requests then get a few seconds to end."""
-        self._server.run(sockets=[self._socket])
-
     def stop(self) -> None:
-        self._server.should_exit = True
+        """Ends `run`, as a signal does; running requests then get a few seconds to end."""
+        self.should_exit = True
 
     def close(self) -> None:
         self._socket.close()
+
+    # --- called by uvicorn's `run`
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        await super().startup(sockets=[])  # it would accept by itself
+        connections = self.server_state.connections
+        self._acceptors = [Acceptor(self._socket, self._connection, connections, self._max_connections)]
+
+    async def on_tick(self, counter: int) -> bool:
+        for acceptor in self._acceptors:
+            acceptor.resume()
+        if counter % _TICKS_PER_SECOND == 0:
+            for connection in [*self.server_state.connections]:
+                assert isinstance(connection, Connection)
+                connection.check()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        self._hosts.drain()
+        for acceptor in self._acceptors:
+            acceptor.pause()
+        await super().shutdown([self._socket])
+
+    def _connection(self) -> Connection:
+        return Connection(self.config, self.server_state, self.lifespan.state)
 
 
 def url_of(host: str, port: int) -> str:
@@ -108,27 +102,27 @@ def url_of(host: str, port: int) -> str:
 
 
 def run(
-    service: Service,
+    hosts: Hosts,
     settings: Settings,
     on_ready: Callable[[str], None] | None = None,
     listener: socket.socket | None = None,
 ) -> None:
     """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
     raise_handle_limit(settings)
-    with closing(Server(service, settings, listener)) as server:
-        service.announce(server.public_url)
+    with closing(Server(hosts, settings, listener)) as server:
+        hosts.announce(server.public_url)
         if on_ready:
             on_ready(server.url)
         server.run()
 
 
 @contextmanager
-def serving(service: Service) -> Iterator[str]:
+def serving(host: ModelHost) -> Iterator[str]:
     """A server in a thread, on a free local port, for the length of a `with` block. Yields its URL."""
-    with closing(Server(service, replace(service.settings, host="127.0.0.1", port=0))) as server:
+    with closing(Server(Hosts(host), replace(host.settings, host="127.0.0.1", port=0))) as server:
         thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
         thread.start()
-        service.announce(server.url)
+        host.announce(server.url)
         try:
             yield server.url
         finally:

@@ -28,8 +28,10 @@ import httpx
 from leftoff.config import MIB, Settings
 from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.verify import verify
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
+from leftoff.server.hosts import Hosts
 from leftoff.server.server import Server
-from leftoff.server.service import Service
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 from tests.server.crowd import Talker, connected
@@ -143,26 +145,26 @@ def _serve(folder: Path, pipe: Connection) -> None:
         disk=DISK_MIB,
         cache_dir=str(folder),
     )
-    with Service(settings) as service, closing(Server(service, replace(settings, port=0))) as server:
+    with open_host(settings) as host, closing(Server(Hosts(host), replace(settings, port=0))) as server:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         pipe.send(server.url)
         while pipe.recv():
-            service.worker.call(lambda: _check(service, folder)).result()
-            assert until(lambda: not server._server.server_state.connections), "connections are not closed"
+            host.call(lambda: _check(host, folder)).result()
+            assert until(lambda: not server.server_state.connections), "connections are not closed"
             gc.collect()
             pipe.send(True)
         server.stop()
         thread.join()
 
 
-def _check(service: Service, folder: Path) -> None:
+def _check(host: ModelHost, folder: Path) -> None:
     """On the engine's thread, so that nothing is put meanwhile."""
-    service.cache.check_integrity()
-    assert service.cache.disk is not None
-    assert isinstance(service.cache.disk.blobs, FileBlobStore)
-    assert service.cache.disk.blobs.flush(PATIENCE_S)
-    for tier in service.cache.tiers:
+    host.cache.check_integrity()
+    assert host.cache.disk is not None
+    assert isinstance(host.cache.disk.blobs, FileBlobStore)
+    assert host.cache.disk.blobs.flush(PATIENCE_S)
+    for tier in host.cache.tiers:
         assert tier.budget.used_bytes <= tier.budget.budget_bytes, f"{tier.budget.name} is over its budget"
     on_disk = sum(path.stat().st_size for path in folder.rglob("blobs/*/*") if path.is_file())
     assert on_disk <= DISK_MIB * MIB, f"{on_disk} bytes of files"

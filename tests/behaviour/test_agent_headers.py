@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from leftoff.chat.conversation import Conversation
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
@@ -53,7 +54,7 @@ class Agent:
 @pytest.mark.usefixtures("quiet_disk")
 def test_a_commit_and_another_day_and_a_restart_cost_next_to_nothing(tmp_path: Path) -> None:
     kept = settings(ctx=4096, disk=64, ram=64, cache_dir=str(tmp_path))
-    with Service(kept) as service, serving(service) as url:
+    with open_host(kept) as host, serving(host) as url:
         agent = Agent(url)
         agent.ask(1, "hello")
         whole = agent.prompt_tokens
@@ -65,7 +66,7 @@ def test_a_commit_and_another_day_and_a_restart_cost_next_to_nothing(tmp_path: P
         assert agent.reused >= first, "the session goes on as it began, whatever was committed since"
         assert agent.computed < 40
         second = agent.prompt_tokens
-    with Service(kept) as service, serving(service) as url:
+    with open_host(kept) as host, serving(host) as url:
         agent = Agent(url)
         agent.ask(4, "good morning", reply, "and now?", second_reply, "and then?")
         assert agent.reused >= second - 8
@@ -77,8 +78,8 @@ def test_a_commit_and_another_day_and_a_restart_cost_next_to_nothing(tmp_path: P
 @pytest.mark.parametrize("move", [("agents",), ()])
 def test_a_new_session_is_told_what_is_true_now(move: tuple[str, ...]) -> None:
     """With the rule and without it: only the place differs, and what is reused."""
-    with Service(settings(ctx=4096, move=move)) as service:
-        shown = [service.model.vocabulary.detokenize(service_prompt(service, day)).decode() for day in (1, 2)]
+    with open_host(settings(ctx=4096, move=move)) as host:
+        shown = [host.model.vocabulary.detokenize(prompt_of(host, day)).decode() for day in (1, 2)]
     for day, text in enumerate(shown, 1):
         assert text.count("Recent commits:") == text.count(f"2026-11-{day:02}") == text.count(SKILLS) == 1
         assert (f"M {day}.py" in text, f"M {3 - day}.py" in text) == (True, False)
@@ -86,10 +87,10 @@ def test_a_new_session_is_told_what_is_true_now(move: tuple[str, ...]) -> None:
     assert (same > shown[0].index(SKILLS)) == bool(move), "what is before the first difference is reused"
 
 
-def service_prompt(service: Service, day: int) -> Any:  # noqa: ANN401
+def prompt_of(host: ModelHost, day: int) -> Any:  # noqa: ANN401
     asked = body(day, ["hello"])
     system = "\n".join(part["text"] for part in asked["system"])
     first, skills = asked["messages"]
     words = "\n".join(part["text"] for part in first["content"])
     messages = [{"role": "system", "content": system}, {"role": "user", "content": words}, skills]
-    return service.chat(Conversation(messages)).prompt.tokens
+    return host.chats.prompt(Conversation(messages)).prompt.tokens

@@ -11,8 +11,8 @@ import pytest
 
 from leftoff.chat.conversation import Conversation
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import Scale, model_path
 from tests.patience import PATIENCE_S
 
@@ -46,11 +46,11 @@ def test_twenty_turns(kind: str) -> None:
     model = model_path(KINDS[kind], Scale(context_length=1 << 16))
     settings = Settings(model=str(model), ctx=1 << 15, threads=1, slots=2, ram=256, disk=0, draft="off")
     with (
-        Service(settings) as service,
-        serving(service) as url,
+        open_host(settings) as host,
+        serving(host) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client,
     ):
-        assert service.engine.memory.kind.value == kind
+        assert host.engine.memory.kind.value == kind
         known = 0
         for messages in prompts():
             values: dict[str, Any] = {"model": "any", "messages": messages, "max_tokens": 1, "temperature": 0}
@@ -60,5 +60,5 @@ def test_twenty_turns(kind: str) -> None:
             cached = reply.usage.prompt_tokens_details.cached_tokens or 0
             assert cached >= known, f"{cached} of {known} tokens that were read before, at message {len(messages)}"
             # all but the generation prompt comes again
-            known = service.chat(Conversation(messages)).prompt.messages_end or 0
+            known = host.chats.prompt(Conversation(messages)).prompt.messages_end or 0
         assert known > 5000

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
@@ -18,10 +19,10 @@ LONG_REPLY = 15_000  # four of them fit beside each other
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def host() -> Iterator[ModelHost]:
     """With room for replies that are still running when the last client has been noticed to leave."""
-    with Service(settings(ctx=1 << 16)) as service:
-        yield service
+    with open_host(settings(ctx=1 << 16)) as host:
+        yield host
 
 
 @contextmanager
@@ -35,63 +36,63 @@ def asked(url: str, *, stream: bool, prompt: str = PROMPT, num_tokens: int = LON
         yield connection
 
 
-def running(service: Service) -> int:
+def running(host: ModelHost) -> int:
     """Between two steps."""
-    return service.worker.call(lambda: len(service.scheduler.runs)).result()
+    return host.call(lambda: len(host.scheduler.runs)).result()
 
 
-def await_running(service: Service, wanted: int) -> None:
+def await_running(host: ModelHost, wanted: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while running(service) != wanted:
-        assert time.monotonic() < deadline, f"{running(service)} requests are still running"
+    while running(host) != wanted:
+        assert time.monotonic() < deadline, f"{running(host)} requests are still running"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_running_reply_ends(service: Service, http: httpx.Client, url: str, stream: bool) -> None:
+def test_a_running_reply_ends(host: ModelHost, http: httpx.Client, url: str, stream: bool) -> None:
     with asked(url, stream=stream) as connection:
-        await_running(service, 1)
+        await_running(host, 1)
         if stream:
             assert b"200 OK" in connection.recv(1 << 16)
-    await_running(service, 0)
-    (record,) = service.journal.records
+    await_running(host, 0)
+    (record,) = host.log.records
     assert record.finish == "cancelled"
     assert record.generated < LONG_REPLY
     reply = http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).json()
     assert reply["timings"]["prompt_n"] <= 1
-    service.worker.call(service.cache.check_integrity).result()
+    host.call(host.cache.check_integrity).result()
 
 
 @pytest.mark.usefixtures("http")
-def test_a_prompt_that_is_being_read_ends(service: Service, url: str) -> None:
+def test_a_prompt_that_is_being_read_ends(host: ModelHost, url: str) -> None:
     with asked(url, stream=True, prompt=PROMPT * 50):
-        await_running(service, 1)
-    await_running(service, 0)
-    service.worker.call(service.cache.check_integrity).result()
+        await_running(host, 1)
+    await_running(host, 0)
+    host.call(host.cache.check_integrity).result()
 
 
 @pytest.mark.usefixtures("http")
-def test_a_request_that_waits_leaves_the_queue(service: Service, url: str) -> None:
+def test_a_request_that_waits_leaves_the_queue(host: ModelHost, url: str) -> None:
     running_ones = [asked(url, stream=True, prompt=f"{index} {PROMPT}") for index in range(4)]
     connections = [request.__enter__() for request in running_ones]
     try:
-        await_running(service, 4)
+        await_running(host, 4)
         with asked(url, stream=False):
             deadline = time.monotonic() + PATIENCE_S
-            while service.scheduler.num_waiting == 0:
+            while host.scheduler.num_waiting == 0:
                 assert time.monotonic() < deadline
-        while service.scheduler.num_waiting:
+        while host.scheduler.num_waiting:
             assert time.monotonic() < deadline, "the request is still waiting"
-            assert running(service) == 4, "it left because it was closed, not because it had its turn"
+            assert running(host) == 4, "it left because it was closed, not because it had its turn"
     finally:
         for request, _ in zip(running_ones, connections, strict=True):
             request.__exit__(None, None, None)
-    await_running(service, 0)
+    await_running(host, 0)
 
 
 @pytest.mark.usefixtures("http")
-def test_one_of_several_replies_that_ended_does_not_matter(service: Service, url: str) -> None:
+def test_one_of_several_replies_that_ended_does_not_matter(host: ModelHost, url: str) -> None:
     body = {"prompt": [PROMPT, "the sea"], "n": 2, "max_tokens": LONG_REPLY, "stream": True}
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=PATIENCE_S) as reply:
         next(reply.iter_lines())
-    await_running(service, 0)
-    assert {record.finish for record in service.journal.records} <= {"cancelled", "length"}
+    await_running(host, 0)
+    assert {record.finish for record in host.log.records} <= {"cancelled", "length"}

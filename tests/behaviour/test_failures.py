@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.server.fixtures import settings
 
 MESSAGES = [{"role": "user", "content": "the sea"}]
@@ -19,14 +19,14 @@ ENDLESS: dict[str, dict[str, Any]] = {
 
 
 def test_streams_that_run_when_the_engine_stops_are_told() -> None:
-    with Service(settings(ctx=1 << 16)) as service, serving(service) as url, ExitStack() as streams:
+    with open_host(settings(ctx=1 << 16)) as host, serving(host) as url, ExitStack() as streams:
         running = {
             path: streams.enter_context(httpx.stream("POST", url + path, json=body)).iter_lines()
             for path, body in ENDLESS.items()
         }
         for lines in running.values():
             next(lines)
-        service.worker.stop()
+        host.stop()
         last = {path: [line for line in lines if line][-2:] for path, lines in running.items()}
         refused = {path: httpx.post(url + path, json=body) for path, body in ENDLESS.items()}
     anthropic, responses, ollama = last.values()

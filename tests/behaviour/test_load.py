@@ -10,8 +10,9 @@ import httpx
 import openai
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.alike import NUM_TOP, Said, difference
 from tests.server.fixtures import settings
@@ -27,9 +28,9 @@ def prompt(index: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings(ctx=8192, slots=8)) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings(ctx=8192, slots=8)) as host:
+        yield host
 
 
 def alone(http: httpx.Client, index: int) -> Said:
@@ -55,22 +56,22 @@ async def all_at_once(url: str) -> list[Said]:
         return await asyncio.gather(*(streamed(client, index) for index in range(NUM_CLIENTS)))
 
 
-def test_two_hundred_streams(service: Service, http: httpx.Client, url: str) -> None:
+def test_two_hundred_streams(host: ModelHost, http: httpx.Client, url: str) -> None:
     expected = [alone(http, index) for index in range(NUM_CLIENTS)]
     apart = [difference(one, other) > 10 * ROUNDING for one, other in pairwise(expected)]
     assert sum(apart) > NUM_CLIENTS // 2, "replies that can be told apart"
-    service.journal.clear()
+    host.log.clear()
     came = asyncio.run(all_at_once(url))
     assert [len(reply.tokens) for reply in came] == [NUM_TOKENS] * NUM_CLIENTS
     assert max(map(difference, came, expected)) < ROUNDING
-    assert [record.finish for record in service.journal.records] == ["length"] * NUM_CLIENTS
-    service.worker.call(service.cache.check_integrity).result()
-    assert service.cache.ram.budget.used_bytes <= service.cache.ram.budget.budget_bytes
+    assert [record.finish for record in host.log.records] == ["length"] * NUM_CLIENTS
+    host.call(host.cache.check_integrity).result()
+    assert host.cache.ram.budget.used_bytes <= host.cache.ram.budget.budget_bytes
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
     held = settings(ctx=1 << 16, slots=1, queue=1)
-    with Service(held) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+    with open_host(held) as host, serving(host) as url, httpx.Client(base_url=url) as http:
         body = {"prompt": "the sea", "max_tokens": 60_000, "stream": True, "temperature": 0}
         with http.stream("POST", "/completion", json=body) as running:
             lines = running.iter_lines()  # kept: a stream whose iterator goes is closed
@@ -88,10 +89,10 @@ def test_a_full_queue_says_when_to_come_back() -> None:
 def test_a_server_that_ends_does_not_wait_for_ever(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leftoff.server.server._STOP_SECONDS", 0)
     body = {"prompt": "the sea", "max_tokens": 60_000, "stream": stream, "temperature": 0}
-    with Service(settings(ctx=1 << 16)) as service, ThreadPoolExecutor(1) as other:
-        with serving(service) as url:
+    with open_host(settings(ctx=1 << 16)) as host, ThreadPoolExecutor(1) as other:
+        with serving(host) as url:
             reply = other.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=PATIENCE_S)
-            while not service.scheduler.runs:
+            while not host.scheduler.runs:
                 assert not reply.done()
         assert '"code":"stopping"' in reply.result().text
         assert reply.result().status_code == (200 if stream else 503)
@@ -100,13 +101,13 @@ def test_a_server_that_ends_does_not_wait_for_ever(stream: bool, monkeypatch: py
 def test_streams_that_run_when_the_engine_stops_are_told() -> None:
     body = {"prompt": "the sea", "max_tokens": 1_000_000, "stream": True, "temperature": 0}
     with (
-        Service(settings(ctx=1 << 16)) as service,
-        serving(service) as url,
+        open_host(settings(ctx=1 << 16)) as host,
+        serving(host) as url,
         httpx.stream("POST", f"{url}/v1/completions", json=body) as running,
     ):
         lines = running.iter_lines()
         next(lines)
-        service.worker.stop()
+        host.stop()
         events = [line.removeprefix("data: ") for line in lines if line]
         assert events[-1] == "[DONE]"
         assert json.loads(events[-2])["error"]["code"] == "stopping"

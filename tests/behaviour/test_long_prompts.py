@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.host.host import ModelHost
 from leftoff.server.http.body import MOST_VALUES
-from leftoff.server.service import Service
 from tests.server.fixtures import CONTEXT_TOKENS
 
 LONG = "x y " * 100_000
@@ -45,12 +45,12 @@ def error_of(reply: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize("path", [*prompts("")])
-def test_what_cannot_fit_is_not_tokenised(service: Service, http: httpx.Client, path: str) -> None:
-    before = service.prompts.tokenizer.num_characters
+def test_what_cannot_fit_is_not_tokenised(host: ModelHost, http: httpx.Client, path: str) -> None:
+    before = host.prompts.tokenizer.num_characters
     error = error_of(http.post(path, json=prompts(LONG)[path]))
     assert "the prompt has at least " in error
     assert f"the context holds {CONTEXT_TOKENS}" in error
-    assert service.prompts.tokenizer.num_characters - before < 100
+    assert host.prompts.tokenizer.num_characters - before < 100
 
 
 def test_a_template_is_applied_to_what_does_not_fit_but_not_to_any_amount(http: httpx.Client) -> None:
@@ -59,10 +59,10 @@ def test_a_template_is_applied_to_what_does_not_fit_but_not_to_any_amount(http: 
     assert "at least" in error_of(http.post("/apply-template", json=chat(20 * LONG)))
 
 
-def test_a_raw_prompt_of_ollama_too(service: Service, http: httpx.Client) -> None:
-    before = service.prompts.tokenizer.num_characters
+def test_a_raw_prompt_of_ollama_too(host: ModelHost, http: httpx.Client) -> None:
+    before = host.prompts.tokenizer.num_characters
     assert "at least" in error_of(http.post("/api/generate", json={"prompt": LONG, "raw": True}))
-    assert service.prompts.tokenizer.num_characters == before
+    assert host.prompts.tokenizer.num_characters == before
 
 
 def test_a_little_too_long_is_counted_exactly(http: httpx.Client) -> None:
@@ -115,7 +115,7 @@ def test_nor_are_the_arguments_of_a_call(http: httpx.Client) -> None:
 
 
 @contextmanager
-def long_work(service: Service) -> Iterator[None]:
+def long_work(host: ModelHost) -> Iterator[None]:
     """The thread for long prompts is busy for the length of the block."""
     begun, end = threading.Event(), threading.Event()
 
@@ -123,7 +123,7 @@ def long_work(service: Service) -> Iterator[None]:
         begun.set()
         end.wait(PATIENCE_S)
 
-    service.lanes.later(work, 1 << 30)
+    host.lanes.later(work, 1 << 30)
     assert begun.wait(PATIENCE_S)
     try:
         yield
@@ -131,16 +131,16 @@ def long_work(service: Service) -> Iterator[None]:
         end.set()
 
 
-def test_a_short_prompt_does_not_wait_for_a_long_one(service: Service, http: httpx.Client) -> None:
-    with long_work(service):
+def test_a_short_prompt_does_not_wait_for_a_long_one(host: ModelHost, http: httpx.Client) -> None:
+    with long_work(host):
         for path, body in prompts("Hello").items():
             if path != "/cache/prewarm":
                 assert http.post(path, json=body).status_code == 200
         assert http.post("/tokenize", json={"content": "Hello"}).status_code == 200
 
 
-def test_the_longest_body_there_is_beside_a_short_prompt(service: Service, http: httpx.Client, url: str) -> None:
-    before = service.prompts.tokenizer.num_characters
+def test_the_longest_body_there_is_beside_a_short_prompt(host: ModelHost, http: httpx.Client, url: str) -> None:
+    before = host.prompts.tokenizer.num_characters
     refused: list[httpx.Response] = []
     body = json.dumps(chat(RECIPE))
 
@@ -152,24 +152,24 @@ def test_the_longest_body_there_is_beside_a_short_prompt(service: Service, http:
     assert http.post("/v1/chat/completions", json=chat("Hello")).status_code == 200
     asking.join()
     assert "at least" in error_of(refused[0])
-    assert service.prompts.tokenizer.num_characters - before < 1000
+    assert host.prompts.tokenizer.num_characters - before < 1000
 
 
-def test_work_for_a_client_that_left_is_not_done(service: Service, url: str) -> None:
-    host, port = url.removeprefix("http://").split(":")
+def test_work_for_a_client_that_left_is_not_done(host: ModelHost, url: str) -> None:
+    name, port = url.removeprefix("http://").split(":")
     body = json.dumps({"prompt": "the old bridge " * 50, "user": "x" * 100_000}).encode()
-    before = service.prompts.tokenizer.num_characters
-    with long_work(service):
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    before = host.prompts.tokenizer.num_characters
+    with long_work(host):
+        with socket.create_connection((name, int(port)), timeout=PATIENCE_S) as connection:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
-            await_running(service, 2)
-        await_running(service, 1)
-    await_running(service, 0)
-    assert service.prompts.tokenizer.num_characters == before
+            await_running(host, 2)
+        await_running(host, 1)
+    await_running(host, 0)
+    assert host.prompts.tokenizer.num_characters == before
 
 
-def await_running(service: Service, wanted: int) -> None:
+def await_running(host: ModelHost, wanted: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while service.lanes.num_running != wanted:
-        assert time.monotonic() < deadline, f"{service.lanes.num_running} are still running"
+    while host.lanes.num_running != wanted:
+        assert time.monotonic() < deadline, f"{host.lanes.num_running} are still running"

@@ -10,8 +10,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
@@ -47,9 +48,9 @@ thinking = pytest.mark.parametrize("thinks", [False, True], ids=["plain", "think
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(replace(settings(), model=str(default_model()))) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(replace(settings(), model=str(default_model()))) as host:
+        yield host
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ import openai
 import pytest
 
 from leftoff.config import Settings
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.behaviour.test_verbatim import RESULT, TOOLS
 from tests.patience import PATIENCE_S
 from tests.server.alike import NUM_TOP, Said, difference
@@ -75,17 +76,17 @@ def said(reply: Any) -> Said:  # noqa: ANN401
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def host() -> Iterator[ModelHost]:
     """Room for a long prompt: what is said to that is of no interest, only that it is said again."""
     values: Any = {"ctx": 4_096, "batch": BATCH_TOKENS, "threads": 1, "slots": 4, "ram": 1024, "disk": 0}
-    with Service(Settings(model=str(default_model()), draft="off", **values)) as service:
-        yield service
+    with open_host(Settings(model=str(default_model()), draft="off", **values)) as host:
+        yield host
 
 
 @pytest.fixture(scope="module")
-def client(service: Service) -> Iterator[openai.OpenAI]:
+def client(host: ModelHost) -> Iterator[openai.OpenAI]:
     with (
-        serving(service) as url,
+        serving(host) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client,
     ):
         yield client

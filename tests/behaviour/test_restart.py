@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
 from tests.server.alike import NUM_TOP, difference
 from tests.server.cold import rounding_of
 from tests.server.fixtures import settings
@@ -53,7 +53,7 @@ def test_another_kv_type_never_matches(tmp_path: Path) -> None:
 
 def test_a_second_server_on_the_folder_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shared = settings(disk=64, cache_dir=str(tmp_path))
-    with Service(shared) as first, caplog.at_level(logging.WARNING, "leftoff.disk"), Service(shared) as second:
+    with open_host(shared) as first, caplog.at_level(logging.WARNING, "leftoff.disk"), open_host(shared) as second:
         assert first.cache.disk is not None
         assert second.cache.disk is None
     (line,) = [record.getMessage() for record in caplog.records if record.name == "leftoff.disk"]

@@ -6,16 +6,17 @@ from typing import Any
 import httpx
 import pytest
 
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from tests.server.fixtures import settings
 
 CONTEXT_TOKENS = 1024
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings(ctx=CONTEXT_TOKENS, overflow="cut", pin=(r"session \d+",), move=(r"tree: \w+",))) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings(ctx=CONTEXT_TOKENS, overflow="cut", pin=(r"session \d+",), move=(r"tree: \w+",))) as host:
+        yield host
 
 
 def ask(http: httpx.Client, system: str, *turns: str) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings as server_settings
 
@@ -27,7 +27,7 @@ NUM_REQUESTS = int(os.environ.get("LEFTOFF_SCHEMATHESIS", "3"))
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A small context bounds every reply."""
-    with Service(server_settings(ctx=128, max_tokens=8, ram=16)) as service, serving(service) as url:
+    with open_host(server_settings(ctx=128, max_tokens=8, ram=16)) as host, serving(host) as url:
         yield url
 
 

@@ -10,8 +10,8 @@ from lab.bench.play import play
 from lab.bench.side import Station
 from lab.bench.workload import WORKLOADS, Workload
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import Scale, model_path
 from tests.lab.bench.texts import small_texts
 
@@ -27,7 +27,7 @@ def station(request: pytest.FixtureRequest) -> Iterator[Station]:
     architecture, slots = request.param
     model = model_path(architecture, Scale(context_length=CONTEXT_TOKENS))
     settings = Settings(model=str(model), ctx=CONTEXT_TOKENS, threads=1, ram=1024, disk=0, slots=slots, draft="off")
-    with Service(settings) as service, serving(service) as url, closing(Client(url)) as client:
+    with open_host(settings) as host, serving(host) as url, closing(Client(url)) as client:
         yield Station(client)
 
 

@@ -14,9 +14,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, Field
 
 from leftoff.config import Settings
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 
 MESSAGES: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -39,16 +40,16 @@ class Place(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(
+def host() -> Iterator[ModelHost]:
+    with open_host(
         Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=4, ram=64, draft="off")
-    ) as service:
-        yield service
+    ) as host:
+        yield host
 
 
 @pytest.fixture(scope="module")
-def url(service: Service) -> Iterator[str]:
-    with serving(service) as url:
+def url(host: ModelHost) -> Iterator[str]:
+    with serving(host) as url:
         yield url
 
 
@@ -170,15 +171,15 @@ def test_warm_and_cold_say_the_same(client: openai.OpenAI, http: httpx.Client) -
         assert warm.usage.prompt_tokens_details.cached_tokens
 
 
-def test_each_of_many_replies_follows_the_schema(client: openai.OpenAI, service: Service) -> None:
-    num_kept = service.grammars.num_kept
+def test_each_of_many_replies_follows_the_schema(client: openai.OpenAI, host: ModelHost) -> None:
+    num_kept = host.grammars.num_kept
     fresh = {**WEATHER, "title": "asked for nowhere else"}
     reply = ask(client, response_format=schema_format(fresh), n=6, temperature=1.5, seed=1)
     texts = [choice.message.content or "" for choice in reply.choices]
     for text in texts:
         jsonschema.validate(json.loads(text), WEATHER)
     assert len({*texts}) > 1
-    assert service.grammars.num_kept == num_kept + 1, "compiled once"
+    assert host.grammars.num_kept == num_kept + 1, "compiled once"
 
 
 # --- calls
@@ -339,17 +340,17 @@ def test_a_schema_that_takes_too_long_is_given_up(http: httpx.Client, monkeypatc
 
 
 def test_the_time_of_those_who_came_before_does_not_count(
-    http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: httpx.Client, host: ModelHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leftoff.server.request.constraints._COMPILE_SECONDS", 1.0)
-    service.grammars.submit(lambda: time.sleep(2))
+    host.grammars.submit(lambda: time.sleep(2))
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "boolean"})}
     assert http.post("/v1/chat/completions", json=body).status_code == 200
 
 
-def test_a_short_request_does_not_wait_for_the_schemas_of_a_long_one(http: httpx.Client, service: Service) -> None:
+def test_a_short_request_does_not_wait_for_the_schemas_of_a_long_one(http: httpx.Client, host: ModelHost) -> None:
     released = threading.Event()
-    service.grammars.submit(lambda: released.wait(60), is_long=True)
+    host.grammars.submit(lambda: released.wait(60), is_long=True)
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "null"})}
     reply = http.post("/v1/chat/completions", json=body)
     released.set()
@@ -357,11 +358,11 @@ def test_a_short_request_does_not_wait_for_the_schemas_of_a_long_one(http: httpx
 
 
 def test_who_waits_for_ever_is_told_to_come_back(
-    http: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
+    http: httpx.Client, host: ModelHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leftoff.server.request.constraints._WAITING_SECONDS", 0.05)
     released = threading.Event()
-    service.grammars.submit(lambda: released.wait(60))
+    host.grammars.submit(lambda: released.wait(60))
     body = {"messages": MESSAGES, "max_tokens": 5, "response_format": schema_format({"type": "null"})}
     reply = http.post("/v1/chat/completions", json=body)
     released.set()
@@ -394,10 +395,10 @@ DEEP = {"$ref": "#/$defs/0", "$defs": {str(number): {"$ref": f"#/$defs/{number +
     ],
 )
 def test_what_is_too_large_is_refused_before_it_is_compiled(
-    http: httpx.Client, service: Service, path: str, fields: dict[str, Any], field: str
+    http: httpx.Client, host: ModelHost, path: str, fields: dict[str, Any], field: str
 ) -> None:
-    num_kept = service.grammars.num_kept
+    num_kept = host.grammars.num_kept
     reply = http.post(path, json={"model": "tiny", "messages": MESSAGES, "input": MESSAGES, "max_tokens": 5, **fields})
     assert reply.status_code == 400
     assert f"{field}: " in reply.text
-    assert service.grammars.num_kept == num_kept
+    assert host.grammars.num_kept == num_kept

@@ -14,8 +14,9 @@ from blake3 import blake3
 from prometheus_client.parser import text_string_to_metric_families
 
 from leftoff.cli.main import main
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from leftoff.server.tenant import Tenant
 from tests.server.fixtures import settings
 
@@ -53,9 +54,9 @@ def samples(http: httpx.Client, key: str) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings(api_key=(ONE, TWO), slots=2, read_ahead=False)) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings(api_key=(ONE, TWO), slots=2, read_ahead=False)) as host:
+        yield host
 
 
 # --- what is shown
@@ -97,11 +98,11 @@ def test_a_slot_at_rest_tells_another_nothing_of_what_it_holds(http: httpx.Clien
     assert not any("n_tokens" in slot for slot in get(http, "/slots", TWO))
 
 
-def test_the_cache_shows_a_tenant_its_own_trees_and_bytes(http: httpx.Client, service: Service) -> None:
+def test_the_cache_shows_a_tenant_its_own_trees_and_bytes(http: httpx.Client, host: ModelHost) -> None:
     chat(http, ONE)
     chat(http, ONE, cache_salt="salt")
     chat(http, TWO, "a small boat " * 10)
-    service.worker.call(service.cache.save_idle).result()
+    host.call(host.cache.save_idle).result()
     one, two = get(http, "/cache", ONE), get(http, "/cache", TWO)
     assert [len(view["trees"]) for view in (one, two)] == [2, 1]
     assert "bridge" not in str(two)
@@ -112,7 +113,7 @@ def test_the_cache_shows_a_tenant_its_own_trees_and_bytes(http: httpx.Client, se
         assert tier["entries"] == sum(tree["entries"] for tree in view["trees"]) > 0
         assert "evictions" not in tier
         assert "free_tokens" not in view
-    store = service.cache.ram.budget
+    store = host.cache.ram.budget
     assert one["tiers"][0]["used_bytes"] + two["tiers"][0]["used_bytes"] == store.used_bytes
 
 
@@ -186,8 +187,8 @@ def unkeyed(text: str) -> str:
 def server(root: Path, *keys: str, disk: int = 64) -> Iterator[httpx.Client]:
     changes: dict[str, Any] = {"api_key": keys, "disk": disk, "cache_dir": str(root)}
     with (
-        Service(settings("llama", **changes)) as service,
-        serving(service) as url,
+        open_host(settings("llama", **changes)) as host,
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=60) as http,
     ):
         yield http

@@ -8,26 +8,28 @@ import numpy as np
 import pytest
 
 from leftoff.chat.conversation import Conversation
-from leftoff.server.service import Service
+from leftoff.host.host import ModelHost
 from tests.behaviour.tool_loop import ANY_TOKEN, DIALECTS, TOOL, OpenAi, play, server
 
 TURNS = 4
 
 
 @pytest.fixture(scope="module")
-def remembering() -> Iterator[tuple[Service, httpx.Client]]:
+def remembering() -> Iterator[tuple[ModelHost, httpx.Client]]:
     with server() as running:
         yield running
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_loop_computes_only_what_is_new(remembering: tuple[Service, httpx.Client], name: str) -> None:
+def test_a_loop_computes_only_what_is_new(remembering: tuple[ModelHost, httpx.Client], name: str) -> None:
     tally = play(remembering[1], DIALECTS[name], TURNS, forced=False)
     assert tally.computed == tally.unavoidable, tally
 
 
 @pytest.mark.parametrize("name", [name for name, dialect in DIALECTS.items() if dialect.can_force])
-def test_a_loop_of_forced_calls_computes_only_what_is_new(remembering: tuple[Service, httpx.Client], name: str) -> None:
+def test_a_loop_of_forced_calls_computes_only_what_is_new(
+    remembering: tuple[ModelHost, httpx.Client], name: str
+) -> None:
     tally = play(remembering[1], DIALECTS[name], TURNS, forced=True)
     assert tally.computed == tally.unavoidable, tally
     assert tally.num_calls > TURNS // 2
@@ -42,11 +44,11 @@ def test_without_memory_more_is_computed() -> None:
 
 def test_the_tokens_of_replies_are_known_after_a_restart(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": TOOL}]
-    with server(disk=64, cache_dir=str(tmp_path)) as (service, http):
+    with server(disk=64, cache_dir=str(tmp_path)) as (host, http):
         history = play(http, OpenAi(), TURNS, forced=True, sampling=ANY_TOKEN).history
         conversation = Conversation(history, tools, {"enable_thinking": False})
-        before = service.chat(conversation).prompt.tokens
-        spelled = service.prompts.from_conversation(conversation).tokens
+        before = host.chats.prompt(conversation).prompt.tokens
+        spelled = host.prompts.from_conversation(conversation).tokens
     assert not np.array_equal(before, spelled)
-    with server(disk=64, cache_dir=str(tmp_path)) as (service, _):
-        assert np.array_equal(before, service.chat(conversation).prompt.tokens)
+    with server(disk=64, cache_dir=str(tmp_path)) as (host, _):
+        assert np.array_equal(before, host.chats.prompt(conversation).prompt.tokens)

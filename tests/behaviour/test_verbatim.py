@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from leftoff.chat.conversation import Conversation
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.behaviour.test_reasoning import thinking
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -43,16 +43,16 @@ def loop(client: openai.OpenAI, *, thinks: bool) -> tuple[int, int]:
     return second.usage.prompt_tokens_details.cached_tokens or 0, first.usage.total_tokens
 
 
-def notes(service: Service) -> str:
-    return " ".join(service.journal.records[0].notes)
+def notes(host: ModelHost) -> str:
+    return " ".join(host.log.records[0].notes)
 
 
 @pytest.mark.parametrize("thinks", [False, True])
 def test_the_models_own_text_is_resumed(thinks: bool) -> None:
-    with thinking(read_ahead=False) as (service, client):
+    with thinking(read_ahead=False) as (host, client):
         reused, read = loop(client, thinks=thinks)
         assert reused >= read - 1  # the token that ended the reply was not read
-        assert not notes(service)
+        assert not notes(host)
 
 
 def test_without_memory_the_thoughts_are_lost() -> None:
@@ -62,22 +62,22 @@ def test_without_memory_the_thoughts_are_lost() -> None:
 
 
 def test_a_reply_that_was_changed_is_taken_as_it_is() -> None:
-    with thinking(read_ahead=False) as (service, client):
+    with thinking(read_ahead=False) as (host, client):
         messages: list[Any] = [{"role": "user", "content": "My name is Anna."}]
         values: dict[str, Any] = {"model": "any", "temperature": 0, "max_tokens": 60}
         first = client.chat.completions.create(messages=messages, **values)
         changed = (first.choices[0].message.content or "") + " And a word more."
         messages += [{"role": "assistant", "content": changed}, {"role": "user", "content": "What is my name?"}]
         client.chat.completions.create(messages=messages, **values)
-        prompt = service.chat(Conversation(messages)).prompt
-        assert b"And a word more." in service.model.vocabulary.detokenize(prompt.tokens)
+        prompt = host.chats.prompt(Conversation(messages)).prompt
+        assert b"And a word more." in host.model.vocabulary.detokenize(prompt.tokens)
 
 
 def test_who_empties_the_cache_forgets_its_own_replies_only() -> None:
     mine, yours = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer yours"}
     with (
-        thinking(read_ahead=False, api_key=("mine", "yours")) as (service, _),
-        serving(service) as url,
+        thinking(read_ahead=False, api_key=("mine", "yours")) as (host, _),
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=120) as http,
     ):
         body: dict[str, Any] = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}]}

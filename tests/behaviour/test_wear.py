@@ -6,8 +6,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 from tests.server.wire import Texts, Wire, says
@@ -20,17 +20,17 @@ def test_what_cannot_stay_is_not_written(tmp_path: Path, architecture: str, turn
     texts = Texts(5)
     chats = [[says("user", texts.text(turn_tokens))] for _ in range(4)]
     with (
-        Service(settings(architecture, slots=1, disk=1, cache_dir=str(tmp_path), read_ahead=False)) as service,
-        serving(service) as url,
+        open_host(settings(architecture, slots=1, disk=1, cache_dir=str(tmp_path), read_ahead=False)) as host,
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
     ):
         for _ in range(NUM_TURNS):
             for chat in chats:
                 chat.append(says("assistant", Wire(http).chat(chat, 2).text))
                 chat.append(says("user", texts.text(turn_tokens)))
-                service.worker.call(service.cache.save_idle).result()
-                assert service.cache.disk is not None
-                service.cache.disk.blobs.flush(PATIENCE_S)  # type: ignore[attr-defined]
+                host.call(host.cache.save_idle).result()
+                assert host.cache.disk is not None
+                host.cache.disk.blobs.flush(PATIENCE_S)  # type: ignore[attr-defined]
         disk = http.get("/cache").json()["tiers"][1]
         assert disk["name"] == "disk"
         assert disk["most_bytes"] > 0.8 * disk["budget_bytes"], "the disk is full"

@@ -16,9 +16,10 @@ from typing import Any
 import httpx
 
 from leftoff.config import Settings
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
@@ -173,16 +174,16 @@ class Tally:
 
 
 @contextmanager
-def server(**changes: object) -> Iterator[tuple[Service, httpx.Client]]:
+def server(**changes: object) -> Iterator[tuple[ModelHost, httpx.Client]]:
     """Without reading ahead, which would hide what a request has to compute."""
     values: dict[str, Any] = {"model": str(default_model()), "ctx": 8192, "threads": 1, "slots": 1, "ram": 512}
     values |= {"disk": 0, "read_ahead": False} | changes
     with (
-        Service(Settings(**values)) as service,
-        serving(service) as url,
+        open_host(Settings(**values)) as host,
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
     ):
-        yield service, http
+        yield host, http
 
 
 def play(

@@ -8,7 +8,7 @@ import pytest
 from leftoff.chat.conversation import Conversation
 from leftoff.cli.main import main
 from leftoff.config import Settings
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
 from tests.factory import small_vocabulary
 from tests.factory.architectures import RECIPES
 from tests.factory.cache import metadata_of
@@ -42,9 +42,9 @@ def test_odd_values_are_left_out(make: Make) -> None:
         "general.sampling.top_p": "nan",
     }
     settings = Settings(model=str(make(odd)), ctx=256, threads=1, ram=16, disk=0, slots=1)
-    with Service(settings) as service:
-        assert 0 <= service.default_sampling.temperature < 10
-        assert service.chat(Conversation([{"role": "user", "content": "Hello"}])).prompt.length > 0
+    with open_host(settings) as host:
+        assert 0 <= host.default_sampling.temperature < 10
+        assert host.chats.prompt(Conversation([{"role": "user", "content": "Hello"}])).prompt.length > 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from leftoff.cli.demo.play import Side
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import TalkError
 from leftoff.config import Settings
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 
@@ -56,15 +57,15 @@ def test_a_side_of_the_demo_that_cannot_warm_up_is_closed(tmp_path: Path) -> Non
     settings = Settings(
         model=str(model_path("qwen35")), chat_template_file=str(template), ctx=1024, threads=1, slots=1, disk=0
     )
-    started: list[Service] = []
+    started: list[ModelHost] = []
 
-    def start() -> Service:
-        started.append(Service(settings))
+    def start() -> ModelHost:
+        started.append(open_host(settings))
         return started[0]
 
     with pytest.raises(TalkError, match="nothing can be said"):
         Side(start, forgets=False)
-    assert not started[0].worker.is_alive
+    assert not started[0].is_alive
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds processes by Linux's /proc")

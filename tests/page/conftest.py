@@ -1,4 +1,4 @@
-"""Fixtures: a browser for all tests of the page, a page with nothing kept, and a service with a small random model."""
+"""Fixtures: a browser for all tests of the page, a page with nothing kept, and a host with a small random model."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from tests.page.chat import Chat
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
@@ -37,10 +38,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def host() -> Iterator[ModelHost]:
     """Replies of twelve tokens, unless a test wants more."""
-    with Service(settings(max_tokens=12)) as service:
-        yield service
+    with open_host(settings(max_tokens=12)) as host:
+        yield host
 
 
 @pytest.fixture

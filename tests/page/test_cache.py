@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from leftoff.server.service import Service
+from leftoff.host.host import ModelHost
 from tests.page.chat import Chat
 
 SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " * 10}
@@ -18,10 +18,10 @@ def ask(http: httpx.Client, content: str) -> dict[str, Any]:
     return reply
 
 
-def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Client, service: Service) -> None:
+def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Client, host: ModelHost) -> None:
     chat.open("cache")
     expect(page.get_by_text("The cache is empty")).to_be_visible()
-    before = service.counts[""].reused_tokens
+    before = host.log.counts[""].reused_tokens
     ask(http, "where does the road end")
     ask(http, "only a map")
     requests = page.locator(".requests li")
@@ -36,7 +36,7 @@ def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Cl
         assert row.locator("td").all_inner_texts()[:2] == [message["role"], f"{message['tokens']:,}"]
     (tree,) = http.get("/cache/tree").json()["trees"]
     expect(page.get_by_role("treeitem")).to_have_count(len(tree["nodes"]))
-    spared = service.counts[""].reused_tokens
+    spared = host.log.counts[""].reused_tokens
     assert spared > before
     expect(page.locator(".gauges")).to_contain_text(f"{spared:,} tokens")
     page.get_by_role("link", name="Chat").click()

@@ -6,15 +6,16 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from tests.page.chat import Chat
 from tests.server.fixtures import settings
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings(ctx=1024)) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings(ctx=1024)) as host:
+        yield host
 
 
 def test_it_plays_off_against_on_and_cleans_up(chat: Chat, page: Page, http: httpx.Client) -> None:

@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from lab.page.vendor import FOLDER as VENDORED
 from lab.page.vendor import PACKAGES
+from leftoff.host.build import open_host
 from leftoff.server.admin.page import FOLDER
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.page.chat import Chat
 from tests.server.fixtures import settings
 
@@ -35,7 +35,7 @@ SHIFTS = """() => new Promise((resolve) => {
 @pytest.fixture(scope="module")
 def locked() -> Iterator[str]:
     """A server with two keys."""
-    with Service(settings(api_key=("first", "second"), max_tokens=8)) as service, serving(service) as url:
+    with open_host(settings(api_key=("first", "second"), max_tokens=8)) as host, serving(host) as url:
         yield url
 
 
@@ -57,7 +57,7 @@ def test_no_other_file_is_served(http: httpx.Client, path: str) -> None:
 
 
 def test_it_can_be_turned_off() -> None:
-    with Service(settings(page=False)) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+    with open_host(settings(page=False)) as host, serving(host) as url, httpx.Client(base_url=url) as http:
         assert http.get("/", headers=HTML).text.startswith("leftoff is running")
         assert http.get("/page/main.js").status_code == 404
 

@@ -31,9 +31,9 @@ class Clock:
 
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    tick = server._HttpServer.on_tick
+    tick = server.Server.on_tick
 
-    async def counted(self: server._HttpServer, counter: int) -> bool:
+    async def counted(self: server.Server, counter: int) -> bool:
         should_exit = await tick(self, counter)
         clock.num_ticks += 1
         return should_exit
@@ -41,5 +41,5 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr("leftoff.server.http.connection.monotonic", clock)
     monkeypatch.setattr(server, "IDLE_SECONDS", 3600)  # uvicorn's own timer goes by another clock
     monkeypatch.setattr(server, "_TICKS_PER_SECOND", 1)
-    monkeypatch.setattr(server._HttpServer, "on_tick", counted)
+    monkeypatch.setattr(server.Server, "on_tick", counted)
     return clock

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.hub import default_model
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 
 
 @contextmanager
 def embedded_server() -> Iterator[str]:
     """Gives its URL."""
     settings = Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=2, ram=128, draft="off")
-    with Service(settings) as service, serving(service) as url:
+    with open_host(settings) as host, serving(host) as url:
         yield url

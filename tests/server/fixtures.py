@@ -8,8 +8,9 @@ import pytest
 
 from leftoff.cache.costs import Costs
 from leftoff.config import Settings
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
 from tests.server.clock import Clock, stopped_clock
@@ -32,22 +33,22 @@ def settings(architecture: str = "qwen35", **changes: object) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings()) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings()) as host:
+        yield host
 
 
 @pytest.fixture(scope="module")
-def url(service: Service) -> Iterator[str]:
-    with serving(service) as url:
+def url(host: ModelHost) -> Iterator[str]:
+    with serving(host) as url:
         yield url
 
 
 @pytest.fixture
-def http(service: Service, url: str) -> Iterator[httpx.Client]:
+def http(host: ModelHost, url: str) -> Iterator[httpx.Client]:
     """A plain client, and a cache that holds nothing."""
-    service.worker.call(service.cache.clear).result()
-    service.journal.clear()
+    host.call(host.cache.clear).result()
+    host.log.clear()
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         yield http
 
@@ -72,8 +73,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def own_url(service: Service, clock: Clock) -> Iterator[str]:
+def own_url(host: ModelHost, clock: Clock) -> Iterator[str]:
     """Of a server that lives by the test's clock."""
     assert clock.now == 0
-    with serving(service) as url:
+    with serving(host) as url:
         yield url

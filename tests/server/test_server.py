@@ -8,15 +8,16 @@ from contextlib import closing, contextmanager
 import httpx
 import pytest
 
+from leftoff.host.host import ModelHost
+from leftoff.server.hosts import Hosts
 from leftoff.server.server import Server, run, serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
 
 @contextmanager
-def running(service: Service) -> Iterator[Server]:
-    with closing(Server(service, settings(port=0))) as server:
+def running(host: ModelHost) -> Iterator[Server]:
+    with closing(Server(Hosts(host), settings(port=0))) as server:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:
@@ -27,38 +28,38 @@ def running(service: Service) -> Iterator[Server]:
         assert not thread.is_alive()
 
 
-def test_a_free_port_is_found_and_known(service: Service) -> None:
-    with serving(service) as first, serving(service) as second:
+def test_a_free_port_is_found_and_known(host: ModelHost) -> None:
+    with serving(host) as first, serving(host) as second:
         assert first != second
         assert httpx.get(f"{first}/health").status_code == httpx.get(f"{second}/health").status_code == 200
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{first}/health")
 
 
-def test_a_port_that_is_taken_is_named(service: Service) -> None:
-    with serving(service) as url:
+def test_a_port_that_is_taken_is_named(host: ModelHost) -> None:
+    with serving(host) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(OSError, match=f"127.0.0.1:{port}.*--port"):
-            Server(service, settings(port=port))
+            Server(Hosts(host), settings(port=port))
 
 
-def test_replies_are_sent_without_delay(service: Service) -> None:
+def test_replies_are_sent_without_delay(host: ModelHost) -> None:
     """A kernel that waits for more to send adds 40 ms to most requests."""
-    with running(service) as server, httpx.Client(base_url=server.url) as http:
+    with running(host) as server, httpx.Client(base_url=server.url) as http:
         http.get("/health")
-        (connection,) = server._server.server_state.connections
+        (connection,) = server.server_state.connections
         assert connection.transport is not None
         accepted = connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_it_runs_until_it_is_stopped(service: Service) -> None:
+def test_it_runs_until_it_is_stopped(host: ModelHost) -> None:
     """As the command line runs it, but in a thread."""
-    with running(service) as server:
+    with running(host) as server:
         assert httpx.get(f"{server.url}/health").status_code == 200
 
 
-def test_the_url_is_told_as_soon_as_it_listens(service: Service) -> None:
+def test_the_url_is_told_as_soon_as_it_listens(host: ModelHost) -> None:
     told: list[str] = []
 
     class StopError(Exception):
@@ -69,6 +70,6 @@ def test_the_url_is_told_as_soon_as_it_listens(service: Service) -> None:
         raise StopError
 
     with pytest.raises(StopError):
-        run(service, settings(port=0), on_ready)
+        run(Hosts(host), settings(port=0), on_ready)
     assert told[0].startswith("http://127.0.0.1:")
     assert not told[0].endswith(":0")

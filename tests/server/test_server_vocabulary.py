@@ -7,7 +7,7 @@ import pytest
 
 from leftoff.engine.errors import InputError, ModelError
 from leftoff.engine.model import Model
-from leftoff.server.service import Service
+from leftoff.host.build import open_host
 from leftoff.session import Session
 from tests.chat.vocabularies import no_vocabulary
 from tests.server.fixtures import settings
@@ -20,7 +20,7 @@ def mute(tmp_path: Path) -> Path:
 
 def test_a_server_refuses_a_model_without_one(mute: Path) -> None:
     with pytest.raises(ModelError, match=r"mute\.gguf has no vocabulary .* Convert the model again"):
-        Service(settings(model=str(mute))).close()
+        open_host(settings(model=str(mute))).close()
 
 
 def test_a_session_refuses_it_too(mute: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from leftoff.client import ChatClient
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from leftoff.types import Tokens
 from tests.factory import Scale, model_path, small_vocabulary
 from tests.patience import PATIENCE_S
@@ -141,8 +141,8 @@ def wired(architecture: str, scale: Scale | None = None, **changes: Any) -> Iter
     values: dict[str, Any] = {"ctx": scale.context_length, "threads": 1, "ram": 1024, "disk": 0, "draft": "off"}
     values |= changes
     with (
-        Service(Settings(model=str(model_path(architecture, scale)), **values)) as service,
-        serving(service) as url,
+        open_host(Settings(model=str(model_path(architecture, scale)), **values)) as host,
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
     ):
         yield Wire(http)

@@ -10,10 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from leftoff.cli.loading import open_fleet
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from leftoff.setting import SettingError
 from leftoff.store.collector import Collector
+from leftoff.store.fleet import FleetMember
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 from tests.server.wire import Texts
@@ -45,21 +48,22 @@ class Chat:
 
 
 @contextmanager
-def server(folder: Path, index: Redis, **changes: object) -> Iterator[tuple[Service, str]]:
+def server(folder: Path, index: Redis, **changes: object) -> Iterator[tuple[ModelHost, str]]:
     """One that finds reading so slow that whatever is stored is worth a fetch."""
     shared = {"store": f"file://{folder}/store", "index": index.url, "read_ahead": False, "slots": 1}
-    with Service(settings("qwen35", **(shared | changes))) as service, serving(service) as url:
-        service.worker.call(partial(_make_slow, service)).result()
-        yield service, url
+    whole = settings("qwen35", **(shared | changes))
+    with open_host(whole, fleet=open_fleet(whole)) as host, serving(host) as url:
+        host.call(partial(_make_slow, host)).result()
+        yield host, url
 
 
-def _make_slow(service: Service) -> None:
-    service.cache.costs.rate_tokens = 1 << 30  # nothing is measured any more
-    service.cache.costs.prefill_tokens_per_ms = 0.05
+def _make_slow(host: ModelHost) -> None:
+    host.cache.costs.rate_tokens = 1 << 30  # nothing is measured any more
+    host.cache.costs.prefill_tokens_per_ms = 0.05
 
 
-def settled(*services: Service) -> bool:
-    stores = [service.cache.tiers.store for service in services]
+def settled(*hosts: ModelHost) -> bool:
+    stores = [host.cache.tiers.store for host in hosts]
     return until(lambda: all(store is not None and not store.num_waiting for store in stores))
 
 
@@ -74,9 +78,8 @@ def test_a_conversation_moves_and_a_restart_of_the_index_loses_nothing(tmp_path:
         index.kill()
         assert chat.ask(first)["prompt"] > whole["prompt"]  # answered all the same
         index.start()
-        assert one.fleet is not None
-        assert until(lambda: not any(each.fleet.link.index_breaker.is_failing for each in (one, other) if each.fleet))
-        link = one.fleet.link
+        link, others = (each.fleet.link for each in (one, other) if isinstance(each.fleet, FleetMember))
+        assert until(lambda: not (link.index_breaker.is_failing or others.index_breaker.is_failing))
         link.call(Collector(link, 1 << 40).collect()).result()
         assert settled(one, other)
         assert chat.ask(second)["computed"] < 60, "what was stored is known again"
@@ -95,4 +98,4 @@ def test_another_kv_type_shares_nothing_and_is_said_to(
 
 def test_a_store_without_an_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="takes --index too"):
-        Service(settings(store=f"file://{tmp_path}"))
+        open_fleet(settings(store=f"file://{tmp_path}"))

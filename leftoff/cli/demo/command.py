@@ -21,7 +21,7 @@ from rich.text import Text
 
 from leftoff.cli.demo.play import Measured, Outcome, Side, failures, praise
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
-from leftoff.cli.loading import load_service, quiet_logs
+from leftoff.cli.loading import load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import TimedReply
 from leftoff.cli.units import printable, show_ms
@@ -115,8 +115,8 @@ def _play(console: Console, settings: Settings) -> list[Outcome]:
         shutil.rmtree(settings.cache_dir, ignore_errors=True)
         os._exit(code)
 
-    start_off = partial(load_service, console, dataclasses.replace(settings, disk=0), leave)
-    start_on = partial(load_service, console, settings, leave)
+    start_off = partial(load_host, console, dataclasses.replace(settings, disk=0), leave)
+    start_on = partial(load_host, console, settings, leave)
     with closing(Side(start_off, forgets=True)) as off, closing(Side(start_on, forgets=False)) as on:
         console.print(f"\nleftoff demo · {printable(on.model_name)}\n", style="bold")
         console.print(_INTRO)

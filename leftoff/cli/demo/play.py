@@ -8,8 +8,8 @@ from statistics import median
 from leftoff.cli.chat import ChatHistory
 from leftoff.cli.talk import LocalModel, ReplyOptions, TimedReply
 from leftoff.cli.units import show_ms
+from leftoff.host.host import ModelHost
 from leftoff.scenes import Scene, Step
-from leftoff.server.service import Service
 
 _OPTIONS = ReplyOptions(temperature=0, max_tokens=32)
 _WARM_UP = [{"role": "user", "content": "Hello!"}]
@@ -69,7 +69,7 @@ class Outcome:
 class Side:
     """One of the two servers and its conversations. With `forgets`, its cache is cleared before each request."""
 
-    def __init__(self, start: Callable[[], Service], *, forgets: bool) -> None:
+    def __init__(self, start: Callable[[], ModelHost], *, forgets: bool) -> None:
         self._start = start
         self._forgets = forgets
         self._threads: dict[str, ChatHistory] = {}
@@ -90,15 +90,15 @@ class Side:
     def play(self, scene: Scene, step: Step) -> TimedReply:
         conversation = self._thread(scene, step)
         if self._forgets:
-            self._service.worker.call(self._service.cache.clear).result()
+            self._host.call(self._host.cache.clear).result()
         turn = self._model.ask(conversation.asking(step.question), _ignore)
         conversation.add(step.question, turn.text)
         return turn
 
     def _open(self) -> None:
         with ExitStack() as running:  # Python crashes at exit if the engine's thread still runs
-            self._service = self._start()
-            self._model = running.enter_context(closing(LocalModel(self._service, _OPTIONS)))
+            self._host = self._start()
+            self._model = running.enter_context(closing(LocalModel(self._host, _OPTIONS)))
             self._model.ask(_WARM_UP, _ignore)  # the first request of a process is slower than all others
             self._running = running.pop_all()
 

@@ -18,10 +18,10 @@ from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.store_tier import StoreTier
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Dialect
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
@@ -93,40 +93,37 @@ class CacheApi(Dialect):
     async def tree(self, request: Request) -> Response:
         limit = _count(request, _SHOWN_NODES)
         beginnings: list[_Beginning] = []
-        view = await self._service.between_steps(lambda: self._view(tenant_of(request), limit, beginnings))
+        view = await self._host.between_steps(lambda: self._view(tenant_of(request), limit, beginnings))
         for beginning in beginnings:
-            beginning.view.text = self._service.model.vocabulary.text(beginning.tokens)
+            beginning.view.text = self._host.model.vocabulary.text(beginning.tokens)
         return json_response(view)
 
     async def clear(self, request: Request) -> Response:
         tenant, salt = tenant_of(request), request.query_params.get("salt")
         own = partial(eq, tenant.namespace(salt)) if salt else tenant.sees
-        return json_response(await self._service.between_steps(lambda: self._clear(own)))
+        return json_response(await self._host.between_steps(lambda: self._clear(own)))
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)
         limit = _count(request, _SHOWN_REQUESTS)
-        records = [record for record in self._service.journal.records if tenant.sees(record.namespace)]  # newest first
+        records = [record for record in self._hosts.log.records if tenant.sees(record.namespace)]  # newest first
         return json_response({"requests": [record.as_dict() for record in records[:limit]]})
 
     async def request(self, request: Request) -> Response:
         tenant, wanted = tenant_of(request), request.path_params["id"]
-        for record in self._service.journal.records:
+        for record in self._hosts.log.records:
             if record.id == wanted and tenant.sees(record.namespace):
                 return json_response(record.in_detail())
-        kept = self._service.settings.reports
+        kept = self._hosts.log.size
         raise ApiError(404, f"there is no report {wanted!r}: the last {kept} are kept (--reports)", code="not_found")
 
     # --- on the engine's thread
 
     def _clear(self, is_meant: Callable[[str], bool]) -> dict[str, int]:
-        budgets = [tier.budget for tier in self._service.cache.tiers]
+        budgets = [tier.budget for tier in self._host.cache.tiers]
         used_bytes = sum(budget.used_bytes for budget in budgets)
         num_points = sum(budget.num_points for budget in budgets)
-        self._service.cache.clear(is_meant)
-        self._service.forget_replies(is_meant)
-        if self._service.scheduler.drafter is not None:
-            self._service.scheduler.drafter.forget(is_meant)
+        self._host.forget(is_meant)
         return {
             "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
             "entries": num_points - sum(budget.num_points for budget in budgets),
@@ -134,7 +131,7 @@ class CacheApi(Dialect):
 
     def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> dict[str, Any]:
         """The cache as one tenant sees it. `trees` are those in RAM; the disk has its own."""
-        cache = self._service.cache
+        cache = self._host.cache
         own = [(name, tree) for name, tree in cache.ram.trees.items() if tenant.sees(name)]
         free_tokens = {"free_tokens": cache.memory.free_cells} if tenant.is_alone else {}
         return {
@@ -175,7 +172,7 @@ class CacheApi(Dialect):
         )
 
     def _entry(self, point: ResumePoint) -> dict[str, Any]:
-        ranking = self._service.cache.ram.budget.ranking
+        ranking = self._host.cache.ram.budget.ranking
         return {
             "position": point.position,
             "bytes": point.total_bytes,

@@ -10,11 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
+from leftoff.cache.costs import Costs
+from leftoff.config import Settings
+from leftoff.engine.binding.library import Library
 from leftoff.engine.memory.base import MEANINGS
+from leftoff.host.host import ModelHost
 from leftoff.machine import physical_ram
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Dialect
 from leftoff.server.tenant import tenant_of
 
 _SECRET = ("api_key",)
@@ -27,75 +31,76 @@ class EngineApi(Dialect):
         return [Endpoint("GET", "/engine", "The model, its memory, the machine, and lines to connect", self.engine)]
 
     async def engine(self, request: Request) -> Response:
-        service, is_alone = self._service, tenant_of(request).is_alone
-        key = "YOUR_KEY" if service.settings.api_key else "none"
+        host, is_alone = self._host, tenant_of(request).is_alone
+        key = "YOUR_KEY" if host.settings.api_key else "none"
         url = str(request.base_url).rstrip("/")
         return json_response(
             {
                 "version": __version__,
-                "model": self._model(),
-                "memory": self._memory(),
-                "library": self._library(shows_path=is_alone),
+                "model": _model(host),
+                "memory": _memory(host),
+                "library": _library(host.model.library, shows_path=is_alone),
                 "machine": {
                     "system": f"{platform.system()} {platform.machine()}",
                     "python": platform.python_version(),
                     "memory_bytes": physical_ram(),
-                    "threads": service.engine.settings.threads,
+                    "threads": host.engine.settings.threads,
                 },
-                "rates": await service.between_steps(self._rates),
-                "settings": self._settings() if is_alone else {},
-                "clients": [{"name": name, "line": line} for name, line in client_lines(url, service.model_name, key)],
+                "rates": await host.between_steps(lambda: _rates(host.cache.costs)),
+                "settings": _changed(host.settings) if is_alone else {},
+                "clients": [{"name": name, "line": line} for name, line in client_lines(url, host.name, key)],
             }
         )
 
-    def _model(self) -> dict[str, Any]:
-        model = self._service.model
-        return {
-            "name": self._service.model_name,
-            "architecture": model.architecture,
-            "parameters": model.num_parameters,
-            "bytes": model.size_bytes,
-            "trained_context": model.trained_context,
-        }
 
-    def _memory(self) -> dict[str, Any]:
-        memory, budgets = self._service.engine.memory, [tier.budget for tier in self._service.cache.tiers]
-        kind = memory.kind
-        return {
-            "kind": kind.value,
-            "meaning": MEANINGS[kind],
-            "context_tokens": memory.num_cells,
-            "slots": self._service.settings.slots,
-            "token_bytes": (memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)) >> 10 if kind.has_pages else None,
-            "snapshot_bytes": memory.snapshot_bytes(1 << 10) if kind.has_snapshots else None,
-            "budgets": {budget.name: budget.budget_bytes for budget in budgets},
-        }
+def _model(host: ModelHost) -> dict[str, Any]:
+    model = host.model
+    return {
+        "name": host.name,
+        "architecture": model.architecture,
+        "parameters": model.num_parameters,
+        "bytes": model.size_bytes,
+        "trained_context": model.trained_context,
+    }
 
-    def _library(self, *, shows_path: bool) -> dict[str, Any]:
-        library = self._service.model.library
-        path = {"path": str(library.path)} if shows_path else {}
-        return path | {"version": library.build.version, "devices": list(library.devices)}
 
-    def _rates(self) -> dict[str, float]:
-        """As measured by now. Called on the engine's thread."""
-        costs = self._service.cache.costs
-        return {
-            "prefill_tokens_per_s": 1000 * costs.prefill_tokens_per_ms,
-            "step_ms": costs.step_ms,
-            "load_bytes_per_s": 1000 * costs.load_bytes_per_ms,
-            "save_bytes_per_s": 1000 * costs.save_bytes_per_ms,
-            "disk_bytes_per_s": 1000 * costs.disk_bytes_per_ms,
-        }
+def _memory(host: ModelHost) -> dict[str, Any]:
+    memory, kind = host.engine.memory, host.engine.memory.kind
+    return {
+        "kind": kind.value,
+        "meaning": MEANINGS[kind],
+        "context_tokens": memory.num_cells,
+        "slots": host.settings.slots,
+        "token_bytes": (memory.page_bytes(2 << 10) - memory.page_bytes(1 << 10)) >> 10 if kind.has_pages else None,
+        "snapshot_bytes": memory.snapshot_bytes(1 << 10) if kind.has_snapshots else None,
+        "budgets": {tier.budget.name: tier.budget.budget_bytes for tier in host.cache.tiers},
+    }
 
-    def _settings(self) -> dict[str, Any]:
-        """The settings that differ from their defaults, without API keys."""
-        settings = self._service.settings
-        fields = [field for field in dataclasses.fields(settings) if field.name not in _SECRET]
-        return {
-            field.name.replace("_", "-"): getattr(settings, field.name)
-            for field in fields
-            if getattr(settings, field.name) != field.default
-        }
+
+def _library(library: Library, *, shows_path: bool) -> dict[str, Any]:
+    path = {"path": str(library.path)} if shows_path else {}
+    return path | {"version": library.build.version, "devices": list(library.devices)}
+
+
+def _rates(costs: Costs) -> dict[str, float]:
+    """As measured by now. Called on the engine's thread."""
+    return {
+        "prefill_tokens_per_s": 1000 * costs.prefill_tokens_per_ms,
+        "step_ms": costs.step_ms,
+        "load_bytes_per_s": 1000 * costs.load_bytes_per_ms,
+        "save_bytes_per_s": 1000 * costs.save_bytes_per_ms,
+        "disk_bytes_per_s": 1000 * costs.disk_bytes_per_ms,
+    }
+
+
+def _changed(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from their defaults, without API keys."""
+    fields = [field for field in dataclasses.fields(settings) if field.name not in _SECRET]
+    return {
+        field.name.replace("_", "-"): getattr(settings, field.name)
+        for field in fields
+        if getattr(settings, field.name) != field.default
+    }
 
 
 def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:

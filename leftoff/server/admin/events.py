@@ -16,17 +16,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from leftoff.host.host import HostClosedError, ModelHost
+from leftoff.host.request_log import RequestLog, RequestRecord
 from leftoff.server.admin.cache import SlotView, TierView, slot_view, tier_view
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.connection import ENDS_WITH_SERVER
 from leftoff.server.http.endpoint import Endpoint, attended
-from leftoff.server.http.errors import ApiError, ClientGoneError
-from leftoff.server.reuse_log import RequestRecord
-from leftoff.server.service import Dialect, Service
+from leftoff.server.http.errors import ClientGoneError
+from leftoff.server.http.loop_bridge import loop_bridge
 from leftoff.server.tenant import Tenant, tenant_of
 
 _encode = msgspec.json.Encoder().encode
 _PAUSE_SECONDS = 1.0
-_MOST_WAITING = 256  # reports for one who reads slowly; the oldest are dropped
+_MAX_WAITING = 256  # reports for one who reads slowly; the oldest are dropped
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
 
@@ -60,34 +62,35 @@ class EventsApi(Dialect):
         return [Endpoint("GET", "/cache/events", "Changes of the cache, as server-sent events", self.events)]
 
     async def events(self, request: Request) -> Response:
-        self._service.refuse_if_stopped()
+        self._host.require_alive()
         request.scope["state"][ENDS_WITH_SERVER] = True
-        return _Feed(self._service, tenant_of(request))
+        return _Feed(self._host, self._hosts.log, tenant_of(request))
 
 
 class _Feed(Response):
     """The stream of one who looks, until the connection ends."""
 
-    def __init__(self, service: Service, tenant: Tenant) -> None:
+    def __init__(self, host: ModelHost, log: RequestLog, tenant: Tenant) -> None:
         super().__init__()
-        self._service = service
+        self._host = host
+        self._log = log
         self._tenant = tenant
-        self._records: asyncio.Queue[RequestRecord] = asyncio.Queue(_MOST_WAITING)
+        self._records: asyncio.Queue[RequestRecord] = asyncio.Queue(_MAX_WAITING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        watch = partial(self._service.loop_bridge().put, is_urgent=False)
+        watch = partial(loop_bridge().put, is_urgent=False)
 
         def watcher(record: RequestRecord) -> None:  # on the engine's thread
             if self._tenant.sees(record.namespace):
                 watch(partial(self._keep, record))
 
-        self._service.watchers.append(watcher)  # before the head is sent: who has it misses nothing
+        self._log.watchers.append(watcher)  # before the head is sent: who has it misses nothing
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            with suppress(ClientGoneError, ApiError, asyncio.CancelledError):
+            with suppress(ClientGoneError, HostClosedError, asyncio.CancelledError):
                 await attended(receive, self._write(send))
         finally:
-            self._service.watchers.remove(watcher)
+            self._log.watchers.remove(watcher)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
@@ -99,7 +102,7 @@ class _Feed(Response):
         due = 0.0
         while True:
             if time.monotonic() >= due:
-                state = await self._service.between_steps(self._state)
+                state = await self._host.between_steps(self._state)
                 due = time.monotonic() + _PAUSE_SECONDS
                 if state != last:
                     last = state
@@ -115,14 +118,14 @@ class _Feed(Response):
 
     def _state(self) -> CacheState:
         """Called on the engine's thread."""
-        service, tenant = self._service, self._tenant
-        counts = service.counts[tenant.name]
+        host, tenant = self._host, self._tenant
+        counts = self._log.counts[tenant.name]
         return CacheState(
-            tiers=[tier_view(tier, tenant) for tier in service.cache.tiers],
-            slots=[slot_view(sequence, tenant, with_age=False) for sequence in service.cache.sequences],
-            context_tokens=service.cache.memory.num_cells,
-            running=sum(tenant.sees(run.job.namespace) for run in service.scheduler.runs),
-            waiting=sum(tenant.sees(run.job.namespace) for run in service.scheduler.waiting),
+            tiers=[tier_view(tier, tenant) for tier in host.cache.tiers],
+            slots=[slot_view(sequence, tenant, with_age=False) for sequence in host.cache.sequences],
+            context_tokens=host.cache.memory.num_cells,
+            running=sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs),
+            waiting=sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting),
             totals=Totals(
                 requests=counts.requests.total(),
                 reused_tokens=counts.reused_tokens,
@@ -130,7 +133,7 @@ class _Feed(Response):
                 generated_tokens=counts.generated_tokens,
                 read_ahead_tokens=counts.read_ahead_tokens,
                 prompt_seconds=counts.prompt_seconds,
-                started_at=service.started_at,
+                started_at=self._log.started_at,
             ),
         )
 

@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.host.request_log import Counts
 from leftoff.server.admin.cache import TierView, tier_view
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.reuse_log import Counts
-from leftoff.server.service import Dialect
 from leftoff.server.tenant import Tenant, tenant_of
 
 
@@ -24,18 +24,18 @@ class MetricsApi(Dialect):
 
     async def metrics(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        scrape = _Scrape(await self._service.between_steps(lambda: [*self._metrics(tenant)]))
+        scrape = _Scrape(await self._host.between_steps(lambda: [*self._metrics(tenant)]))
         return Response(generate_latest(scrape), headers={"content-type": CONTENT_TYPE_LATEST})
 
     def _metrics(self, tenant: Tenant) -> Iterator[Metric]:
         """Called on the engine's thread."""
-        service, counts = self._service, self._service.counts[tenant.name]
-        num_running = sum(tenant.sees(run.job.namespace) for run in service.scheduler.runs)
-        num_waiting = sum(tenant.sees(run.job.namespace) for run in service.scheduler.waiting)
+        host, counts = self._host, self._hosts.log.counts[tenant.name]
+        num_running = sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs)
+        num_waiting = sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting)
         yield from _llama_server_metrics(counts, num_running, num_waiting)
         yield from _request_metrics(counts)
-        yield from _tier_metrics([tier_view(tier, tenant) for tier in service.cache.tiers])
-        memory = service.cache.memory
+        yield from _tier_metrics([tier_view(tier, tenant) for tier in host.cache.tiers])
+        memory = host.cache.memory
         yield _gauge("leftoff_context_tokens", "Tokens that fit in the engine", memory.num_cells)
         if tenant.is_alone:  # else other tenants fill the context too
             yield _gauge("leftoff_context_free_tokens", "Tokens that still fit", memory.free_cells)

@@ -14,10 +14,11 @@ from starlette.responses import PlainTextResponse, Response
 
 import leftoff
 from leftoff.scenes import MAX_GUESTS, guest_list, make_scenes
+from leftoff.server.dialect import Dialect
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.middleware import PAGE_FILES
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Dialect
 
 FOLDER = Path(leftoff.__file__).parent / "page"
 _PRESENCE = "leftoff is running: its API is under /v1, its health at /health, and /openapi.json describes all of it\n"
@@ -69,25 +70,28 @@ def _read(path: Path) -> PageFile:
 class PageApi(Dialect):
     """The page, unless the settings turn it off."""
 
+    def __init__(self, hosts: Hosts, *, is_shown: bool) -> None:
+        super().__init__(hosts)
+        self._is_shown = is_shown
+
     def endpoints(self) -> list[Endpoint]:
         start = Endpoint("GET", "/", "The page; a line of text for clients that ask for no HTML", self.start)
         files = Endpoint("GET", f"{PAGE_FILES}{{path:path}}", "A file of the page", self.file)
         scenes = Endpoint("GET", f"{PAGE_FILES}scenes", "The script of the demonstration", self.scenes)
-        return [start, *([scenes, files] if self._service.settings.page else [])]
+        return [start, *([scenes, files] if self._is_shown else [])]
 
     async def start(self, request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
-        return (
-            _sent(request, "index.html") if self._service.settings.page and is_browser else PlainTextResponse(_PRESENCE)
-        )
+        return _sent(request, "index.html") if self._is_shown and is_browser else PlainTextResponse(_PRESENCE)
 
     async def file(self, request: Request) -> Response:
         return _sent(request, request.path_params["path"])
 
     async def scenes(self, _: Request) -> Response:
         """As long as the context allows: a part of it is for questions and replies."""
-        guest_tokens = self._service.prompts.tokens(guest_list(_SAMPLE, "")).size / _SAMPLE
-        num_guests = min(MAX_GUESTS, int(_PART_OF_CONTEXT * self._service.context_tokens / guest_tokens))
+        host = self._host
+        guest_tokens = host.prompts.tokens(guest_list(_SAMPLE, "")).size / _SAMPLE
+        num_guests = min(MAX_GUESTS, int(_PART_OF_CONTEXT * host.context_tokens / guest_tokens))
         return json_response({"scenes": make_scenes(num_guests, guest_tokens)})
 
 

@@ -22,14 +22,16 @@ from starlette.responses import Response
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.config import MIB
+from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
+from leftoff.server.request.aside import aside
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import namespace_of, tenant_of
 from leftoff.setting import SettingError
 from leftoff.types import HEADER_ROLES, Prompt
@@ -37,7 +39,7 @@ from leftoff.types import HEADER_ROLES, Prompt
 logger = logging.getLogger("leftoff.requests")
 
 LAST = "last"  # in the setting: the headers that clients used last
-_MOST_LAST = 3  # an agent, its sub-agents, another agent
+_MAX_LAST = 3  # an agent, its sub-agents, another agent
 _ANY_USER_MESSAGE = {"role": "user", "content": "."}
 
 
@@ -90,84 +92,84 @@ class PrewarmApi(Dialect):
         body = await read_body(request, ChatFields)
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
-        return json_response(await prewarm(self._service, read, request))
+        return json_response(await prewarm(self._host, read, request))
 
     async def prewarm_last(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        files = [file for file in _last_files(self._service, tenant.name) if tenant.sees(file.namespace)]
-        return json_response(await _prewarm_last(self._service, files))
+        files = [file for file in _last_files(self._host, tenant.name) if tenant.sees(file.namespace)]
+        return json_response(await _prewarm_last(self._host, files))
 
 
-async def prewarm(service: Service, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
+async def prewarm(host: ModelHost, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
     """`read` is called on a worker thread: a request's messages may be long."""
 
     def make() -> tuple[Prompt, str]:
         conversation = read()
-        return _prompt(service, conversation), conversation.namespace
+        return _prompt(host, conversation), conversation.namespace
 
-    prompt, namespace = await service.aside(make, request)
+    prompt, namespace = await aside(host, make, request)
     job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=namespace)
-    with Replies(service, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
+    with Replies(host, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
         (reply,) = await replies.collect()
-    nbytes = await service.between_steps(lambda: service.cache.pin(prompt.tokens, namespace))
+    nbytes = await host.between_steps(lambda: host.cache.pin(prompt.tokens, namespace))
     if not nbytes:
-        budget = service.cache.ram.budget.budget_bytes // MIB
+        budget = host.cache.ram.budget.budget_bytes // MIB
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
     assert reply.end.report is not None
     return Prewarmed(prompt.length, reply.end.report.computed, nbytes)
 
 
-def prewarm_at_start(service: Service) -> list[NamedPrewarmed]:
+def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:
     """Prewarm what the settings name, before the server listens."""
-    names = service.settings.prewarm
+    names = host.settings.prewarm
     files = [(name, read_file(Path(name))) for name in names if name != LAST]
 
     async def read_all() -> list[NamedPrewarmed]:
         read = [NamedPrewarmed(name, await read_one(name, file)) for name, file in files]
         if LAST not in names:
             return read
-        last = await _prewarm_last(service, _last_files(service))
+        last = await _prewarm_last(host, _last_files(host))
         for reason in last.failed:
             logger.warning("a header that was used last is not prewarmed: %s", reason)
         return [*read, *(NamedPrewarmed(LAST, prewarmed) for prewarmed in last.headers)]
 
     async def read_one(name: str, file: PrewarmFile) -> Prewarmed:
         try:
-            return await prewarm(service, file.conversation)
+            return await prewarm(host, file.conversation)
         except (ApiError, TemplateError) as error:
             raise SettingError(f"--prewarm {name}: {error}") from error
 
     return asyncio.run(read_all())
 
 
-async def _prewarm_last(service: Service, files: Sequence[PrewarmFile]) -> PrewarmedLast:
+async def _prewarm_last(host: ModelHost, files: Sequence[PrewarmFile]) -> PrewarmedLast:
     """One that another model's template or context cannot take does not keep the others from being read."""
     done = PrewarmedLast([], [])
     for file in files:
         try:
-            done.headers.append(await prewarm(service, file.conversation))
+            done.headers.append(await prewarm(host, file.conversation))
         except (ApiError, TemplateError) as error:
             done.failed.append(str(error))
     return done
 
 
-def _last_files(service: Service, owner: str | None = None) -> list[PrewarmFile]:
+def _last_files(host: ModelHost, owner: str | None = None) -> list[PrewarmFile]:
     """The most recent headers. Files that are damaged, or that another version wrote, are left out."""
     found: list[PrewarmFile] = []
-    for content in service.headers.last(owner) if service.headers is not None else ():
+    for content in host.headers.last(owner) if host.headers is not None else ():
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             file = msgspec.json.decode(content, type=PrewarmFile)
             if all(isinstance(message.get("role"), str) for message in file.messages):
                 found.append(file)
-    return found[:_MOST_LAST]
+    return found[:_MAX_LAST]
 
 
-def _prompt(service: Service, conversation: Conversation) -> Prompt:
+def _prompt(host: ModelHost, conversation: Conversation) -> Prompt:
     """Without a generation prompt. Most templates need a user message: a header alone gets one, cut off again."""
     messages = conversation.messages
     is_header = all(message["role"] in HEADER_ROLES for message in messages)
     shown = [*messages, _ANY_USER_MESSAGE] if is_header else messages
-    whole = service.chat(replace(conversation, messages=shown, add_generation_prompt=False)).prompt
+    whole = host.chats.prompt(replace(conversation, messages=shown, add_generation_prompt=False)).prompt
     if not is_header or not whole.header_end:
         return whole
     return replace(whole, tokens=whole.tokens[: whole.header_end], messages=whole.messages[: len(messages)], breaks=())

@@ -13,10 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.server.admin.merged_tree import MOST_NODES, Copy, Merged, PointView, copy_tree, merge
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import json_response
-from leftoff.server.service import Dialect
+from leftoff.server.request.aside import aside
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
@@ -76,21 +77,19 @@ class TreeApi(Dialect):
     async def tree(self, request: Request) -> Response:
         wanted = request.query_params.get("q", "").strip().lower()
         copied = await self._copied(tenant_of(request))
-        return json_response(
-            {"trees": await self._service.aside(lambda: [self._view(each, wanted) for each in copied])}
-        )
+        return json_response({"trees": await aside(self._host, lambda: [self._view(each, wanted) for each in copied])})
 
     async def drop(self, request: Request) -> Response:
         namespace, node = await self._find(request)
-        freed = await self._service.between_steps(lambda: self._drop(node.path, node.start, namespace))
+        freed = await self._host.between_steps(lambda: self._drop(node.path, node.start, namespace))
         return json_response({"freed_bytes": freed})
 
     def _drop(self, tokens: Tokens, start: int, namespace: str) -> int:
         """Called on the engine's thread."""
-        drafter = self._service.scheduler.drafter
+        drafter = self._host.scheduler.drafter
         if drafter is not None:
             drafter.forget(lambda name: name == namespace)
-        return self._service.cache.drop(tokens, start, namespace)
+        return self._host.cache.drop(tokens, start, namespace)
 
     async def pin(self, request: Request) -> Response:
         return await self._pin(request, is_pinned=True)
@@ -101,8 +100,8 @@ class TreeApi(Dialect):
     async def _pin(self, request: Request, *, is_pinned: bool) -> Response:
         namespace, node = await self._find(request)
         end = max((point.position for point in node.points), default=node.end)
-        tokens, cache = node.path[:end], self._service.cache
-        nbytes = await self._service.between_steps(lambda: cache.pin(tokens, namespace, is_pinned=is_pinned))
+        tokens, cache = node.path[:end], self._host.cache
+        nbytes = await self._host.between_steps(lambda: cache.pin(tokens, namespace, is_pinned=is_pinned))
         if not nbytes:
             raise ApiError(
                 409, f"nothing can resume at token {end} of this path: pin one that has a mark", code="no_point"
@@ -118,18 +117,18 @@ class TreeApi(Dialect):
             nodes = ((each.namespace, node) for each in copied for node in merge(each.roots))
             return next(((name, node) for name, node in nodes if node.id == wanted), None)
 
-        found = await self._service.aside(find)
+        found = await aside(self._host, find)
         if found is None:
             raise ApiError(404, f"there is no {wanted!r} in the tree any more: read it again", code="not_found")
         return found
 
     async def _copied(self, tenant: Tenant) -> list[_Copied]:
-        return await self._service.between_steps(lambda: self._copy_all(tenant))
+        return await self._host.between_steps(lambda: self._copy_all(tenant))
 
     # --- on the engine's thread
 
     def _copy_all(self, tenant: Tenant) -> list[_Copied]:
-        cache, now = self._service.cache, time.monotonic()
+        cache, now = self._host.cache, time.monotonic()
         sequences = [each for each in cache.sequences if tenant.sees(each.namespace) and not each.is_empty]
         names = {name: None for tier in cache.tiers for name in tier.trees if tenant.sees(name)}
         names |= dict.fromkeys(each.namespace for each in sequences)
@@ -150,7 +149,7 @@ class TreeApi(Dialect):
 
     def _view(self, copied: _Copied, wanted: str) -> TreeView:
         nodes = [*itertools.islice(merge(copied.roots), 2 * MOST_NODES)]
-        text, budget = self._service.model.vocabulary.text, _MOST_SEARCHED
+        text, budget = self._host.model.vocabulary.text, _MOST_SEARCHED
         views = []
         for node in nodes:
             tokens = np.frombuffer(node.key, np.int32)[:budget]
@@ -178,6 +177,6 @@ class TreeApi(Dialect):
             store_tokens=store_tokens,
             store_bytes=round(store_bytes) + of["store"],
             points=sorted(points, key=lambda point: (point.position, point.tier)),
-            text=self._service.model.vocabulary.text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
+            text=self._host.model.vocabulary.text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
             is_found=is_found,
         )

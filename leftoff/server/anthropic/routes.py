@@ -11,12 +11,12 @@ from starlette.responses import Response
 from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.anthropic.writer import MessageWriter, error_body
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, count_tokens
-from leftoff.server.service import Dialect
 from leftoff.types import Prompt
 
 _MOST_MARKS = 4  # as many as Anthropic takes; each costs a snapshot
@@ -36,15 +36,18 @@ class Anthropic(Dialect):
     async def messages(self, request: Request) -> Response:
         body = await read_body(request, MessagesRequest)
         marked = MarkedMessages(body)
-        (job,) = await chat_jobs(self._service, request, as_chat(body, marked.messages))
+        host = self._hosts.of(body.model)
+        (job,) = await chat_jobs(host, request, as_chat(body, marked.messages))
         marks = _marks(job.prompt, marked)
         job = replace(job, prompt=replace(job.prompt, breaks=tuple(sorted({*job.prompt.breaks, *marks}))))
-        writer = MessageWriter(f"msg_{uuid.uuid4().hex}", self._service.model_name, max(marks, default=0))
-        return await answer(request, self._service, [job], writer.id, writer, stream=bool(body.stream))
+        writer = MessageWriter(f"msg_{uuid.uuid4().hex}", host.name, max(marks, default=0))
+        return await answer(request, host, [job], writer.id, writer, stream=bool(body.stream))
 
     async def count_tokens(self, request: Request) -> Response:
         body = await read_body(request, MessagesRequest)
-        num_tokens = await count_tokens(self._service, request, as_chat(body, MarkedMessages(body).messages))
+        num_tokens = await count_tokens(
+            self._hosts.of(body.model), request, as_chat(body, MarkedMessages(body).messages)
+        )
         return json_response({"input_tokens": num_tokens})
 
 

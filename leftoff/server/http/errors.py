@@ -16,6 +16,7 @@ from leftoff.chat.template.render import TemplateError
 from leftoff.chat.work import GivenUpError
 from leftoff.config import MIB
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
+from leftoff.host.host import HostClosedError
 from leftoff.scheduler.job import QueueFullError
 
 BAD_REQUEST = "invalid_request_error"
@@ -128,7 +129,7 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(error.status_code, error.detail, headers=dict(error.headers or {}))
         case TemplateError():
             return ApiError(400, str(error), param="messages", code="template_error")
-        case GivenUpError():  # not because the client left: nobody would ask what it means
+        case HostClosedError() | GivenUpError():  # not because the client left: nobody would ask what it means
             return stopping()
         case QueueFullError():
             return _unavailable(str(error), "queue_full")

@@ -11,29 +11,26 @@ from starlette.responses import Response
 
 from leftoff import __version__
 from leftoff.chat.meter import TokenMeter, TooManyTokensError
+from leftoff.engine.vocabulary import Vocabulary
+from leftoff.host.host import ModelHost
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import bad_field, missing_field, stopping
+from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import NativeWriter, default_settings
 from leftoff.server.reply.response import answer, json_response
+from leftoff.server.request.aside import aside
 from leftoff.server.request.build import conversation_of, raw_jobs
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
-from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import namespace_of
 
-_LEAST_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
+_MIN_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
 
 
 class Native(Dialect):
     """The routes that OpenAI's API does not have."""
-
-    def __init__(self, service: Service) -> None:
-        super().__init__(service)
-        self._vocabulary = service.model.vocabulary
-        self._raw_prompts = RawPrompts(service.prompts, self._vocabulary)
-        self._meter = TokenMeter(self._vocabulary, max(service.context_tokens, _LEAST_TOKENS))
 
     def endpoints(self) -> list[Endpoint]:
         completion = Endpoint("POST", "/completion", "Text completion", self.completion, wire.NativeRequest)
@@ -52,107 +49,109 @@ class Native(Dialect):
 
     async def completion(self, request: Request) -> Response:
         body = await read_body(request, wire.NativeRequest)
+        host = self._host
         jobs = await raw_jobs(
-            self._service,
+            host,
             request,
             body,
-            lambda: self._raw_prompts.read(body.prompt, namespace_of(request, body.cache_salt)),
+            lambda: RawPrompts.of(host).read(body.prompt, namespace_of(request, body.cache_salt)),
             num_each=body.n_cmpl or 1,
             num_logprobs=body.n_probs or None,
         )
-        writer = NativeWriter(self._service.model_name, self._vocabulary, self._service.context_tokens, body)
-        return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
+        writer = NativeWriter(host.name, host.model.vocabulary, host.context_tokens, body)
+        return await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
     async def tokenize(self, request: Request) -> Response:
         body = await read_body(request, wire.TokenizeRequest)
-        tokens = await self._service.aside(lambda: self._tokens(body), request)
+        host = self._host
+        tokens = await aside(host, lambda: _tokens(host, body), request)
         if body.content is None:
-            return json_response(
-                {"tokens": tokens, "count": len(tokens), "max_model_len": self._service.context_tokens}
-            )
-        return json_response({"tokens": [*map(self._with_piece, tokens)] if body.with_pieces else tokens})
-
-    def _tokens(self, body: wire.TokenizeRequest) -> list[int]:
-        name, text, is_special = "content", body.content, body.add_special
-        if text is None:
-            name, text, is_special = "prompt", body.prompt, body.add_special_tokens
-        if text is None:
-            raise missing_field("content")
-        try:
-            self._meter.check(text)
-        except TooManyTokensError as error:
-            problem = f"has more than the {self._meter.context_tokens} tokens that are made at once: send it in parts"
-            raise bad_field(name, problem) from error
-        tokens: list[int] = self._vocabulary.tokenize(
-            text, add_special=is_special, parse_special=body.parse_special
-        ).tolist()
-        return tokens
+            return json_response({"tokens": tokens, "count": len(tokens), "max_model_len": host.context_tokens})
+        vocabulary = host.model.vocabulary
+        pieces = [_with_piece(vocabulary, token) for token in tokens] if body.with_pieces else tokens
+        return json_response({"tokens": pieces})
 
     async def detokenize(self, request: Request) -> Response:
         body = await read_body(request, wire.DetokenizeRequest)
-        vocabulary = self._vocabulary
-        text = await self._service.aside(lambda: vocabulary.text(token_ids(body.tokens, vocabulary, "tokens")), request)
+        host, vocabulary = self._host, self._host.model.vocabulary
+        text = await aside(host, lambda: vocabulary.text(token_ids(body.tokens, vocabulary, "tokens")), request)
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
 
     async def tokenizer_info(self, _: Request) -> Response:
-        vocabulary = self._vocabulary
+        host, vocabulary = self._host, self._host.model.vocabulary
         return json_response(
             {
                 "tokenizer_class": "gguf",
-                "bos_token": self._text(vocabulary.bos) or None,
-                "eos_token": self._text(vocabulary.eos) or None,
+                "bos_token": _text(vocabulary, vocabulary.bos) or None,
+                "eos_token": _text(vocabulary, vocabulary.eos) or None,
                 "pad_token": None,
                 "add_bos_token": vocabulary.adds_bos,
                 "add_eos_token": vocabulary.adds_eos,
                 "vocab_size": vocabulary.size,
-                "model_max_length": self._service.context_tokens,
-                "chat_template": self._service.prompts.template.source,
+                "model_max_length": host.context_tokens,
+                "chat_template": host.prompts.template.source,
             }
         )
 
     async def apply_template(self, request: Request) -> Response:
         body = await read_body(request, ChatFields)
-        service = self._service
-        text = await service.aside(lambda: service.render(conversation_of(service, body)), request)
+        host = self._host
+        text = await aside(host, lambda: host.chats.text(conversation_of(host, body)), request)
         return json_response({"prompt": text})
 
     async def props(self, _: Request) -> Response:
-        service = self._service
+        host, vocabulary = self._host, self._host.model.vocabulary
         settings = {
             "id": 0,
-            "n_ctx": service.context_tokens,
-            "params": default_settings(service.default_sampling, service.settings.max_tokens),
-            "speculative": service.scheduler.drafter is not None,
+            "n_ctx": host.context_tokens,
+            "params": default_settings(host.default_sampling, host.settings.max_tokens),
+            "speculative": host.scheduler.drafter is not None,
             "is_processing": False,
         }
         return json_response(
             {
                 "default_generation_settings": settings,
-                "total_slots": service.settings.slots,
-                "model_alias": service.model_name,
-                "model_path": str(service.model.path),
-                "chat_template": service.prompts.template.source,
+                "total_slots": host.settings.slots,
+                "model_alias": host.name,
+                "model_path": str(host.model.path),
+                "chat_template": host.prompts.template.source,
                 "chat_template_caps": {},
                 "modalities": {"vision": False, "audio": False},
-                "bos_token": self._text(self._vocabulary.bos),
-                "eos_token": self._text(self._vocabulary.eos),
+                "bos_token": _text(vocabulary, vocabulary.bos),
+                "eos_token": _text(vocabulary, vocabulary.eos),
                 "build_info": f"leftoff-{__version__}",
                 "is_sleeping": False,
             }
         )
 
     async def health(self, _: Request) -> Response:
-        if not self._service.worker.is_alive:
-            raise stopping()
+        self._host.require_alive()
         return json_response({"status": "ok"})
 
-    def _with_piece(self, token: int) -> dict[str, Any]:
-        """A piece that is no valid UTF-8 by itself is shown as a list of bytes."""
-        piece = self._vocabulary.piece(token)
-        try:
-            return {"id": token, "piece": piece.decode()}
-        except UnicodeDecodeError:
-            return {"id": token, "piece": list(piece)}
 
-    def _text(self, token: int | None) -> str:
-        return "" if token is None else self._vocabulary.piece(token).decode("utf-8", "replace")
+def _tokens(host: ModelHost, body: wire.TokenizeRequest) -> list[int]:
+    name, text, is_special = "content", body.content, body.add_special
+    if text is None:
+        name, text, is_special = "prompt", body.prompt, body.add_special_tokens
+    if text is None:
+        raise missing_field("content")
+    vocabulary, limit = host.model.vocabulary, max(host.context_tokens, _MIN_TOKENS)
+    try:
+        TokenMeter(vocabulary, limit).check(text)
+    except TooManyTokensError as error:
+        raise bad_field(name, f"has more than the {limit} tokens that are made at once: send it in parts") from error
+    tokens: list[int] = vocabulary.tokenize(text, add_special=is_special, parse_special=body.parse_special).tolist()
+    return tokens
+
+
+def _with_piece(vocabulary: Vocabulary, token: int) -> dict[str, Any]:
+    """A piece that is no valid UTF-8 by itself is shown as a list of bytes."""
+    piece = vocabulary.piece(token)
+    try:
+        return {"id": token, "piece": piece.decode()}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(piece)}
+
+
+def _text(vocabulary: Vocabulary, token: int | None) -> str:
+    return "" if token is None else vocabulary.piece(token).decode("utf-8", "replace")

@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.cache.sequences import EngineSequence
+from leftoff.host.slot_files import SlotFile
 from leftoff.scheduler.run import Run
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field, busy
@@ -17,8 +19,6 @@ from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import settings_of
 from leftoff.server.reply.response import json_response
 from leftoff.server.reply.stream import ReplyStream
-from leftoff.server.service import Dialect
-from leftoff.server.slot_files import SlotFile
 from leftoff.server.tenant import Tenant, tenant_of
 
 _ACTIONS = ("save", "restore", "erase")
@@ -38,7 +38,7 @@ class Slots(Dialect):
 
     async def states(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        states = await self._service.between_steps(lambda: self._states(tenant))
+        states = await self._host.between_steps(lambda: self._states(tenant))
         if request.query_params.get("fail_on_no_slot") and all(state.is_processing for state in states):
             raise ApiError(503, "every slot is at work", code="no_slot", kind="unavailable_error")
         return json_response(states)
@@ -53,29 +53,29 @@ class Slots(Dialect):
                 done = await self._restore(request)
             case "erase":
                 tenant = tenant_of(request)
-                return json_response(await self._service.between_steps(lambda: self._erase(tenant, number)))
+                return json_response(await self._host.between_steps(lambda: self._erase(tenant, number)))
             case _:
                 raise bad_field("action", f"is {action!r}: must be one of {', '.join(_ACTIONS)}")
         return json_response(done | {"timings": {f"{action}_ms": 1000 * (time.perf_counter() - began)}})
 
     async def _save(self, request: Request, number: int) -> dict[str, Any]:
         name, tenant = await _file_name(request), tenant_of(request)
-        file = await self._service.between_steps(lambda: self._saved(tenant, number))
-        self._service.slot_files.put(tenant.name, name, file)
+        file = await self._host.between_steps(lambda: self._saved(tenant, number))
+        self._host.slot_files.put(tenant.name, name, file)
         num_tokens = file.tokens.size
         return {"id_slot": number, "filename": name, "n_saved": num_tokens, "n_written": file.state_bytes}
 
     async def _restore(self, request: Request) -> dict[str, Any]:
         """Into any idle slot: prompts find their sequence wherever it is."""
-        name, cache = await _file_name(request), self._service.cache
-        file = self._service.slot_files.get(tenant_of(request).name, name)
+        name, cache = await _file_name(request), self._host.cache
+        file = self._host.slot_files.get(tenant_of(request).name, name)
         if file is None:
             raise bad_field("filename", f"nothing is saved under {name!r}: save a slot first")
         tokens, namespace = file.tokens, file.namespace
-        fetch = await self._service.between_steps(lambda: cache.fetch_sequence(tokens, namespace))
+        fetch = await self._host.between_steps(lambda: cache.fetch_sequence(tokens, namespace))
         if fetch is not None:
             await asyncio.to_thread(fetch.lost)  # waits until all has arrived
-        loaded = await self._service.between_steps(lambda: cache.load_sequence(tokens, namespace, fetch))
+        loaded = await self._host.between_steps(lambda: cache.load_sequence(tokens, namespace, fetch))
         if loaded is None:
             raise busy("every slot is at work")
         if not loaded.num_tokens:
@@ -88,7 +88,7 @@ class Slots(Dialect):
         }
 
     def _number(self, request: Request) -> int:
-        text, num_slots = request.path_params["id"], len(self._service.cache.sequences)
+        text, num_slots = request.path_params["id"], len(self._host.cache.sequences)
         if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < num_slots):
             raise bad_field("id", f"{text!r} is not a slot: must be between 0 and {num_slots - 1}")
         return int(text)
@@ -96,16 +96,16 @@ class Slots(Dialect):
     # --- on the engine's thread
 
     def _idle(self, number: int) -> EngineSequence:
-        sequence = self._service.cache.sequences[number]
+        sequence = self._host.cache.sequences[number]
         if sequence.is_busy:
             raise busy(f"slot {number} is at work")
         return sequence
 
     def _saved(self, tenant: Tenant, number: int) -> SlotFile:
-        sequence, memory = self._idle(number), self._service.cache.memory
+        sequence, memory = self._idle(number), self._host.cache.memory
         if sequence.is_empty or not tenant.sees(sequence.namespace):
             raise bad_field("id", f"slot {number} holds nothing of yours: see GET /slots")
-        self._service.cache.tiers.save(sequence)
+        self._host.cache.tiers.save(sequence)
         nbytes = memory.page_bytes(sequence.length) + memory.snapshot_bytes(sequence.length)
         return SlotFile(sequence.namespace, sequence.tokens.tobytes(), nbytes)
 
@@ -113,19 +113,17 @@ class Slots(Dialect):
         sequence = self._idle(number)
         num_tokens = sequence.length if tenant.sees(sequence.namespace) else 0
         if num_tokens:
-            self._service.cache.drop_sequence(sequence)
+            self._host.cache.drop_sequence(sequence)
         return {"id_slot": number, "n_erased": num_tokens}
 
     def _states(self, tenant: Tenant) -> list[wire.SlotState]:
-        runs = {run.turn.seq: run for run in self._service.scheduler.runs if tenant.sees(run.job.namespace)}
-        return [
-            self._state(sequence, runs.get(sequence.seq), tenant) for sequence in self._service.cache.sequences.slots
-        ]
+        runs = {run.turn.seq: run for run in self._host.scheduler.runs if tenant.sees(run.job.namespace)}
+        return [self._state(sequence, runs.get(sequence.seq), tenant) for sequence in self._host.cache.sequences.slots]
 
     def _state(self, sequence: EngineSequence, run: Run | None, tenant: Tenant) -> wire.SlotState:
-        service = self._service
-        has_drafts = service.scheduler.drafter is not None
-        state = wire.SlotState(sequence.seq, service.context_tokens, sequence.is_busy, has_drafts)
+        host = self._host
+        has_drafts = host.scheduler.drafter is not None
+        state = wire.SlotState(sequence.seq, host.context_tokens, sequence.is_busy, has_drafts)
         if tenant.is_alone or tenant.sees(sequence.namespace):
             state.n_tokens = sequence.length
         if run is None:

@@ -9,6 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.chat.formats.parser import Output
+from leftoff.host.host import ModelHost
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, ErrorShape
@@ -17,8 +19,8 @@ from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
 from leftoff.server.ollama.writer import OllamaWriter, error_body
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, raw_jobs
+from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Dialect, Service
 
 _OLLAMA_VERSION = "0.12.6"  # clients refuse servers that are older than the features they use
 _NEVER = datetime(2318, 1, 1, tzinfo=UTC)
@@ -41,59 +43,61 @@ class Ollama(Dialect):
 
     async def chat(self, request: Request) -> Response:
         body = await read_body(request, wire.OllamaChatRequest)
+        host = self._hosts.of(body.model)
         if not body.messages:
-            return self._loaded(is_chat=True, unloads=body.unloads)
-        jobs = await chat_jobs(self._service, request, messages_as_chat(body))
-        return await self._answer(request, jobs, is_chat=True, stream=body.stream is not False)
+            return _loaded(host, is_chat=True, unloads=body.unloads)
+        jobs = await chat_jobs(host, request, messages_as_chat(body))
+        return await _answer(request, host, jobs, is_chat=True, stream=body.stream is not False)
 
     async def generate(self, request: Request) -> Response:
         body = await read_body(request, wire.OllamaGenerateRequest)
+        host = self._hosts.of(body.model)
         if not body.prompt:
-            return self._loaded(is_chat=False, unloads=body.unloads)
-        if body.raw:
-            jobs = await self._raw_jobs(request, body)
-        else:
-            jobs = await chat_jobs(self._service, request, prompt_as_chat(body))
-        return await self._answer(request, jobs, is_chat=False, stream=body.stream is not False)
+            return _loaded(host, is_chat=False, unloads=body.unloads)
+        chat = prompt_as_chat(body)
+        jobs = await (_raw_jobs if body.raw else chat_jobs)(host, request, chat)
+        return await _answer(request, host, jobs, is_chat=False, stream=body.stream is not False)
 
     async def show(self, request: Request) -> Response:
         body = await read_body(request, wire.ShowRequest)
-        wanted, name = body.model or body.name, self._service.model_name
-        if full_name(wanted) != full_name(name):
-            raise ApiError(404, f"there is no model {wanted!r} here: this server runs {name!r}")
-        return json_response(_described(self._service))
+        wanted = body.model or body.name
+        host = self._hosts.of(wanted)
+        if full_name(wanted) != full_name(host.name):
+            raise ApiError(404, f"there is no model {wanted!r} here: this server runs {host.name!r}")
+        return json_response(_described(host))
 
     async def tags(self, _: Request) -> Response:
-        return json_response({"models": [_listed(self._service)]})
+        return json_response({"models": [*map(_listed, self._hosts)]})
 
     async def ps(self, _: Request) -> Response:
-        running = {"expires_at": _NEVER, "size_vram": 0, "context_length": self._service.context_tokens}
-        return json_response({"models": [_listed(self._service) | running]})
+        return json_response({"models": [*map(_running, self._hosts)]})
 
     async def version(self, _: Request) -> Response:
         return json_response({"version": _OLLAMA_VERSION})
 
-    async def _raw_jobs(self, request: Request, body: wire.OllamaGenerateRequest) -> list[ReplyJob]:
-        """The prompt without the model's template."""
-        chat = prompt_as_chat(body)
-        return await raw_jobs(
-            self._service,
-            request,
-            chat,
-            lambda: [self._service.prompts.from_text(str(chat.messages[-1].content))],
-            output=Output(self._service.prompts.format, splits_reasoning=False),
-        )
 
-    async def _answer(self, request: Request, jobs: list[ReplyJob], *, is_chat: bool, stream: bool) -> Response:
-        writer = self._writer(is_chat=is_chat)
-        return await answer(request, self._service, jobs, uuid.uuid4().hex, writer, stream=stream)
+async def _raw_jobs(host: ModelHost, request: Request, chat: ChatRequest) -> list[ReplyJob]:
+    """The prompt without the model's template."""
+    return await raw_jobs(
+        host,
+        request,
+        chat,
+        lambda: [host.prompts.from_text(str(chat.messages[-1].content))],
+        output=Output(host.prompts.format, splits_reasoning=False),
+    )
 
-    def _loaded(self, *, is_chat: bool, unloads: bool) -> Response:
-        """Answer an empty request: clients send one to load or unload the model, which here is always loaded."""
-        return json_response(self._writer(is_chat=is_chat).chunk(done_reason="unload" if unloads else "load"))
 
-    def _writer(self, *, is_chat: bool) -> OllamaWriter:
-        return OllamaWriter(full_name(self._service.model_name), is_chat)
+async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], *, is_chat: bool, stream: bool) -> Response:
+    return await answer(request, host, jobs, uuid.uuid4().hex, _writer(host, is_chat=is_chat), stream=stream)
+
+
+def _loaded(host: ModelHost, *, is_chat: bool, unloads: bool) -> Response:
+    """Answer an empty request: clients send one to load or unload the model, which here is always loaded."""
+    return json_response(_writer(host, is_chat=is_chat).chunk(done_reason="unload" if unloads else "load"))
+
+
+def _writer(host: ModelHost, *, is_chat: bool) -> OllamaWriter:
+    return OllamaWriter(full_name(host.name), is_chat)
 
 
 def full_name(name: str) -> str:
@@ -101,22 +105,26 @@ def full_name(name: str) -> str:
     return name if ":" in name else f"{name}:latest"
 
 
-def _listed(service: Service) -> dict[str, Any]:
+def _listed(host: ModelHost) -> dict[str, Any]:
     """The model in a list."""
-    name = full_name(service.model_name)
+    name = full_name(host.name)
     return {
         "name": name,
         "model": name,
-        "modified_at": _modified_at(service),
-        "size": service.model.size_bytes,
-        "digest": service.engine.memory.fingerprint,
-        "details": _details(service),
+        "modified_at": _modified_at(host),
+        "size": host.model.size_bytes,
+        "digest": host.engine.memory.fingerprint,
+        "details": _details(host),
     }
 
 
-def _described(service: Service) -> dict[str, Any]:
+def _running(host: ModelHost) -> dict[str, Any]:
+    return _listed(host) | {"expires_at": _NEVER, "size_vram": 0, "context_length": host.context_tokens}
+
+
+def _described(host: ModelHost) -> dict[str, Any]:
     """The model in full."""
-    model, prompts = service.model, service.prompts
+    model, prompts = host.model, host.prompts
     capabilities = {
         "completion": True,
         "tools": prompts.quirks.shows_tools,
@@ -124,23 +132,23 @@ def _described(service: Service) -> dict[str, Any]:
     }
     return {
         "template": prompts.template.source,
-        "details": _details(service),
+        "details": _details(host),
         "model_info": {
             "general.architecture": model.architecture,
             "general.basename": model.name,
             "general.parameter_count": model.num_parameters,
-            f"{model.architecture}.context_length": service.context_tokens,
+            f"{model.architecture}.context_length": host.context_tokens,
         },
         "capabilities": [name for name, is_there in capabilities.items() if is_there],
-        "modified_at": _modified_at(service),
+        "modified_at": _modified_at(host),
         "modelfile": "",
         "parameters": "",
         "license": "",
     }
 
 
-def _details(service: Service) -> dict[str, Any]:
-    model = service.model
+def _details(host: ModelHost) -> dict[str, Any]:
+    model = host.model
     return {
         "family": model.architecture,
         "families": [model.architecture],
@@ -156,5 +164,5 @@ def _size(num_parameters: int) -> str:
     return f"{num_parameters / 1e9:.1f}B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.2f}M"
 
 
-def _modified_at(service: Service) -> datetime:
-    return datetime.fromtimestamp(service.model.path.stat().st_mtime, UTC)
+def _modified_at(host: ModelHost) -> datetime:
+    return datetime.fromtimestamp(host.model.path.stat().st_mtime, UTC)

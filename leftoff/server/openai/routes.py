@@ -13,7 +13,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.host.host import ModelHost
 from leftoff.scheduler.job import Job
+from leftoff.server.dialect import Dialect
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field, not_yet
@@ -21,11 +23,11 @@ from leftoff.server.openai.types import CompletionRequest
 from leftoff.server.openai.writer import ChatWriter, Echo, Head, TextWriter
 from leftoff.server.reply.response import answer, json_response
 from leftoff.server.reply.usage import PromptChances
+from leftoff.server.request.aside import aside
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.raw_prompts import RawPrompts
-from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import namespace_of
 
 _MOST_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100 MB until it is sent
@@ -33,10 +35,6 @@ _MOST_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100
 
 class OpenAI(Dialect):
     """Chat completions, completions and models."""
-
-    def __init__(self, service: Service) -> None:
-        super().__init__(service)
-        self._raw_prompts = RawPrompts(service.prompts, service.model.vocabulary)
 
     def endpoints(self) -> list[Endpoint]:
         chat = Endpoint("POST", "/v1/chat/completions", "Chat completion", self.chat, ChatRequest)
@@ -48,72 +46,38 @@ class OpenAI(Dialect):
 
     async def chat(self, request: Request) -> Response:
         body = await read_body(request, ChatRequest)
-        jobs = await chat_jobs(self._service, request, body)
-        head = self._head("chatcmpl", body, len(jobs))
-        return await answer(request, self._service, jobs, head.id, ChatWriter(head), stream=bool(body.stream))
+        host = self._hosts.of(body.model)
+        jobs = await chat_jobs(host, request, body)
+        head = _head(host, "chatcmpl", body, len(jobs))
+        return await answer(request, host, jobs, head.id, ChatWriter(head), stream=bool(body.stream))
 
     async def completions(self, request: Request) -> Response:
         body = await read_body(request, CompletionRequest)
         _refuse_in_completions(body)
+        host = self._hosts.of(body.model)
         jobs = await raw_jobs(
-            self._service,
+            host,
             request,
             body,
-            lambda: self._raw_prompts.read(body.prompt, namespace_of(request, body.cache_salt)),
+            lambda: RawPrompts.of(host).read(body.prompt, namespace_of(request, body.cache_salt)),
             num_each=body.n or 1,
             num_logprobs=body.logprobs,
         )
-        head = self._head("cmpl", body, len(jobs))
+        head = _head(host, "cmpl", body, len(jobs))
         echoes = [Echo()] * len(jobs)
         if body.echo:
             jobs = _scored(jobs, body.logprobs) if body.logprobs is not None else jobs
-            echoes = await self._service.aside(lambda: [*map(self._echo, jobs)], request)
+            echoes = await aside(host, lambda: [_echo(host, job) for job in jobs], request)
         writer = TextWriter(head, echoes)
-        return await answer(request, self._service, jobs, head.id, writer, stream=bool(body.stream))
+        return await answer(request, host, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
-        return json_response({"object": "list", "data": [self._card()], "has_more": False})
+        return json_response({"object": "list", "data": [*map(_card, self._hosts)], "has_more": False})
 
     async def model(self, request: Request) -> Response:
         """By any name: requests may name any model too, and clients look for the one they were told to use."""
-        return json_response(self._card() | {"id": request.path_params["id"]})
-
-    def _echo(self, job: Job) -> Echo:
-        tokens = job.prompt.tokens
-        text = self._service.model.vocabulary.text(tokens)
-        return Echo(text, int(tokens[0]), job.score if isinstance(job.score, PromptChances) else None)
-
-    def _head(self, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
-        return Head(
-            id=f"{prefix}-{uuid.uuid4().hex}",
-            created=int(time.time()),
-            model=self._service.model_name,
-            fingerprint=f"leftoff-{self._service.engine.memory.fingerprint[:12]}",
-            vocabulary=self._service.model.vocabulary,
-            body=body,
-            num_replies=num_replies,
-        )
-
-    def _card(self) -> dict[str, Any]:
-        """The model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
-        service, model = self._service, self._service.model
-        started = int(service.started_at)
-        return {
-            "id": service.model_name,
-            "object": "model",
-            "created": started,
-            "owned_by": "leftoff",
-            "type": "model",
-            "display_name": service.model_name,
-            "created_at": datetime.fromtimestamp(started, UTC),
-            "meta": {
-                "n_vocab": model.vocabulary.size,
-                "n_ctx": service.context_tokens,
-                "n_ctx_train": model.trained_context,
-                "n_params": model.num_parameters,
-                "size": model.size_bytes,
-            },
-        }
+        name = request.path_params["id"]
+        return json_response(_card(self._hosts.of(name)) | {"id": name})
 
 
 def _refuse_in_completions(body: CompletionRequest) -> None:
@@ -137,3 +101,42 @@ def _scored(jobs: Sequence[ReplyJob], num_top: int) -> list[ReplyJob]:
         replace(job, score=PromptChances(job.prompt, num_top), ignore_end=job.ignore_end or job.max_tokens == 1)
         for job in jobs
     ]
+
+
+def _echo(host: ModelHost, job: Job) -> Echo:
+    tokens = job.prompt.tokens
+    text = host.model.vocabulary.text(tokens)
+    return Echo(text, int(tokens[0]), job.score if isinstance(job.score, PromptChances) else None)
+
+
+def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
+    return Head(
+        id=f"{prefix}-{uuid.uuid4().hex}",
+        created=int(time.time()),
+        model=host.name,
+        fingerprint=f"leftoff-{host.engine.memory.fingerprint[:12]}",
+        vocabulary=host.model.vocabulary,
+        body=body,
+        num_replies=num_replies,
+    )
+
+
+def _card(host: ModelHost) -> dict[str, Any]:
+    """The model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
+    model, opened = host.model, int(host.opened_at)
+    return {
+        "id": host.name,
+        "object": "model",
+        "created": opened,
+        "owned_by": "leftoff",
+        "type": "model",
+        "display_name": host.name,
+        "created_at": datetime.fromtimestamp(opened, UTC),
+        "meta": {
+            "n_vocab": model.vocabulary.size,
+            "n_ctx": host.context_tokens,
+            "n_ctx_train": model.trained_context,
+            "n_params": model.num_parameters,
+            "size": model.size_bytes,
+        },
+    }

@@ -10,10 +10,10 @@ from leftoff.chat.replies import Written
 from leftoff.chat.template.render import MessageDict, TemplateError
 from leftoff.chat.work import GivenUpError
 from leftoff.engine.errors import EngineError
+from leftoff.host.host import ModelHost
 from leftoff.scheduler.job import Finish, Job, Timings
 from leftoff.scheduler.run import Run
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
 from leftoff.types import Logits, owner_of
 
 logger = logging.getLogger("leftoff.requests")
@@ -21,33 +21,33 @@ logger = logging.getLogger("leftoff.requests")
 _TOKEN_BYTES = 4  # of most texts
 
 
-def after_reply(service: Service, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish) -> None:
+def after_reply(host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish) -> None:
     """Called on the engine's thread: reading ahead is prepared on another one. Each part can be turned off."""
     chat = job.chat
     assert chat is not None
-    if service.remembered is not None:
-        service.remembered.add(chat.key, written, job.namespace)
-    if service.settings.read_ahead and finish in (Finish.END, Finish.STOPPED):
+    if host.remembered is not None:
+        host.remembered.add(chat.key, written, job.namespace)
+    if host.settings.read_ahead and finish in (Finish.END, Finish.STOPPED):
         reply = _as_sent_back(written, call_ids)
-        service.lanes.later(lambda: _read_ahead(service, chat.conversation, reply), _TOKEN_BYTES * job.prompt.length)
+        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply), _TOKEN_BYTES * job.prompt.length)
 
 
-def _read_ahead(service: Service, conversation: Conversation, reply: MessageDict) -> None:
+def _read_ahead(host: ModelHost, conversation: Conversation, reply: MessageDict) -> None:
     try:
-        prompt = service.chats.ahead(conversation, reply)
+        prompt = host.chats.ahead(conversation, reply)
     except (ContextOverflowError, TemplateError, GivenUpError):
         return  # the client will hear of it, if it goes on like this
-    if prompt.length < service.context_tokens:
+    if prompt.length < host.context_tokens:
         namespace = conversation.namespace
         job = Job(prompt, max_tokens=0, namespace=namespace)
-        service.scheduler.read_ahead(Run(job, _Reader(service, namespace)))
+        host.scheduler.read_ahead(Run(job, _Reader(host, namespace)))
 
 
 class _Reader:
     """The sink of a prompt that is read ahead: counts its tokens, and generates none."""
 
-    def __init__(self, service: Service, namespace: str) -> None:
-        self._service = service
+    def __init__(self, host: ModelHost, namespace: str) -> None:
+        self._host = host
         self._tenant = owner_of(namespace)
         self._report: ReuseReport | None = None
         self._num_read = 0
@@ -66,7 +66,7 @@ class _Reader:
         if self._report is None:
             return  # it was known already
         num_tokens = self._num_read - self._report.reused
-        self._service.counts[self._tenant].read_ahead_tokens += num_tokens
+        self._host.log.counts[self._tenant].read_ahead_tokens += num_tokens
         if num_tokens:  # else a request came first
             logger.info("read ahead %s tokens of %s while idle", f"{num_tokens:,}", f"{self._report.prompt_tokens:,}")
 

@@ -18,14 +18,13 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from leftoff.chat.formats.parts import ParsedReply, join_parts
+from leftoff.host.host import ModelHost
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
 from leftoff.server.reply.stream import End, Event, Piece, ReplyStream, start_reply
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
-from leftoff.store import points
 
 _encode = msgspec.json.Encoder().encode
 
@@ -110,15 +109,15 @@ class Replies:
     """The replies to one request as one stream of events. Leaving the `with` block cancels those still running."""
 
     def __init__(
-        self, service: Service, jobs: Sequence[ReplyJob], request_id: str, *, shows_progress: bool = False
+        self, host: ModelHost, jobs: Sequence[ReplyJob], request_id: str, *, shows_progress: bool = False
     ) -> None:
-        self._service = service
+        self._host = host
         self._events: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
         self.streams: list[ReplyStream] = []
         try:
             for index, job in enumerate(jobs):
                 name = request_id if len(jobs) == 1 else f"{request_id}-{index}"
-                self.streams.append(start_reply(service, job, name, partial(self._deliver, index), shows_progress))
+                self.streams.append(start_reply(host, job, name, partial(self._deliver, index), shows_progress))
         except BaseException:
             self.close()
             raise
@@ -134,7 +133,7 @@ class Replies:
         """Whether a running reply must be cancelled because its client leaves `num_unread` bytes unread."""
         if not num_unread:
             return False
-        limit = most_unread_bytes(others_wait=self._service.scheduler.num_waiting > 0)
+        limit = most_unread_bytes(others_wait=self._host.scheduler.num_waiting > 0)
         return num_unread > limit and not all(stream.is_complete for stream in self.streams)
 
     def __enter__(self) -> Self:
@@ -181,11 +180,11 @@ def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
 
 
 async def answer(
-    request: Request, service: Service, jobs: Sequence[ReplyJob], request_id: str, writer: Writer, *, stream: bool
+    request: Request, host: ModelHost, jobs: Sequence[ReplyJob], request_id: str, writer: Writer, *, stream: bool
 ) -> Response:
     """Starts the jobs and responds with their replies, as one body or as a stream."""
-    replies = Replies(service, jobs, request_id, shows_progress=stream and writer.shows_progress)
-    headers = _headers_for_router(request, service, jobs[0])
+    replies = Replies(host, jobs, request_id, shows_progress=stream and writer.shows_progress)
+    headers = _headers_for_router(request, host, jobs[0])
     if stream:
         return EventStream(replies, writer, headers)
     request.state.has_jobs = True
@@ -195,12 +194,11 @@ async def answer(
         return response
 
 
-def _headers_for_router(request: Request, service: Service, job: ReplyJob) -> dict[str, str]:
+def _headers_for_router(request: Request, host: ModelHost, job: ReplyJob) -> dict[str, str]:
     """A router asks where the prompt may be resumed."""
-    if points.HEADER not in request.headers:
+    if host.fleet is None:
         return {}
-    found = points.points_of(job.prompt, job.namespace, service.engine.settings.grid)
-    return {points.HEADER: points.encode_points(found)}
+    return host.fleet.headers(request.headers, job.prompt, job.namespace, host.engine.settings.grid)
 
 
 def json_response(content: Any) -> Response:  # noqa: ANN401

@@ -20,12 +20,14 @@ from leftoff.chat.replies import Written
 from leftoff.chat.tokenizer import TextStream
 from leftoff.chat.verbatim import written_tokens
 from leftoff.engine.sampler import log_probabilities
+from leftoff.host.host import ModelHost
+from leftoff.host.request_log import record_of
 from leftoff.scheduler.job import Finish, Timings
 from leftoff.scheduler.run import Run
 from leftoff.server.http.errors import PromptTooLongError
+from leftoff.server.http.loop_bridge import loop_bridge
 from leftoff.server.reply.read_ahead import after_reply
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
 from leftoff.types import Logits
 
 logger = logging.getLogger(__name__)
@@ -113,27 +115,27 @@ class ReplyStream:
     _reading: ReadingLog
 
     def __init__(
-        self, service: Service, job: ReplyJob, request_id: str, deliver: Deliver | None, shows_progress: bool
+        self, host: ModelHost, job: ReplyJob, request_id: str, deliver: Deliver | None, shows_progress: bool
     ) -> None:
         """Events go to `deliver`, on the event loop, or else to the iterator. Progress is sent only if it is shown."""
         self.id = request_id
         self.job = job
         self.report: ReuseReport | None = None
-        self._service = service
+        self._host = host
         self._text = TextStream(
-            service.model.vocabulary,
+            host.model.vocabulary,
             job.stops,
             show_control=job.show_control,
-            shown=service.prompts.shown_tokens if job.output else frozenset(),
+            shown=host.prompts.shown_tokens if job.output else frozenset(),
         )
         self._parser = None
         if job.output is not None:
-            prompt_end = service.model.vocabulary.detokenize(job.prompt.tokens[-_MOST_OPENING_TOKENS:])
+            prompt_end = host.model.vocabulary.detokenize(job.prompt.tokens[-_MOST_OPENING_TOKENS:])
             self._parser = job.output.parser(prompt_end.decode("utf-8", "replace"))
         self._tokens: list[int] = []
         self._texts: list[str] = []
         self._parts: list[Part] = []
-        self._bridge = service.loop_bridge()
+        self._bridge = loop_bridge()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._deliver = deliver or self._events.put_nowait
         self.is_complete = False  # the slot is free; events may still be on their way
@@ -175,8 +177,8 @@ class ReplyStream:
         self._send(end)
 
     def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
-        record = self._service.journal.add(self.id, self.run, self.report, finish, self.job.notes, error)
-        self._service.count(record)
+        text_of = self._host.model.vocabulary.text
+        self._host.log.add(record_of(self.id, self.run, self.report, finish, self.job.notes, error, text_of))
         text = self._text.close()
         is_cut = finish is not Finish.END
         parts = self._parser.push(text) + self._parser.close(is_cut=is_cut) if self._parser else ()
@@ -185,13 +187,13 @@ class ReplyStream:
         has_half_call = bool(said.calls) and parse_arguments(said.calls[-1].arguments) is None
         if self.job.chat is not None and self._tokens and finish is not Finish.FAILED:
             call_ids = [self.call_id(index) for index in range(len(said.calls))]
-            after_reply(self._service, self.job, self._written("".join((*self._texts, text)), said), call_ids, finish)
+            after_reply(self._host, self.job, self._written("".join((*self._texts, text)), said), call_ids, finish)
         return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
 
     def _written(self, text: str, said: ParsedReply) -> Written:
         tokens = tuple(self._tokens)
         if self._text.is_stopped:
-            tokens = written_tokens(self._service.prompts, tokens, text)
+            tokens = written_tokens(self._host.prompts, tokens, text)
         return Written(tokens, text, said, self.job.chat.moved if self.job.chat else ())
 
     # --- for the dialects, on the event loop
@@ -211,7 +213,7 @@ class ReplyStream:
     def close(self) -> None:
         """Cancels the reply if it is still running."""
         if not self.is_complete:
-            self._service.scheduler.cancel(self.run)
+            self._host.scheduler.cancel(self.run)
 
     async def __aenter__(self) -> Self:
         return self
@@ -232,25 +234,25 @@ class ReplyStream:
 
 
 def start_reply(
-    service: Service,
+    host: ModelHost,
     job: ReplyJob,
     request_id: str = "",
     deliver: Deliver | None = None,
     shows_progress: bool = False,
 ) -> ReplyStream:
     """Submits a job. The reply comes through the stream; closing the stream cancels what is left of it."""
-    service.refuse_if_stopped()
-    if job.prompt.length >= service.context_tokens:
-        raise PromptTooLongError(job.prompt.length, service.context_tokens)
-    stream = ReplyStream(service, job, request_id or uuid.uuid4().hex, deliver, shows_progress)
-    stream.run = Run(replace(job, max_tokens=_max_tokens(service, job)), stream)
-    service.scheduler.submit(stream.run)
+    host.require_alive()
+    if job.prompt.length >= host.context_tokens:
+        raise PromptTooLongError(job.prompt.length, host.context_tokens)
+    stream = ReplyStream(host, job, request_id or uuid.uuid4().hex, deliver, shows_progress)
+    stream.run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
+    host.scheduler.submit(stream.run)
     return stream
 
 
-def _max_tokens(service: Service, job: ReplyJob) -> int:
-    room = service.context_tokens - job.prompt.length
-    wanted = job.max_tokens if job.max_tokens is not None else service.settings.max_tokens
+def _max_tokens(host: ModelHost, job: ReplyJob) -> int:
+    room = host.context_tokens - job.prompt.length
+    wanted = job.max_tokens if job.max_tokens is not None else host.settings.max_tokens
     return room if wanted < 0 else min(wanted, room)
 
 

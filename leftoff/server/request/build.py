@@ -1,4 +1,4 @@
-"""From a parsed body of any dialect to jobs. Whatever works on texts is done on a thread for that (`Service.aside`)."""
+"""From a parsed body of any dialect to jobs. Whatever works on texts is done on a thread for that (`aside`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,62 +8,63 @@ from starlette.requests import Request
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.parser import Output
+from leftoff.host.host import ModelHost
 from leftoff.sampling import MOST_BIAS, Sampling
 from leftoff.server.http.errors import PromptTooLongError, bad_field
+from leftoff.server.request.aside import aside
 from leftoff.server.request.constraints import make_guides
 from leftoff.server.request.fields import ChatFields, ChatRequest, GenerationFields
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.service import Service
 from leftoff.server.tenant import namespace_of
 from leftoff.types import Prompt
 
 _MOST_REPLIES = 1024  # to one request
 
 
-async def read_chat(service: Service, request: Request, body: ChatFields) -> ChatPrompt:
+async def read_chat(host: ModelHost, request: Request, body: ChatFields) -> ChatPrompt:
     """The prompt of a chat."""
     namespace = namespace_of(request, body.cache_salt)
-    return await service.aside(lambda: service.chat(conversation_of(service, body, namespace)), request)
+    return await aside(host, lambda: host.chats.prompt(conversation_of(host, body, namespace)), request)
 
 
-async def count_tokens(service: Service, request: Request, body: ChatFields) -> int:
+async def count_tokens(host: ModelHost, request: Request, body: ChatFields) -> int:
     """The length of a chat's prompt, also if it is too long to be read."""
     try:
-        return (await read_chat(service, request, body)).prompt.length
+        return (await read_chat(host, request, body)).prompt.length
     except PromptTooLongError as error:
         if not error.is_exact:
             raise
         return error.num_tokens
 
 
-async def chat_jobs(service: Service, request: Request, body: ChatRequest) -> list[ReplyJob]:
+async def chat_jobs(host: ModelHost, request: Request, body: ChatRequest) -> list[ReplyJob]:
     """The replies to a chat."""
     namespace = namespace_of(request, body.cache_salt)
 
     num_replies = body.n or 1
 
     def read() -> ReplyJob:
-        conversation = conversation_of(service, body, namespace)
-        chat = service.chat(conversation)
-        service.learn_header(chat)
+        conversation = conversation_of(host, body, namespace)
+        chat = host.chats.prompt(conversation)
+        host.learn_header(chat)
         return ReplyJob(
             chat.prompt,
-            _sampling_of(service, body),
+            _sampling_of(host, body),
             namespace=namespace,
             wants_logits=bool(body.logprobs or body.top_logprobs),
             num_top_logprobs=body.top_logprobs or 0,
-            output=body.output(service.prompts.format),
+            output=body.output(host.prompts.format),
             notes=tuple(map(str, (*body.notes, *chat.notes))),
             # of several replies none is the one that the client goes on with, and half a reply is not remembered
             chat=chat if num_replies == 1 and not conversation.prefill else None,
         )
 
-    job = await service.aside(read, request)
-    return await _jobs(service, request, body, job, [job.prompt], num_replies)
+    job = await aside(host, read, request)
+    return await _jobs(host, request, body, job, [job.prompt], num_replies)
 
 
 async def raw_jobs(
-    service: Service,
+    host: ModelHost,
     request: Request,
     body: GenerationFields,
     read: Callable[[], Sequence[Prompt]],
@@ -73,7 +74,7 @@ async def raw_jobs(
     output: Output | None = None,
 ) -> list[ReplyJob]:
     """The replies to prompts that are no chats, `num_each` to each of them. `read` makes the prompts."""
-    prompts, sampling = await service.aside(lambda: (read(), _sampling_of(service, body)), request)
+    prompts, sampling = await aside(host, lambda: (read(), _sampling_of(host, body)), request)
     job = ReplyJob(
         prompts[0],
         sampling,
@@ -82,22 +83,22 @@ async def raw_jobs(
         num_top_logprobs=num_logprobs or 0,
         output=output,
     )
-    return await _jobs(service, request, body, job, prompts, num_each)
+    return await _jobs(host, request, body, job, prompts, num_each)
 
 
-def conversation_of(service: Service, body: ChatFields, namespace: str = "") -> Conversation:
+def conversation_of(host: ModelHost, body: ChatFields, namespace: str = "") -> Conversation:
     """Shows the model also tools that it must not call, if it can be kept from calling: so prompts begin alike."""
-    return body.conversation(namespace, shows_all_tools=service.prompts.call_token is not None)
+    return body.conversation(namespace, shows_all_tools=host.prompts.call_token is not None)
 
 
 async def _jobs(
-    service: Service, request: Request, body: GenerationFields, job: ReplyJob, prompts: Sequence[Prompt], num_each: int
+    host: ModelHost, request: Request, body: GenerationFields, job: ReplyJob, prompts: Sequence[Prompt], num_each: int
 ) -> list[ReplyJob]:
     """One for each reply: those to one prompt stand together, each with a seed of its own."""
     if len(prompts) * num_each > _MOST_REPLIES:
         problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MOST_REPLIES} are made"
         raise bad_field("n", problem)
-    guides = await make_guides(service, body, job.output, prompts, num_each, len(await request.body()))
+    guides = await make_guides(host, body, job.output, prompts, num_each, len(await request.body()))
     whole = replace(job, max_tokens=body.length_limit, stops=body.stops, ignore_end=bool(body.ignore_eos))
     samplings = [_seeded(job.sampling, index) for index in range(num_each)]
     replies = [(prompt, sampling) for prompt in prompts for sampling in samplings]
@@ -107,9 +108,9 @@ async def _jobs(
     ]
 
 
-def _sampling_of(service: Service, body: GenerationFields) -> Sampling:
-    sampling = body.sampling(service.model.vocabulary, service.context_tokens, service.default_sampling)
-    if isinstance(body, ChatFields) and not body.may_call and (token := service.prompts.call_token) is not None:
+def _sampling_of(host: ModelHost, body: GenerationFields) -> Sampling:
+    sampling = body.sampling(host.model.vocabulary, host.context_tokens, host.default_sampling)
+    if isinstance(body, ChatFields) and not body.may_call and (token := host.prompts.call_token) is not None:
         return replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MOST_BIAS)))
     return sampling
 

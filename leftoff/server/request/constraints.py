@@ -27,10 +27,10 @@ from leftoff.grammar.grammar import (
     from_schema,
     literal,
 )
+from leftoff.host.host import ModelHost
 from leftoff.server.http.errors import bad_field, busy
 from leftoff.server.request.fields import ChatFields, GenerationFields, ResponseFormat, Schema
 from leftoff.server.request.tool_grammar import ToolChoice, ToolGrammars, choose_tools
-from leftoff.server.service import Service
 from leftoff.types import Prompt, ReasoningTags
 
 _COMPILE_SECONDS = 10.0  # of one's own: neither the compiling of the tokenizer counts, nor those who came before
@@ -39,7 +39,7 @@ _PROMPT_END_TOKENS = 16
 
 
 async def make_guides(
-    service: Service,
+    host: ModelHost,
     body: GenerationFields,
     output: Output | None,
     prompts: Sequence[Prompt],
@@ -55,8 +55,8 @@ async def make_guides(
     must_follow = choice.must or field is not None
     if not choice.tools and not must_follow:
         return free
-    compiling = service.grammars.submit(
-        lambda: _guides(service, body, output, choice, prompts, num_each), is_long=service.lanes.is_long(num_bytes)
+    compiling = host.grammars.submit(
+        lambda: _guides(host, body, output, choice, prompts, num_each), is_long=host.lanes.is_long(num_bytes)
     )
     try:
         await asyncio.wait_for(asyncio.wrap_future(compiling.started), _WAITING_SECONDS)
@@ -73,71 +73,71 @@ async def make_guides(
 
 
 def _guides(
-    service: Service,
+    host: ModelHost,
     body: GenerationFields,
     output: Output | None,
     choice: ToolChoice,
     prompts: Sequence[Prompt],
     num_each: int,
 ) -> list[GrammarConstraint | None]:
-    grammar, triggers = _parts(service, body, output, choice)
+    grammar, triggers = _parts(host, body, output, choice)
     if grammar is None and not triggers:
         return [None] * (len(prompts) * num_each)
     repeats = output is not None and not output.one_call
     plain = Outline(grammar, triggers, repeats=bool(triggers) and repeats)
-    outlines = [_with_thinking(plain, service, body, output, prompt) for prompt in prompts]
-    return [GrammarConstraint(service.grammars, outline) for outline in outlines for _ in range(num_each)]
+    outlines = [_with_thinking(plain, host, body, output, prompt) for prompt in prompts]
+    return [GrammarConstraint(host.grammars, outline) for outline in outlines for _ in range(num_each)]
 
 
 def _parts(
-    service: Service, body: GenerationFields, output: Output | None, choice: ToolChoice
+    host: ModelHost, body: GenerationFields, output: Output | None, choice: ToolChoice
 ) -> tuple[Grammar | None, tuple[Trigger, ...]]:
     """The grammar of the whole reply, or grammars for what follows a trigger of a tool call."""
-    content = _content(service, body, output)
+    content = _content(host, body, output)
     if output is None or not choice.tools or not isinstance(body, ChatFields):
         return content, ()
-    tools = ToolGrammars(service.grammars, output, choice.tools, body.tool_places)
+    tools = ToolGrammars(host.grammars, output, choice.tools, body.tool_places)
     try:
         if choice.must:
             return tools.calls(), ()
-        return (None, _triggers(service, output, choice, tools)) if content is None else (content | tools.calls(), ())
+        return (None, _triggers(host, output, choice, tools)) if content is None else (content | tools.calls(), ())
     except GrammarError as error:
         if choice.must:
             raise bad_field("tools", str(error)) from error
         return content, ()  # a model that may call as it likes may do so without our help
 
 
-def _triggers(service: Service, output: Output, choice: ToolChoice, tools: ToolGrammars) -> tuple[Trigger, ...]:
+def _triggers(host: ModelHost, output: Output, choice: ToolChoice, tools: ToolGrammars) -> tuple[Trigger, ...]:
     """A client offers the same tools with every turn: their grammars are made once."""
     key = blake3(msgpack.encode((choice.tools, output.one_call))).digest()
-    known = service.call_triggers.get(key)
+    known = host.call_triggers.get(key)
     if known is None:
         known = tools.triggers()
-        service.call_triggers.put(key, known)
+        host.call_triggers.put(key, known)
     return known
 
 
-def _content(service: Service, body: GenerationFields, output: Output | None) -> Grammar | None:
+def _content(host: ModelHost, body: GenerationFields, output: Output | None) -> Grammar | None:
     form = form_of(body)
     if form is None:
         return None
     try:
-        service.grammars.compile(form.grammar)
+        host.grammars.compile(form.grammar)
     except GrammarError as error:
         raise bad_field(form.field, str(error)) from error
     before = output.format.before_content if output else ""
-    return literal(before, service.model.vocabulary) + form.grammar if before else form.grammar
+    return literal(before, host.model.vocabulary) + form.grammar if before else form.grammar
 
 
 def _with_thinking(
-    outline: Outline, service: Service, body: GenerationFields, output: Output | None, prompt: Prompt
+    outline: Outline, host: ModelHost, body: GenerationFields, output: Output | None, prompt: Prompt
 ) -> Outline:
     """Leaves reasoning before the reply unconstrained, if there will be any."""
     if output is None or output.format.reasoning is None:
         return outline
     last = prompt.tokens[-_PROMPT_END_TOKENS:]
-    prompt_end = service.model.vocabulary.text(last)
-    marks = marks_of(output.format.reasoning, service.prompts.template, body, prompt_end)
+    prompt_end = host.model.vocabulary.text(last)
+    marks = marks_of(output.format.reasoning, host.prompts.template, body, prompt_end)
     return replace(outline, reasoning=marks, is_reasoning=marks is not None and marks.are_opened_by(prompt_end))
 
 

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from blake3 import blake3
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
+from leftoff.host.host import ModelHost
 from leftoff.lru import LruCache
 from leftoff.server.http.body import decode
 from leftoff.server.http.errors import PromptTooLongError, bad_field
@@ -26,6 +28,9 @@ _NO_TOKENS: Tokens = np.empty(0, np.int32)
 _MOST_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
 
 
+_readers: WeakKeyDictionary[ModelHost, "RawPrompts"] = WeakKeyDictionary()
+
+
 class RawPrompts:
     """Reads the `prompt` field of a request."""
 
@@ -33,6 +38,13 @@ class RawPrompts:
         self._maker = maker
         self._vocabulary = vocabulary
         self._id_lists = IdLists(vocabulary.size)
+
+    @classmethod
+    def of(cls, host: ModelHost) -> "RawPrompts":
+        """The reader for the model of a host: it lives as long as the host."""
+        if host not in _readers:
+            _readers[host] = cls(host.prompts, host.model.vocabulary)
+        return _readers[host]
 
     def read(self, data: msgspec.Raw, namespace: str = "") -> list[Prompt]:
         """One prompt for a text or a list of token ids; for a list of prompts, one for each. `data` is JSON."""

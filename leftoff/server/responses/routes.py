@@ -9,6 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from leftoff.config import MIB
+from leftoff.host.host import ModelHost
+from leftoff.server.dialect import Dialect
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
@@ -29,7 +32,6 @@ from leftoff.server.responses.types import (
     TextFormat,
 )
 from leftoff.server.responses.writer import Keep, ResponseWriter
-from leftoff.server.service import Dialect, Service
 from leftoff.server.tenant import tenant_of
 
 _MOST_RESPONSES = 4096
@@ -51,9 +53,8 @@ class Asked:
 class Responses(Dialect):
     """Create, retrieve and delete responses, and the conversations they belong to."""
 
-    def __init__(self, service: Service) -> None:
-        super().__init__(service)
-        num_tenants = max(1, len(service.settings.api_key))
+    def __init__(self, hosts: Hosts, num_tenants: int) -> None:
+        super().__init__(hosts)
         self._store: TenantStore[Stored] = TenantStore(
             most_entries=_MOST_RESPONSES, most_bytes=_MOST_BYTES, num_tenants=num_tenants
         )
@@ -74,14 +75,16 @@ class Responses(Dialect):
     async def create(self, request: Request) -> HttpResponse:
         body = await read_body(request, ResponsesRequest)
         asked = self._asked(request, body)
-        jobs = await self._jobs(request, asked)
+        host = self._hosts.of(body.model)
+        jobs = await _jobs(host, request, asked)
         namespaced = {function.flat_name: function for function in asked.functions if function.namespace}
-        writer = ResponseWriter(self._begun(body, asked), self._keep(request, body, asked), namespaced)
-        return await answer(request, self._service, jobs, writer.begun.id, writer, stream=bool(body.stream))
+        writer = ResponseWriter(_begun(host, body, asked), self._keep(request, body, asked), namespaced)
+        return await answer(request, host, jobs, writer.begun.id, writer, stream=bool(body.stream))
 
     async def count(self, request: Request) -> HttpResponse:
-        asked = self._asked(request, await read_body(request, ResponsesRequest))
-        num_tokens = await count_tokens(self._service, request, asked.chat)
+        body = await read_body(request, ResponsesRequest)
+        asked = self._asked(request, body)
+        num_tokens = await count_tokens(self._hosts.of(body.model), request, asked.chat)
         return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     async def retrieve(self, request: Request) -> HttpResponse:
@@ -104,14 +107,6 @@ class Responses(Dialect):
             raise bad_field("input", "is empty: there is nothing to go on from")
         functions = functions_of(body)
         return Asked(as_chat(body, whole, functions), functions, new.items, before, messages, conversation)
-
-    async def _jobs(self, request: Request, asked: Asked) -> list[ReplyJob]:
-        try:
-            return await chat_jobs(self._service, request, asked.chat)
-        except PromptTooLongError as error:  # it names the field of chats
-            raise PromptTooLongError(
-                error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact
-            ) from error
 
     def _stored(self, request: Request, response_id: str) -> Stored:
         stored = self._store.get(tenant_of(request).name, response_id)
@@ -144,23 +139,31 @@ class Responses(Dialect):
 
         return keep
 
-    def _begun(self, body: ResponsesRequest, asked: Asked) -> Response:
-        return Response(
-            id=f"resp_{uuid.uuid4().hex}",
-            created_at=int(time.time()),
-            model=self._service.model_name,
-            conversation=ConversationName(asked.conversation.id) if asked.conversation else None,
-            instructions=body.instructions,
-            max_output_tokens=body.max_output_tokens,
-            metadata=body.metadata or {},
-            parallel_tool_calls=body.parallel_tool_calls is not False,
-            previous_response_id=body.previous_response_id,
-            reasoning=body.reasoning or Effort(),
-            store=body.store is not False,
-            temperature=body.number("temperature"),
-            text=body.text or Text(TextFormat("text")),
-            tool_choice=body.tool_choice or "auto",
-            tools=body.tools or [],
-            top_p=body.number("top_p"),
-            user=body.user,
-        )
+
+async def _jobs(host: ModelHost, request: Request, asked: Asked) -> list[ReplyJob]:
+    try:
+        return await chat_jobs(host, request, asked.chat)
+    except PromptTooLongError as error:  # it names the field of chats
+        raise PromptTooLongError(error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact) from error
+
+
+def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Response:
+    return Response(
+        id=f"resp_{uuid.uuid4().hex}",
+        created_at=int(time.time()),
+        model=host.name,
+        conversation=ConversationName(asked.conversation.id) if asked.conversation else None,
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        metadata=body.metadata or {},
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        previous_response_id=body.previous_response_id,
+        reasoning=body.reasoning or Effort(),
+        store=body.store is not False,
+        temperature=body.number("temperature"),
+        text=body.text or Text(TextFormat("text")),
+        tool_choice=body.tool_choice or "auto",
+        tools=body.tools or [],
+        top_p=body.number("top_p"),
+        user=body.user,
+    )

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from lab.bench.__main__ import main
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import Scale, model_path
 from tests.server.fixtures import settings
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with Service(settings()) as service, serving(service) as url:
+    with open_host(settings()) as host, serving(host) as url:
         yield url
 
 

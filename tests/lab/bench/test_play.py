@@ -13,8 +13,8 @@ from lab.bench.play import Run, play
 from lab.bench.reader import Reader
 from lab.bench.side import Station, leftoff
 from lab.bench.workload import WORKLOADS, Setup
+from leftoff.host.build import open_host
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import Scale, model_path
 from tests.lab.bench.texts import small_texts
 from tests.server.fixtures import settings
@@ -22,7 +22,7 @@ from tests.server.fixtures import settings
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with Service(settings(slots=2)) as service, serving(service) as url, closing(Client(url)) as client:
+    with open_host(settings(slots=2)) as host, serving(host) as url, closing(Client(url)) as client:
         yield client
 
 

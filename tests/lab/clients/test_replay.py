@@ -16,9 +16,9 @@ from lab.clients.play import too_much
 from lab.clients.record import read
 from lab.clients.replay import replay
 from leftoff.config import Settings
+from leftoff.host.build import open_host
 from leftoff.hub import default_model
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))
 LM_EVAL = Path(__file__).parent / "recordings" / "lm-eval.json"
@@ -29,7 +29,7 @@ MOST_BYTES = 1 << 20
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     settings = Settings(model=str(default_model()), ctx=16384, threads=1, slots=2, ram=256, disk=0, draft="off")
-    with Service(settings) as service, serving(service) as url:
+    with open_host(settings) as host, serving(host) as url:
         yield url
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from leftoff.server.service import Service
+from leftoff.host.host import ModelHost
 
 SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " * 10}
 
@@ -17,7 +17,7 @@ def chat(http: httpx.Client, content: str, **fields: Any) -> dict[str, Any]:  # 
     return reply
 
 
-def test_the_tree_shows_what_is_kept(http: httpx.Client, service: Service) -> None:
+def test_the_tree_shows_what_is_kept(http: httpx.Client, host: ModelHost) -> None:
     chat(http, "where does the road end")
     chat(http, "only a map")
     chat(http, "only a map")
@@ -39,7 +39,7 @@ def test_the_tree_shows_what_is_kept(http: httpx.Client, service: Service) -> No
     entries = [entry for node in tree["nodes"] for entry in node["entries"]]
     assert all(entry["bytes"] > 0 and entry["age_s"] >= 0 for entry in entries)
     assert sum(entry["hits"] for entry in entries) >= 1
-    service.worker.call(service.cache.check_integrity).result()
+    host.call(host.cache.check_integrity).result()
 
 
 def test_the_cache_is_emptied(http: httpx.Client) -> None:

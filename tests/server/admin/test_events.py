@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 
@@ -24,8 +25,8 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
             yield name, json.loads(line.removeprefix("data: "))
 
 
-def test_a_request_is_told_with_its_report(http: httpx.Client, service: Service) -> None:
-    assert service.watchers == []
+def test_a_request_is_told_with_its_report(http: httpx.Client, host: ModelHost) -> None:
+    assert host.log.watchers == []
     with http.stream("GET", "/cache/events") as stream:
         told = events(stream.iter_lines())
         name, state = next(told)
@@ -38,7 +39,7 @@ def test_a_request_is_told_with_its_report(http: httpx.Client, service: Service)
         assert report == http.get("/cache/requests?n=1").json()["requests"][0]
         state = next(content for name, content in told if name == "state" and content["totals"]["requests"])
         assert state["totals"]["computed_tokens"] >= report["computed"]
-    assert until(lambda: service.watchers == [])
+    assert until(lambda: host.log.watchers == [])
 
 
 def test_one_request_is_told_message_by_message(http: httpx.Client) -> None:
@@ -63,7 +64,7 @@ def test_one_request_is_told_message_by_message(http: httpx.Client) -> None:
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[str]:
-    with Service(settings(api_key=("first", "second"))) as service, serving(service) as url:
+    with open_host(settings(api_key=("first", "second"))) as host, serving(host) as url:
         yield url
 
 
@@ -82,10 +83,10 @@ def test_a_key_is_told_of_its_own_requests_alone(locked: str) -> None:
 
 
 def test_no_stop_waits_for_one_who_looks(caplog: pytest.LogCaptureFixture) -> None:
-    with Service(settings()) as service, httpx.Client(timeout=PATIENCE_S) as http:
-        with serving(service) as url:
+    with open_host(settings()) as host, httpx.Client(timeout=PATIENCE_S) as http:
+        with serving(host) as url:
             stream = http.send(http.build_request("GET", f"{url}/cache/events"), stream=True)
             assert next(events(stream.iter_lines()))[0] == "state"
         stream.close()
-        assert service.watchers == []
+        assert host.log.watchers == []
     assert not [line for line in caplog.messages if "graceful shutdown exceeded" in line]

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.host.build import open_host
 from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from leftoff.setting import SettingError
 from tests.chat.conversations import TOOLS
 from tests.patience import PATIENCE_S
@@ -40,8 +40,8 @@ def test_files_are_read_at_start(tmp_path: Path) -> None:
     talk = {"messages": [says("system", texts.text(100)), says("user", texts.text(50))]}
     (tmp_path / "talk.json").write_text(json.dumps(talk))
     files = tuple(str(tmp_path / name) for name in ("system.txt", "talk.json"))
-    with Service(settings(prewarm=files)) as service:
-        (_, first), (_, second) = prewarm_at_start(service)
+    with open_host(settings(prewarm=files)) as host:
+        (_, first), (_, second) = prewarm_at_start(host)
         assert first.computed == first.tokens > 200
         assert second.tokens > 150
 
@@ -49,8 +49,8 @@ def test_files_are_read_at_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "content"), [("a.json", "{"), ("b.json", "[]"), ("c.json", '{"messages": 1}')])
 def test_a_file_that_is_none_is_named(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
-    with Service(settings(prewarm=(str(tmp_path / name),))) as service, pytest.raises(SettingError, match=name):
-        prewarm_at_start(service)
+    with open_host(settings(prewarm=(str(tmp_path / name),))) as host, pytest.raises(SettingError, match=name):
+        prewarm_at_start(host)
 
 
 def test_what_does_not_fit_is_said() -> None:
@@ -74,11 +74,11 @@ def test_the_headers_used_last_are_learned_and_read_by_another_model(tmp_path: P
     files = [*(tmp_path / "headers").iterdir()]
     assert len(files) == 2, "one for each header, none for a short one"
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-    with Service(settings("llama", prewarm=("last",), **kept)) as service:
-        read = prewarm_at_start(service)
+    with open_host(settings("llama", prewarm=("last",), **kept)) as host:
+        read = prewarm_at_start(host)
         assert [name for name, _ in read] == ["last", "last"]
         assert all(one.computed > 300 for _, one in read), "nothing was known of this model"
-        with serving(service) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+        with serving(host) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
             reply = Wire(http).chat([header, says("user", "good night")], 1, [tool])
     assert reply.computed < 60
 

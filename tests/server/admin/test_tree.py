@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 
@@ -16,15 +17,15 @@ SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " 
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def host(tmp_path: Path) -> Iterator[ModelHost]:
     """With a disk, so that all three sources are there."""
-    with Service(settings(disk=64, cache_dir=str(tmp_path), read_ahead=False, slots=2)) as service:
-        yield service
+    with open_host(settings(disk=64, cache_dir=str(tmp_path), read_ahead=False, slots=2)) as host:
+        yield host
 
 
 @pytest.fixture
-def http(service: Service) -> Iterator[httpx.Client]:
-    with serving(service) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+def http(host: ModelHost) -> Iterator[httpx.Client]:
+    with serving(host) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         yield http
 
 
@@ -40,11 +41,11 @@ def nodes_of(http: httpx.Client, query: str = "") -> list[dict[str, Any]]:
     return nodes
 
 
-def check(service: Service) -> None:
-    service.worker.call(service.cache.check_integrity).result()
+def check(host: ModelHost) -> None:
+    host.call(host.cache.check_integrity).result()
 
 
-def test_the_sources_are_merged_into_one_tree(http: httpx.Client, service: Service) -> None:
+def test_the_sources_are_merged_into_one_tree(http: httpx.Client, host: ModelHost) -> None:
     for question in ("where does the road end", "only a map", "only a lamp"):
         chat(http, question)
     assert until(lambda: all(slot["is_saved"] for slot in http.get("/cache").json()["slots"]))
@@ -63,7 +64,7 @@ def test_the_sources_are_merged_into_one_tree(http: httpx.Client, service: Servi
     points = [point for node in nodes for point in node["points"]]
     assert sum(point["tier"] == "RAM" for point in points) == tiers["RAM"]["entries"]
     assert any(node["disk_bytes"] for node in nodes) == (tiers["disk"]["used_bytes"] > 0)
-    check(service)
+    check(host)
 
 
 def test_text_is_found(http: httpx.Client) -> None:
@@ -86,13 +87,13 @@ def test_a_path_is_pinned_and_let_go(http: httpx.Client) -> None:
     assert not any(point["is_pinned"] for point in again["points"])
 
 
-def test_a_branch_is_dropped_and_the_others_stay(http: httpx.Client, service: Service) -> None:
+def test_a_branch_is_dropped_and_the_others_stay(http: httpx.Client, host: ModelHost) -> None:
     first = chat(http, "where does the road end")
     chat(http, "only a map")
     branch = next(node for node in nodes_of(http, "the road") if node["is_found"])
     assert branch["start"] > 0
     assert http.delete(f"/cache/tree/{branch['id']}").json()["freed_bytes"] > 0
-    check(service)
+    check(host)
     assert not any(node["is_found"] for node in nodes_of(http, "the road"))
     again = chat(http, "where does the road end")
     assert first["timings"]["cache_n"] < again["timings"]["cache_n"] <= branch["start"]

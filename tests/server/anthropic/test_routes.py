@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from anthropic.types import Message, MessageParam, TextBlockParam
 
+from leftoff.host.build import open_host
 from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import CONTEXT_TOKENS, settings
 
@@ -300,8 +300,8 @@ def test_errors_outside_of_the_routes_have_the_same_shape(http: httpx.Client) ->
 
 def test_a_key_is_asked_for_and_taken() -> None:
     with (
-        Service(settings(api_key=("secret",))) as service,
-        serving(service) as url,
+        open_host(settings(api_key=("secret",))) as host,
+        serving(host) as url,
         anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0) as stranger,
         anthropic.Anthropic(base_url=url, api_key="secret", max_retries=0) as friend,
     ):
@@ -323,12 +323,12 @@ def test_a_deferred_tool_is_described_where_a_search_finds_it() -> None:
         {"role": "user", "content": [found]},
     ]
     search = {"name": "search", "input_schema": {"type": "object"}}
-    with Service(settings()) as service:
+    with open_host(settings()) as host:
 
         def prompt(*tools: dict[str, Any]) -> str:
             body = msgspec.convert({"messages": turns, "tools": tools, "max_tokens": 1}, MessagesRequest)
             chat = as_chat(body, MarkedMessages(body).messages)
-            return service.render(chat.conversation("", shows_all_tools=True))
+            return host.chats.text(chat.conversation("", shows_all_tools=True))
 
         with_tide, without = prompt(search, tide), prompt(search)
     header = without.index("When is high water?")

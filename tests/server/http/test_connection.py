@@ -10,8 +10,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S, until
 from tests.server.clock import Clock
 from tests.server.fixtures import settings
@@ -109,10 +109,10 @@ def is_open(connection: socket.socket) -> bool:
 
 
 @contextmanager
-def engine_held(service: Service) -> Iterator[None]:
+def engine_held(host: ModelHost) -> Iterator[None]:
     """No request gets on for the length of the block."""
     is_over = threading.Event()
-    held = service.worker.call(is_over.wait)
+    held = host.call(is_over.wait)
     try:
         yield
     finally:
@@ -120,13 +120,13 @@ def engine_held(service: Service) -> Iterator[None]:
         held.result()
 
 
-def test_who_has_not_asked_makes_way(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_not_asked_makes_way(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 4)
-    with serving(service) as url, ExitStack() as stack:
+    with serving(host) as url, ExitStack() as stack:
         asking = stack.enter_context(connected(url))
-        with engine_held(service):
+        with engine_held(host):
             ask(asking, "/v1/completions", QUESTION)
-            assert until(lambda: service.scheduler.num_waiting == 1)
+            assert until(lambda: host.scheduler.num_waiting == 1)
             others = [stack.enter_context(connected(url)) for _ in range(20)]
             for other in others:
                 other.sendall(HALF_A_HEAD)
@@ -135,13 +135,13 @@ def test_who_has_not_asked_makes_way(service: Service, monkeypatch: pytest.Monke
         assert b" 200 " in read_until(asking, b"}")
 
 
-def test_others_wait_while_all_are_being_answered(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_wait_while_all_are_being_answered(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 2)
-    with serving(service) as url, connected(url) as first, connected(url) as second, ExitStack() as stack:
-        with engine_held(service):
+    with serving(host) as url, connected(url) as first, connected(url) as second, ExitStack() as stack:
+        with engine_held(host):
             for connection in (first, second):
                 ask(connection, "/v1/completions", QUESTION)
-            assert until(lambda: service.scheduler.num_waiting == 2)
+            assert until(lambda: host.scheduler.num_waiting == 2)
             third = stack.enter_context(connected(url))
             third.sendall(HEALTH)
             third.settimeout(0.5)
@@ -151,15 +151,15 @@ def test_others_wait_while_all_are_being_answered(service: Service, monkeypatch:
         assert b" 200 " in read_until(third, b"}")
 
 
-def test_large_requests_have_a_limit_together(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_requests_have_a_limit_together(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leftoff.server.http.middleware._BYTES_OF_ALL", 2_500_000)
-    monkeypatch.setattr(service, "settings", replace(service.settings, max_body=1))
+    monkeypatch.setattr(host, "settings", replace(host.settings, max_body=1))
     body = json.dumps(QUESTION).encode() + b" " * 1_000_000
-    with serving(service) as url, connected(url) as first, connected(url) as second:
-        with engine_held(service):
+    with serving(host) as url, connected(url) as first, connected(url) as second:
+        with engine_held(host):
             for connection in (first, second):
                 connection.sendall(head("/v1/completions", len(body)) + body)
-            assert until(lambda: service.scheduler.num_waiting == 2)
+            assert until(lambda: host.scheduler.num_waiting == 2)
             refused = httpx.post(f"{url}/v1/completions", content=body, timeout=PATIENCE_S)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_much_at_once")
             assert int(refused.headers["retry-after"]) > 0
@@ -176,9 +176,9 @@ def test_pipelined_requests_are_left_to_another_connection(url: str) -> None:
 
 
 @pytest.mark.usefixtures("http")
-def test_who_pipelines_and_leaves_is_noticed(service: Service, url: str) -> None:
+def test_who_pipelines_and_leaves_is_noticed(host: ModelHost, url: str) -> None:
     body = json.dumps({"prompt": "the sea", "max_tokens": 4000, "stream": True, "ignore_eos": True}).encode()
     with connected(url) as connection:
         connection.sendall(head("/v1/completions", len(body)) + body + HEALTH)
-        assert until(lambda: bool(service.scheduler.runs))
-    assert until(lambda: [record.finish for record in service.journal.records] == ["cancelled"])
+        assert until(lambda: bool(host.scheduler.runs))
+    assert until(lambda: [record.finish for record in host.log.records] == ["cancelled"])

@@ -8,8 +8,9 @@ import openai
 import pytest
 
 from leftoff.config import MIB
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.server.fixtures import settings
 
 KEYS = ("first-key", "second-key")
@@ -18,9 +19,9 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings(api_key=KEYS, max_body=1)) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings(api_key=KEYS, max_body=1)) as host:
+        yield host
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -99,7 +100,7 @@ def test_a_tenant_reads_no_words_of_another(http: httpx.Client) -> None:
 
 def test_without_keys_all_clients_are_one_tenant() -> None:
     """Tools send whatever their authors came up with: none, DUMMY_KEY, sk-1234."""
-    with Service(settings()) as service, serving(service) as url, httpx.Client(base_url=url) as http:
+    with open_host(settings()) as host, serving(host) as url, httpx.Client(base_url=url) as http:
         first = http.post(CHAT, json=BODY, headers=bearer("none"))
         assert cached(first) == 0
         for headers in ({}, bearer("DUMMY_KEY"), {"x-api-key": "sk-1234"}, bearer("none")):

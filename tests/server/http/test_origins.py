@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.server.fixtures import settings
 
 FRIEND, STRANGER = "https://chat.example", "https://evil.example"
@@ -29,10 +30,10 @@ TYPES = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def host() -> Iterator[ModelHost]:
     """One that allows an origin, and asks for a key."""
-    with Service(settings(api_key=("key",), cors=(FRIEND,))) as service:
-        yield service
+    with open_host(settings(api_key=("key",), cors=(FRIEND,))) as host:
+        yield host
 
 
 @pytest.mark.parametrize("page", FOREIGN, ids=str)
@@ -108,16 +109,16 @@ def test_a_named_origin_is_served_and_told_so(http: httpx.Client) -> None:
 
 
 def test_all_origins_may_be_allowed() -> None:
-    with Service(settings(cors=("*",))) as service, serving(service) as url:
+    with open_host(settings(cors=("*",))) as host, serving(host) as url:
         for page in FOREIGN:
             assert httpx.post(url + CHAT, json=BODY, headers=page).status_code == 200
         assert httpx.options(url + CHAT, headers=PREFLIGHT | {"Origin": STRANGER}).status_code == 200
 
 
 def test_by_default_no_origin_is_allowed_and_a_slash_at_its_end_does_not_matter() -> None:
-    with Service(settings()) as service, serving(service) as url:
+    with open_host(settings()) as host, serving(host) as url:
         reply = httpx.options(url + CHAT, headers=PREFLIGHT | {"Origin": FRIEND})
         assert reply.status_code == 403
         assert not [name for name in reply.headers if name.startswith("access-control")]
-    with Service(settings(cors=(f"{FRIEND}/",))) as service, serving(service) as url:
+    with open_host(settings(cors=(f"{FRIEND}/",))) as host, serving(host) as url:
         assert httpx.options(url + CHAT, headers=PREFLIGHT | {"Origin": FRIEND}).status_code == 200

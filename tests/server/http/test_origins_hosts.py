@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.host.host import ModelHost
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.origins import KnownHosts
 from leftoff.server.server import Server, serving
-from leftoff.server.service import Service
 from tests.server.fixtures import settings
 
 PATIENCE_S = 60.0
@@ -26,21 +27,21 @@ STRANGERS = (
 )
 
 
-def status(http: httpx.Client, method: str, path: str, host: str) -> int:
-    return http.request(method, path, headers={"Host": host}).status_code
+def status(http: httpx.Client, method: str, path: str, address: str) -> int:
+    return http.request(method, path, headers={"Host": address}).status_code
 
 
 def raw(url: str, head: str) -> str:
     """The status line that a request without any client's help gets."""
-    host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+    address, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((address, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(head.replace("\n", "\r\n").encode() + b"Connection: close\r\n\r\n")
         return connection.makefile("rb").readline().decode().split(" ", 1)[1].strip()
 
 
 @contextmanager
-def listening(service: Service, **changes: Any) -> Iterator[httpx.Client]:  # noqa: ANN401
-    with closing(Server(service, settings(port=0, **changes))) as server:
+def listening(served: ModelHost, **changes: Any) -> Iterator[httpx.Client]:  # noqa: ANN401
+    with closing(Server(Hosts(served), settings(port=0, **changes))) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
@@ -51,16 +52,16 @@ def listening(service: Service, **changes: Any) -> Iterator[httpx.Client]:  # no
             thread.join()
 
 
-@pytest.mark.parametrize("host", STRANGERS)
-def test_a_foreign_host_is_refused_everywhere(http: httpx.Client, host: str) -> None:
+@pytest.mark.parametrize("address", STRANGERS)
+def test_a_foreign_host_is_refused_everywhere(http: httpx.Client, address: str) -> None:
     body = {"prompt": "the road", "max_tokens": 1}
     assert http.post("/v1/completions", json=body).status_code == 200
     kept = http.get("/cache").json()["trees"]
     for method, path in (("GET", "/cache"), ("GET", "/cache/requests"), ("DELETE", "/cache"), ("GET", "/slots")):
-        assert status(http, method, path, host) == 403
-    assert http.post("/v1/completions", json=body, headers={"Host": host}).status_code == 403
+        assert status(http, method, path, address) == 403
+    assert http.post("/v1/completions", json=body, headers={"Host": address}).status_code == 403
     for path in ("/", "/health", "/metrics", "/no-such-route"):
-        assert status(http, "GET", path, host) == 403
+        assert status(http, "GET", path, address) == 403
     assert [tree["tokens"] for tree in http.get("/cache").json()["trees"]] == [tree["tokens"] for tree in kept]
 
 
@@ -75,19 +76,19 @@ def test_the_refusal_names_the_host_and_the_flag(http: httpx.Client) -> None:
 def test_this_machine_is_known_with_any_port(http: httpx.Client, url: str) -> None:
     port = url.rpartition(":")[2]
     for name in ("localhost", "LocalHost", "localhost.", "127.0.0.1", "[::1]", "[0:0:0:0:0:0:0:1]"):
-        for host in (name, f"{name}:{port}", f"{name}:80", f"{name}:"):
-            assert status(http, "GET", "/cache", host) == 200, host
+        for address in (name, f"{name}:{port}", f"{name}:80", f"{name}:"):
+            assert status(http, "GET", "/cache", address) == 200, address
 
 
 def test_on_loopback_the_addresses_of_others_are_foreign(http: httpx.Client) -> None:
-    for host in ("192.168.7.9", "0.0.0.0", "[fd00::1]", socket.gethostname() + ".example", "host.docker.internal"):
-        assert status(http, "GET", "/cache", host) == 403, host
+    for address in ("192.168.7.9", "0.0.0.0", "[fd00::1]", socket.gethostname() + ".example", "host.docker.internal"):
+        assert status(http, "GET", "/cache", address) == 403, address
 
 
-def test_a_server_for_the_network_is_reached_by_address_and_by_the_name_of_the_machine(service: Service) -> None:
-    with listening(service, host="0.0.0.0") as http:
+def test_a_server_for_the_network_is_reached_by_address_and_by_the_name_of_the_machine(host: ModelHost) -> None:
+    with listening(host, host="0.0.0.0") as http:
         own = socket.gethostname()
-        for host in (
+        for address in (
             "localhost",
             "192.168.7.9:8080",
             "[fd00::1]:8080",
@@ -96,19 +97,19 @@ def test_a_server_for_the_network_is_reached_by_address_and_by_the_name_of_the_m
             own.upper(),
             f"{own}:8080",
         ):
-            assert status(http, "GET", "/cache", host) == 200, host
+            assert status(http, "GET", "/cache", address) == 200, address
         assert status(http, "GET", "/cache", "host.docker.internal:8080") == 200
-        for host in STRANGERS:
-            assert status(http, "GET", "/cache", host) == 403, host
+        for address in STRANGERS:
+            assert status(http, "GET", "/cache", address) == 403, address
 
 
-def test_more_names_may_be_allowed(service: Service) -> None:
-    with listening(service, allowed_host=("chat.example", "Other.Example:80", "[fd00::1]")) as http:
-        for host in ("chat.example", "CHAT.example:8080", "other.example", "[fd00:0::1]:8080", "localhost"):
-            assert status(http, "GET", "/cache", host) == 200, host
-        for host in (*STRANGERS, "sub.chat.example", "example"):
-            assert status(http, "GET", "/cache", host) == 403, host
-    with listening(service, allowed_host=("*",)) as http:
+def test_more_names_may_be_allowed(host: ModelHost) -> None:
+    with listening(host, allowed_host=("chat.example", "Other.Example:80", "[fd00::1]")) as http:
+        for address in ("chat.example", "CHAT.example:8080", "other.example", "[fd00:0::1]:8080", "localhost"):
+            assert status(http, "GET", "/cache", address) == 200, address
+        for address in (*STRANGERS, "sub.chat.example", "example"):
+            assert status(http, "GET", "/cache", address) == 403, address
+    with listening(host, allowed_host=("*",)) as http:
         assert status(http, "GET", "/cache", "evil.com") == 200
 
 
@@ -135,6 +136,6 @@ def test_the_host_in_the_target_counts(url: str) -> None:
     assert raw(url, "GET http://[::1]:8080/cache HTTP/1.1\nHost: localhost\n") == "200 OK"
 
 
-def test_a_server_in_a_thread_is_found_by_its_own_url(service: Service) -> None:
-    with serving(service) as url:
+def test_a_server_in_a_thread_is_found_by_its_own_url(host: ModelHost) -> None:
+    with serving(host) as url:
         assert httpx.get(f"{url}/cache").status_code == 200

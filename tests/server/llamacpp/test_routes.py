@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.server.fixtures import settings
 
 PROMPT = "the river runs down from the hill to the town"
@@ -124,12 +125,12 @@ def test_a_chat_as_the_model_reads_it(http: httpx.Client) -> None:
     assert not bare.endswith("assistant\n")
 
 
-def test_props(http: httpx.Client, service: Service) -> None:
+def test_props(http: httpx.Client, host: ModelHost) -> None:
     props = http.get("/props").json()
     assert props["total_slots"] == 4
-    assert props["model_path"] == str(service.model.path)
+    assert props["model_path"] == str(host.model.path)
     assert "<|im_start|>" in props["chat_template"]
-    assert props["default_generation_settings"]["n_ctx"] == service.context_tokens
+    assert props["default_generation_settings"]["n_ctx"] == host.context_tokens
     params = props["default_generation_settings"]["params"]
     assert (params["temperature"], params["top_k"], params["top_p"], params["min_p"]) == (0.8, 40, 0.95, 0.05)
     assert props["eos_token"] == "<|im_end|>"
@@ -141,7 +142,7 @@ def test_slots_at_rest_and_at_work(http: httpx.Client) -> None:
     assert not any(slot["is_processing"] for slot in slots)
     body = {"prompt": PROMPT, "stream": True, "n_predict": 60_000, "temperature": 0}
     with (
-        Service(settings(ctx=1 << 16)) as roomy,
+        open_host(settings(ctx=1 << 16)) as roomy,
         serving(roomy) as url,
         httpx.Client(base_url=url) as other,
         other.stream("POST", "/completion", json=body) as reply,

@@ -9,8 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from leftoff.types import Prompt
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
@@ -21,8 +22,8 @@ STORY = "the river runs down from the hill " * 20
 @contextmanager
 def server(**changes: Any) -> Iterator[httpx.Client]:  # noqa: ANN401
     with (
-        Service(settings(slots=1, ctx=1024, **changes)) as service,
-        serving(service) as url,
+        open_host(settings(slots=1, ctx=1024, **changes)) as host,
+        serving(host) as url,
         httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
     ):
         yield http
@@ -118,14 +119,14 @@ def test_a_tenant_touches_only_its_own() -> None:
         assert act(http, "restore", headers=one).json()["n_restored"] > 0
 
 
-def test_a_slot_at_work_is_left_alone(http: httpx.Client, service: Service) -> None:
-    cache, prompt = service.cache, Prompt(np.arange(10, dtype=np.int32))
-    turn = service.worker.call(lambda: cache.begin(prompt)).result()
+def test_a_slot_at_work_is_left_alone(http: httpx.Client, host: ModelHost) -> None:
+    cache, prompt = host.cache, Prompt(np.arange(10, dtype=np.int32))
+    turn = host.call(lambda: cache.begin(prompt)).result()
     assert turn is not None
     try:
         for action in ("save", "erase"):
             refused = act(http, action, slot=turn.seq)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
     finally:
-        service.worker.call(lambda: cache.finish(turn)).result()
+        host.call(lambda: cache.finish(turn)).result()
     assert act(http, "erase", slot=turn.seq).status_code == 200

@@ -8,9 +8,9 @@ import httpx
 import ollama
 import pytest
 
+from leftoff.host.host import ModelHost
 from leftoff.server.ollama.convert import messages_as_chat
 from leftoff.server.ollama.types import Call, Function, OllamaChatRequest, OllamaMessage
-from leftoff.server.service import Service
 from tests.server.fixtures import CONTEXT_TOKENS
 
 MESSAGES = [
@@ -114,10 +114,10 @@ def test_a_call_without_arguments_has_none(http: httpx.Client) -> None:
     assert http.post("/api/chat", json={"messages": messages, "options": COLD}).status_code == 200
 
 
-def test_the_model_is_described(llama: ollama.Client, service: Service) -> None:
+def test_the_model_is_described(llama: ollama.Client, host: ModelHost) -> None:
     (model,) = llama.list().models
     assert model.model == "tiny:latest"
-    assert model.size == service.model.size_bytes
+    assert model.size == host.model.size_bytes
     assert model.details is not None
     assert model.details.family == "qwen35"
     (running,) = llama.ps().models

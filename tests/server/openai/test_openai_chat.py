@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
-from leftoff.server.service import Service
+from leftoff.host.host import ModelHost
 
 MESSAGES: list[ChatCompletionMessageParam] = [
     {"role": "system", "content": "you keep a lamp in the window"},
@@ -176,7 +176,7 @@ def test_a_bias_forces_and_forbids(client: openai.OpenAI, http: httpx.Client) ->
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
-def test_logprobs(client: openai.OpenAI, service: Service, is_warm: bool) -> None:
+def test_logprobs(client: openai.OpenAI, host: ModelHost, is_warm: bool) -> None:
     if is_warm:  # the logits of the first token then come from the cache
         ask(client)
     reply = ask(client, logprobs=True, top_logprobs=3)
@@ -189,7 +189,7 @@ def test_logprobs(client: openai.OpenAI, service: Service, is_warm: bool) -> Non
         assert (token.token, token.logprob) == (best[0].token, best[0].logprob), "greedy takes the likeliest"
         assert [other.logprob for other in best] == sorted((other.logprob for other in best), reverse=True)
         assert sum(math.exp(other.logprob) for other in best) <= 1
-        assert bytes(token.bytes or []) == service.model.vocabulary.piece((token.model_extra or {})["id"])
+        assert bytes(token.bytes or []) == host.model.vocabulary.piece((token.model_extra or {})["id"])
     chunks = stream(client, logprobs=True, top_logprobs=3)
     streamed = [token for chunk in chunks for choice in chunk.choices for token in _logprobs_of(choice)]
     assert [token.token for token in streamed] == [token.token for token in content]
@@ -217,11 +217,11 @@ def test_length_by_any_of_its_names(client: openai.OpenAI) -> None:
         assert len(text_of(reply).split()) == 5
 
 
-def test_a_reply_without_a_limit_fills_the_context(client: openai.OpenAI, service: Service) -> None:
-    long = {"role": "user", "content": "the river runs" + " down" * (service.context_tokens - 100)}
+def test_a_reply_without_a_limit_fills_the_context(client: openai.OpenAI, host: ModelHost) -> None:
+    long = {"role": "user", "content": "the river runs" + " down" * (host.context_tokens - 100)}
     reply = ask(client, messages=[long], max_tokens=openai.omit)
     assert reply.usage is not None
-    assert reply.usage.total_tokens == service.context_tokens
+    assert reply.usage.total_tokens == host.context_tokens
     assert reply.choices[0].finish_reason == "length"
 
 

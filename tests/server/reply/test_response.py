@@ -11,8 +11,8 @@ import ollama
 import openai
 import pytest
 
+from leftoff.host.host import ModelHost
 from leftoff.server.reply.response import EventStream, Replies
-from leftoff.server.service import Service
 from tests.patience import PATIENCE_S, until
 
 MESSAGES: Any = [{"role": "user", "content": "where does the river go"}]
@@ -35,10 +35,10 @@ def signs(monkeypatch: pytest.MonkeyPatch) -> list[Replies]:
 
 
 @contextmanager
-def busy(service: Service, signs: list[Replies]) -> Iterator[None]:
+def busy(host: ModelHost, signs: list[Replies]) -> Iterator[None]:
     """The engine does nothing until a client has been kept waiting for long."""
     may_go_on = threading.Event()
-    service.worker.call(may_go_on.wait)
+    host.call(may_go_on.wait)
 
     def release() -> None:
         until(lambda: len(signs) >= SIGNS)
@@ -95,23 +95,23 @@ def by_llama_server(url: str) -> str:
 
 @pytest.mark.parametrize("ask", [by_anthropic, by_chat, by_responses, by_ollama])
 def test_a_long_wait_changes_nothing_in_the_reply(
-    service: Service, url: str, signs: list[Replies], ask: Callable[[str], str]
+    host: ModelHost, url: str, signs: list[Replies], ask: Callable[[str], str]
 ) -> None:
-    with busy(service, signs):
+    with busy(host, signs):
         waited = ask(url)
     assert len(signs) >= SIGNS
     assert waited == ask(url) != ""
 
 
-def test_comments_stand_between_the_events_of_a_completion(service: Service, url: str, signs: list[Replies]) -> None:
-    with busy(service, signs):
+def test_comments_stand_between_the_events_of_a_completion(host: ModelHost, url: str, signs: list[Replies]) -> None:
+    with busy(host, signs):
         assert '"stop":true' in by_llama_server(url)
 
 
-def test_the_signs_of_life_of_a_message(service: Service, url: str, signs: list[Replies]) -> None:
+def test_the_signs_of_life_of_a_message(host: ModelHost, url: str, signs: list[Replies]) -> None:
     """Claude Code takes no ping for a sign of life: there is an empty thought among them, closed before the text."""
     body = {"messages": MESSAGES, "max_tokens": 2, "temperature": 0, "stream": True}
-    with busy(service, signs), httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=PATIENCE_S) as reply:
+    with busy(host, signs), httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=PATIENCE_S) as reply:
         names = [line.removeprefix("event: ") for line in reply.iter_lines() if line.startswith("event: ")]
     thought = ["content_block_start", "content_block_delta"]
     assert names[:9] == [*["ping"] * 5, "message_start", "ping", *thought]

@@ -7,17 +7,17 @@ import httpx
 import msgspec
 import pytest
 
+from leftoff.host.host import ModelHost
 from leftoff.sampling import DEFAULT_SAMPLING, SAMPLERS, Sampling, recommended
 from leftoff.server.request.sampling import SamplingFields
-from leftoff.server.service import Service
 from tests.server.fixtures import CONTEXT_TOKENS
 
 PROMPT = "the river runs down from the hill to the town"
 
 
-def read(service: Service, **fields: Any) -> Sampling:  # noqa: ANN401
+def read(host: ModelHost, **fields: Any) -> Sampling:  # noqa: ANN401
     body = msgspec.convert(fields, SamplingFields)
-    return body.sampling(service.model.vocabulary, service.context_tokens)
+    return body.sampling(host.model.vocabulary, host.context_tokens)
 
 
 def complete(http: httpx.Client, **fields: Any) -> Any:  # noqa: ANN401
@@ -27,18 +27,18 @@ def complete(http: httpx.Client, **fields: Any) -> Any:  # noqa: ANN401
     return reply.json()
 
 
-def test_silence_is_the_default(service: Service) -> None:
+def test_silence_is_the_default(host: ModelHost) -> None:
     names = SamplingFields.__struct_fields__
-    assert read(service) == read(service, **dict.fromkeys(names)) == DEFAULT_SAMPLING
+    assert read(host) == read(host, **dict.fromkeys(names)) == DEFAULT_SAMPLING
     assert {*names} == {*Sampling.__dataclass_fields__}
 
 
-def test_silence_is_what_the_models_file_says_where_it_says_something(service: Service) -> None:
+def test_silence_is_what_the_models_file_says_where_it_says_something(host: ModelHost) -> None:
     metadata = {"general.sampling.temp": "0.300000", "general.sampling.top_k": "20", "general.name": "some"}
     defaults = recommended(metadata)
     assert defaults == replace(DEFAULT_SAMPLING, temperature=0.3, top_k=20)
     body = msgspec.convert({"top_k": 5}, SamplingFields)
-    sampling = body.sampling(service.model.vocabulary, service.context_tokens, defaults)
+    sampling = body.sampling(host.model.vocabulary, host.context_tokens, defaults)
     assert sampling == replace(DEFAULT_SAMPLING, temperature=0.3, top_k=5)
 
 
@@ -77,31 +77,31 @@ PLAIN = {
 }
 
 
-def test_every_field_arrives(service: Service, http: httpx.Client) -> None:
-    sampling = read(service, **PLAIN)
+def test_every_field_arrives(host: ModelHost, http: httpx.Client) -> None:
+    sampling = read(host, **PLAIN)
     assert {name: getattr(sampling, name) for name in PLAIN} == PLAIN
     told = complete(http, **PLAIN)["generation_settings"]
     assert {name: told[name] for name in PLAIN} == PLAIN
 
 
-def test_who_wants_any_seed_does_not_get_the_servers(service: Service) -> None:
+def test_who_wants_any_seed_does_not_get_the_servers(host: ModelHost) -> None:
     servers = replace(DEFAULT_SAMPLING, seed=9)
     seeds = [
-        SamplingFields(seed=seed).sampling(service.model.vocabulary, service.context_tokens, servers).seed
+        SamplingFields(seed=seed).sampling(host.model.vocabulary, host.context_tokens, servers).seed
         for seed in (None, 4, -1)
     ]
     assert seeds == [9, 4, None]
 
 
-def test_fields_that_mean_something_else(service: Service) -> None:
-    assert read(service, repeat_last_n=-1).repeat_last_n == CONTEXT_TOKENS
-    assert read(service, dry_penalty_last_n=-1).dry_penalty_last_n == CONTEXT_TOKENS
-    assert read(service, dry_base=0.0).dry_base == 1.75
-    assert read(service, dry_sequence_breakers=[]).dry_sequence_breakers == ()
-    assert read(service, dry_sequence_breakers=["\n", "é"]).dry_sequence_breakers == ("\n", "é")
-    assert read(service, seed=-1).seed is None
-    assert read(service, adaptive_target=-1.0) == DEFAULT_SAMPLING
-    assert read(service, logit_bias=[[5, False], ["6", 1.5]]).logit_bias == ((5, float("-inf")), (6, 1.5))
+def test_fields_that_mean_something_else(host: ModelHost) -> None:
+    assert read(host, repeat_last_n=-1).repeat_last_n == CONTEXT_TOKENS
+    assert read(host, dry_penalty_last_n=-1).dry_penalty_last_n == CONTEXT_TOKENS
+    assert read(host, dry_base=0.0).dry_base == 1.75
+    assert read(host, dry_sequence_breakers=[]).dry_sequence_breakers == ()
+    assert read(host, dry_sequence_breakers=["\n", "é"]).dry_sequence_breakers == ("\n", "é")
+    assert read(host, seed=-1).seed is None
+    assert read(host, adaptive_target=-1.0) == DEFAULT_SAMPLING
+    assert read(host, logit_bias=[[5, False], ["6", 1.5]]).logit_bias == ((5, float("-inf")), (6, 1.5))
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_fields_that_mean_something_else(service: Service) -> None:
         ([*SAMPLERS, "adaptive_p"], SAMPLERS),
     ],
 )
-def test_samplers_by_name_and_by_letter(service: Service, samplers: list[str] | str, expected: tuple[str, ...]) -> None:
-    assert read(service, samplers=samplers).samplers == expected
+def test_samplers_by_name_and_by_letter(host: ModelHost, samplers: list[str] | str, expected: tuple[str, ...]) -> None:
+    assert read(host, samplers=samplers).samplers == expected
 
 
 @pytest.mark.parametrize(

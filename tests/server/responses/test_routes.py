@@ -7,13 +7,13 @@ import openai
 import pytest
 from openai.types.responses import Response
 
+from leftoff.host.build import open_host
 from leftoff.server.request.fields import Message
 from leftoff.server.responses.convert import Items, flat_name, wrapped
 from leftoff.server.responses.store import Stored, TenantStore
 from leftoff.server.responses.types import Effort, InputItem, Text
 from leftoff.server.responses.types import Response as WireResponse
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.server.fixtures import CONTEXT_TOKENS, settings
 
 STORY = "tell me the best story " * 20
@@ -124,8 +124,8 @@ def test_responses_are_kept_until_they_are_deleted(client: openai.OpenAI) -> Non
 
 def test_nobody_goes_on_from_the_response_of_another() -> None:
     with (
-        Service(settings(api_key=("one", "two"))) as service,
-        serving(service) as url,
+        open_host(settings(api_key=("one", "two"))) as host,
+        serving(host) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="one", max_retries=0) as one,
         openai.OpenAI(base_url=f"{url}/v1", api_key="two", max_retries=0) as two,
     ):

@@ -7,9 +7,9 @@ import pytest
 from leftoff.config import MIB, NO_LIMIT, Settings
 from leftoff.engine.devices import available_ram
 from leftoff.engine.memory.base import MemoryKind
+from leftoff.host.budgets import GIB, conversation_bytes, disk_budget, queue_budget, ram_budget
+from leftoff.host.build import open_host
 from leftoff.hub import default_model
-from leftoff.server.budgets import GIB, conversation_bytes, disk_budget, queue_budget, ram_budget
-from leftoff.server.service import Service
 from tests.cache.chain import ChainMemory
 
 SMALL = ChainMemory(MemoryKind.HYBRID, num_cells=1 << 17, bytes_per_token=600, fixed_snapshot_bytes=1 << 20)
@@ -72,9 +72,9 @@ def test_the_queue_of_the_disk_is_a_part_of_ram() -> None:
 def test_this_machine_gets_budgets_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("cache")
     settings = Settings(model=str(default_model()), ctx=1024, threads=1, slots=1, cache_dir=str(folder))
-    with Service(settings) as service:
-        ram, disk = (tier.budget.budget_bytes for tier in service.cache.tiers)
+    with open_host(settings) as host:
+        ram, disk = (tier.budget.budget_bytes for tier in host.cache.tiers)
     assert GIB // 4 <= ram <= max(GIB // 4, available_ram())
     assert disk > 0
-    with Service(replace(settings, ram=64, disk=32)) as service:
-        assert [tier.budget.budget_bytes for tier in service.cache.tiers] == [64 * MIB, 32 * MIB]
+    with open_host(replace(settings, ram=64, disk=32)) as host:
+        assert [tier.budget.budget_bytes for tier in host.cache.tiers] == [64 * MIB, 32 * MIB]

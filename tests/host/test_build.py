@@ -6,8 +6,7 @@ import pytest
 
 from leftoff.config import ALL_LAYERS, Settings
 from leftoff.engine.errors import InputError, ModelError
-from leftoff.server.build import fitted
-from leftoff.server.service import Service
+from leftoff.host.build import fitted, open_host
 from tests.factory import Scale, model_path
 
 TRAINED = 2048
@@ -41,8 +40,8 @@ def test_what_was_asked_for_is_kept(asked: dict[str, object]) -> None:
 def test_without_fit_nothing_is_chosen_and_the_model_says_how_long_a_context_is() -> None:
     assert fitted(settings(fit=False)) == (settings(fit=False), "")
     for asked in (settings(), settings(fit=False)):
-        with Service(asked) as service:
-            assert service.context_tokens == TRAINED
+        with open_host(asked) as host:
+            assert host.context_tokens == TRAINED
 
 
 def test_all_settings_for_devices_reach_the_engine() -> None:
@@ -59,8 +58,8 @@ def test_all_settings_for_devices_reach_the_engine() -> None:
         mmap=False,
         mlock=True,
     )
-    with Service(asked) as service:
-        model, context = service.model.settings, service.engine.settings
+    with open_host(asked) as host:
+        model, context = host.model.settings, host.engine.settings
     assert (model.gpu_layers, model.n_cpu_moe, model.devices, model.mmap, model.mlock) == (1, 1, ("none",), False, True)
     assert model.override_tensor == ("attn=CPU",)
     assert (context.threads, context.threads_batch, context.flash_attention) == (1, 2, "on")
@@ -76,4 +75,4 @@ def test_of_a_model_that_is_not_there_nothing_is_chosen() -> None:
     nowhere = dataclasses.replace(settings(), model="nowhere.gguf")
     assert fitted(nowhere) == (nowhere, "")
     with pytest.raises(ModelError, match=r"there is no model file at nowhere\.gguf"):
-        Service(nowhere)
+        open_host(nowhere)

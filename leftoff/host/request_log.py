@@ -1,9 +1,10 @@
 """Records of requests that ended: the last of them one by one, and counts of all since the start, per tenant."""
 
+import logging
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -12,14 +13,16 @@ from prometheus_client import Histogram
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
-from leftoff.engine.vocabulary import Vocabulary
+from leftoff.lru import LruCache
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
-from leftoff.server.http.errors import CLIENT_GONE
-from leftoff.types import Prompt
+from leftoff.types import Prompt, Tokens, owner_of
+
+logger = logging.getLogger("leftoff.requests")
 
 REFUSED = "refused"
 _SHARED_TOKENS = 192  # shown before a difference, to tell what kind it is
+_LOGGED_NOTES = 256
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
@@ -112,110 +115,76 @@ class Spans:
         ]
 
 
-class Journal:
-    """The latest records; the oldest is dropped when it is full."""
-
-    def __init__(self, vocabulary: Vocabulary, size: int) -> None:
-        self._vocabulary = vocabulary
-        self._records: deque[RequestRecord] = deque(maxlen=size)
-
-    @property
-    def records(self) -> list[RequestRecord]:
-        """All records, the newest first."""
-        return list(reversed(self._records))
-
-    def clear(self) -> None:
-        self._records.clear()
-
-    def add(
-        self,
-        request_id: str,
-        run: Run,
-        report: ReuseReport | None,
-        finish: Finish,
-        notes: Sequence[str],
-        error: Exception | None = None,
-    ) -> RequestRecord:
-        """Records a request that ended. It has no report if it never got a slot."""
-        timings, prompt = run.timings, run.job.prompt
-        record = RequestRecord(
-            id=request_id,
-            at=time.time(),
-            prompt_tokens=prompt.length,
-            unread=prompt.length,
-            generated=timings.num_generated,
-            drafted=timings.num_drafted,
-            accepted=timings.num_accepted,
-            drafted_from=dict(timings.drafted_from),
-            finish=finish.value,
-            error=str(error) if error is not None else None,
-            waited_ms=timings.waited_ms,
-            prompt_ms=timings.prompt_ms,
-            first_token_ms=timings.first_token_ms,
-            generation_ms=timings.generation_ms,
-            line=f"read none of {prompt.length:,}",
-            notes=tuple(notes),
-            namespace=run.job.namespace,
-        )
-        if report is not None:
-            record = self._with_report(record, prompt, report.read_up_to(timings.num_read))
-        self._records.append(record)
+def record_of(
+    request_id: str,
+    run: Run,
+    report: ReuseReport | None,
+    finish: Finish,
+    notes: Sequence[str],
+    error: Exception | None,
+    text: Callable[[Tokens], str],
+) -> RequestRecord:
+    """The record of a request that ended. It has no report if it never got a slot. `text` is the vocabulary's."""
+    timings, prompt = run.timings, run.job.prompt
+    record = RequestRecord(
+        id=request_id,
+        at=time.time(),
+        prompt_tokens=prompt.length,
+        unread=prompt.length,
+        generated=timings.num_generated,
+        drafted=timings.num_drafted,
+        accepted=timings.num_accepted,
+        drafted_from=dict(timings.drafted_from),
+        finish=finish.value,
+        error=str(error) if error is not None else None,
+        waited_ms=timings.waited_ms,
+        prompt_ms=timings.prompt_ms,
+        first_token_ms=timings.first_token_ms,
+        generation_ms=timings.generation_ms,
+        line=f"read none of {prompt.length:,}",
+        notes=tuple(notes),
+        namespace=run.job.namespace,
+    )
+    if report is None:
         return record
-
-    def add_refusal(self, line: str, status: int, error: str, namespace: str) -> None:
-        """Records a request that was refused, or whose client left, before it became a job."""
-        finish = Finish.CANCELLED.value if status == CLIENT_GONE else REFUSED
-        record = RequestRecord(
-            "", time.time(), finish=finish, status=status, error=error, line=line, namespace=namespace
-        )
-        self._records.append(record)
-
-    def _with_report(self, record: RequestRecord, prompt: Prompt, report: ReuseReport) -> RequestRecord:
-        difference = self._difference(prompt, report)
-        return replace(
-            record,
-            reused=report.reused,
-            computed=report.computed,
-            unread=report.unread,
-            source=report.source,
-            reasons={part.reason.value: part.num_tokens for part in report.rereads},
-            differs_at=difference.position,
-            difference=difference.kind,
-            before=difference.before,
-            after=difference.after,
-            line=report.line(),
-            notes=(*record.notes, *difference.advice),
-            origins=report.count(0, report.prompt_tokens),
-            spans=Spans.of(prompt, report),
-        )
-
-    def _difference(self, prompt: Prompt, report: ReuseReport) -> "_Difference":
-        """For an edit, and for a header that changed, even if none of the text after the change was known."""
-        in_header = report.known < (prompt.header_end or 0)
-        if not (report.before.size and report.after.size and (report.is_edit or in_header)):
-            return _NO_DIFFERENCE
-        text = self._vocabulary.text
-        shared = text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
-        before, after = text(report.before), text(report.after)
-        advice = suggest(before, after, shared) if in_header else None
-        if not report.is_edit and advice is None:
-            return _NO_DIFFERENCE
-        kind = explain_difference(before, after, in_header, shared)
-        return _Difference(report.known, kind, before, after, (advice,) if advice else ())
+    report = report.read_up_to(timings.num_read)
+    record = replace(
+        record,
+        reused=report.reused,
+        computed=report.computed,
+        unread=report.unread,
+        source=report.source,
+        reasons={part.reason.value: part.num_tokens for part in report.rereads},
+        line=report.line(),
+        origins=report.count(0, report.prompt_tokens),
+        spans=Spans.of(prompt, report),
+    )
+    return _with_difference(record, prompt, report, text)
 
 
-@dataclass(frozen=True)
-class _Difference:
-    """Where a prompt left the longest known prefix, with the text before and after."""
+def _with_difference(
+    record: RequestRecord, prompt: Prompt, report: ReuseReport, text: Callable[[Tokens], str]
+) -> RequestRecord:
+    """Says where the prompt left the longest known prefix, with the text before and after.
 
-    position: int | None
-    kind: str | None
-    before: str
-    after: str
-    advice: tuple[str, ...] = ()
-
-
-_NO_DIFFERENCE = _Difference(None, None, "", "")
+    For an edit, and for a header that changed, even if none of the text after the change was known.
+    """
+    in_header = report.known < (prompt.header_end or 0)
+    if not (report.before.size and report.after.size and (report.is_edit or in_header)):
+        return record
+    shared = text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
+    before, after = text(report.before), text(report.after)
+    advice = suggest(before, after, shared) if in_header else None
+    if not report.is_edit and advice is None:
+        return record
+    return replace(
+        record,
+        differs_at=report.known,
+        difference=explain_difference(before, after, in_header, shared),
+        before=before,
+        after=after,
+        notes=(*record.notes, advice) if advice else record.notes,
+    )
 
 
 @dataclass
@@ -254,3 +223,42 @@ class Counts:
         self.requests[record.finish] += 1
         if record.first_token_ms is not None:
             self.first_token.observe(record.first_token_ms / 1000)
+
+
+class RequestLog:
+    """The latest records, of which the oldest is dropped when it is full, and the counts of all by tenant."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.started_at = time.time()
+        self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant
+        self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on an engine's thread
+        self._records: deque[RequestRecord] = deque(maxlen=size)
+        self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """All records, the newest first."""
+        return list(reversed(self._records))
+
+    def clear(self) -> None:
+        self._records.clear()
+
+    def add(self, record: RequestRecord) -> None:
+        """Keeps, counts and logs a request that ended, and tells the watchers. On the engine's thread."""
+        self._records.append(record)
+        tenant = owner_of(record.namespace)
+        self.counts[tenant].add(record)
+        for watch in [*self.watchers]:
+            watch(record)
+        new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]
+        for note in new_notes:  # what is the same with every request is said once
+            self._logged_notes.put((tenant, note), True)
+        logger.info("%s", " · ".join([record.line, record.ending, *new_notes]))
+
+    def add_refused(self, line: str, status: int, error: str, namespace: str, finish: str = REFUSED) -> None:
+        """Keeps a request that was refused, or whose client left, before it became a job."""
+        record = RequestRecord(
+            "", time.time(), finish=finish, status=status, error=error, line=line, namespace=namespace
+        )
+        self._records.append(record)

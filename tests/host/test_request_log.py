@@ -10,12 +10,13 @@ from functools import partial
 import httpx
 import pytest
 
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
+from leftoff.host.request_log import RequestRecord
 from leftoff.sampling import Sampling
 from leftoff.server.reply.stream import ReplyStream, start_reply
 from leftoff.server.request.job import ReplyJob
-from leftoff.server.reuse_log import RequestRecord
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from leftoff.types import Logits
 from tests.server.fixtures import settings
 from tests.server.wire import Texts
@@ -25,9 +26,9 @@ Log = pytest.LogCaptureFixture
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    with Service(settings(slots=2)) as service:
-        yield service
+def host() -> Iterator[ModelHost]:
+    with open_host(settings(slots=2)) as host:
+        yield host
 
 
 @pytest.fixture
@@ -36,22 +37,22 @@ def log(caplog: Log) -> Log:
     return caplog
 
 
-def job(service: Service, text: str, max_tokens: int = 4, notes: tuple[str, ...] = ()) -> ReplyJob:
-    return ReplyJob(service.prompts.from_text(text), Sampling(temperature=0), max_tokens=max_tokens, notes=notes)
+def job(host: ModelHost, text: str, max_tokens: int = 4, notes: tuple[str, ...] = ()) -> ReplyJob:
+    return ReplyJob(host.prompts.from_text(text), Sampling(temperature=0), max_tokens=max_tokens, notes=notes)
 
 
-def ended(service: Service, job: ReplyJob, prepare: Prepare = lambda _: None) -> RequestRecord:
+def ended(host: ModelHost, job: ReplyJob, prepare: Prepare = lambda _: None) -> RequestRecord:
     """Runs a job to its end. `prepare` gets the stream before the engine sees it."""
 
     async def run() -> RequestRecord:
         may_go_on = threading.Event()
-        service.worker.call(may_go_on.wait)
-        stream = start_reply(service, job)
+        host.call(may_go_on.wait)
+        stream = start_reply(host, job)
         prepare(stream)
         may_go_on.set()
         async for _ in stream:
             pass
-        return service.journal.records[0]
+        return host.log.records[0]
 
     return asyncio.run(run())
 
@@ -68,31 +69,31 @@ def cancel_at(position: int, stream: ReplyStream) -> None:
     stream.progress = progress  # type: ignore[method-assign]
 
 
-def test_a_prompt_that_was_cancelled_halfway(service: Service, log: Log) -> None:
-    asked = job(service, Texts(1).text(3000))
-    record = ended(service, asked, partial(cancel_at, 1000))
+def test_a_prompt_that_was_cancelled_halfway(host: ModelHost, log: Log) -> None:
+    asked = job(host, Texts(1).text(3000))
+    record = ended(host, asked, partial(cancel_at, 1000))
     num_read = record.reused + record.computed
     assert 1000 <= num_read < 2000
     assert (record.finish, record.unread, record.first_token_ms) == ("cancelled", 3000 - num_read, None)
     assert record.reasons == {"new": record.computed}
     pattern = rf"reused 0 of 3,000 · {num_read:,} new · {record.unread:,} not read · cancelled after [\d,]+ ms"
     assert re.fullmatch(pattern, log.messages[-1])
-    counts = service.counts[""]
+    counts = host.log.counts[""]
     before = counts.computed_tokens.total()
-    again = ended(service, asked)
+    again = ended(host, asked)
     assert again.reused + again.computed == 3000
     assert again.computed <= 3000 - num_read + 1, "what was read before the client left is not read again"
     assert counts.computed_tokens.total() == before + again.computed
 
 
-def test_who_asks_again_while_a_prompt_is_read_goes_on_where_reading_stopped(service: Service) -> None:
+def test_who_asks_again_while_a_prompt_is_read_goes_on_where_reading_stopped(host: ModelHost) -> None:
     """As clients do that give up a stream: the second request comes while the first is read, and then that one ends."""
-    asked = job(service, Texts(4).text(3000))
+    asked = job(host, Texts(4).text(3000))
 
     async def both() -> list[ReplyStream]:
         may_go_on = threading.Event()
-        service.worker.call(may_go_on.wait)
-        streams = [start_reply(service, asked) for _ in range(2)]
+        host.call(may_go_on.wait)
+        streams = [start_reply(host, asked) for _ in range(2)]
         cancel_at(1000, streams[0])
         may_go_on.set()
         for stream in streams:
@@ -108,7 +109,7 @@ def test_who_asks_again_while_a_prompt_is_read_goes_on_where_reading_stopped(ser
     assert again.report.computed <= 3000 - num_read + 1
 
 
-def test_a_reply_that_was_cancelled(service: Service, log: Log) -> None:
+def test_a_reply_that_was_cancelled(host: ModelHost, log: Log) -> None:
     def close_at_first_token(stream: ReplyStream) -> None:
         tell = stream.token
 
@@ -118,52 +119,52 @@ def test_a_reply_that_was_cancelled(service: Service, log: Log) -> None:
 
         stream.token = token  # type: ignore[method-assign]
 
-    record = ended(service, job(service, "the river", max_tokens=500), close_at_first_token)
+    record = ended(host, job(host, "the river", max_tokens=500), close_at_first_token)
     assert (record.finish, record.generated, record.unread) == ("cancelled", 1, 0)
     assert re.search(r" · 1 generated · first token after [\d,]+ ms · cancelled after [\d,]+ ms$", log.messages[-1])
 
 
-def test_a_request_that_was_cancelled_in_the_queue(service: Service, log: Log) -> None:
-    record = ended(service, job(service, Texts(2).text(300)), ReplyStream.close)
+def test_a_request_that_was_cancelled_in_the_queue(host: ModelHost, log: Log) -> None:
+    record = ended(host, job(host, Texts(2).text(300)), ReplyStream.close)
     assert (record.finish, record.computed, record.unread, record.reasons) == ("cancelled", 0, 300, {})
     assert record.waited_ms >= record.prompt_ms == 0
     assert re.fullmatch(r"read none of 300 · cancelled after [\d,]+ ms", log.messages[-1])
 
 
-def test_a_reply_that_failed(service: Service, log: Log) -> None:
+def test_a_reply_that_failed(host: ModelHost, log: Log) -> None:
     def fail(stream: ReplyStream) -> None:
         def token(token: int, logits: Logits | None) -> bool:  # noqa: ARG001
             raise ValueError("no such word")
 
         stream.token = token  # type: ignore[method-assign]
 
-    record = ended(service, job(service, "the river"), fail)
+    record = ended(host, job(host, "the river"), fail)
     assert (record.finish, record.error) == ("failed", "no such word")
     assert re.search(r"failed after [\d,]+ ms: no such word$", log.messages[-1])
 
 
-def test_a_prompt_that_is_only_read(service: Service, log: Log) -> None:
-    ended(service, job(service, Texts(3).text(50), max_tokens=0))
+def test_a_prompt_that_is_only_read(host: ModelHost, log: Log) -> None:
+    ended(host, job(host, Texts(3).text(50), max_tokens=0))
     assert re.fullmatch(r"reused 0 of 50 · 50 new · read in [\d,]+ ms", log.messages[-1])
 
 
-def test_a_note_that_every_request_has_is_logged_once(service: Service, log: Log) -> None:
+def test_a_note_that_every_request_has_is_logged_once(host: ModelHost, log: Log) -> None:
     for text in ("one", "two"):
-        record = ended(service, job(service, text, notes=("dropped 1 line of the header",)))
+        record = ended(host, job(host, text, notes=("dropped 1 line of the header",)))
         assert record.notes == ("dropped 1 line of the header",)
     assert sum("dropped 1 line" in line for line in log.messages) == 1
 
 
-def test_a_flood_of_bad_requests_leaves_few_lines_and_records(service: Service, http: httpx.Client, log: Log) -> None:
+def test_a_flood_of_bad_requests_leaves_few_lines_and_records(host: ModelHost, http: httpx.Client, log: Log) -> None:
     for number in range(50):
         assert http.post("/v1/messages", json={"messages": number}).status_code == 400
     refused = [line for line in log.messages if line.startswith("POST /v1/messages refused with 400: ")]
     assert 0 < len(refused) < 30
-    assert len(service.journal.records) < 30
+    assert len(host.log.records) < 30
 
 
 def test_secrets_and_endless_words_stay_out_of_the_line(log: Log) -> None:
-    with Service(settings(api_key=("sesame",))) as service, serving(service) as url:
+    with open_host(settings(api_key=("sesame",))) as host, serving(host) as url:
         key = {"Authorization": "Bearer another-secret"}
         assert httpx.post(f"{url}/v1/messages?key=third-secret", headers=key).status_code == 401
         own = {"x-api-key": "sesame"}
@@ -173,4 +174,4 @@ def test_secrets_and_endless_words_stay_out_of_the_line(log: Log) -> None:
     assert strange.startswith("POST /v1/messages refused with 401: this API key is not known")
     assert "secret" not in strange
     assert len(unknown) < 600
-    assert [record.status for record in service.journal.records] == [400], "no strangers, no unknown routes"
+    assert [record.status for record in host.log.records] == [400], "no strangers, no unknown routes"

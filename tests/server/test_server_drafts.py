@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from leftoff.server import build
+from leftoff.host import build
+from leftoff.host.build import open_host
+from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from leftoff.server.service import Service
 from tests.factory import MTP
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
@@ -18,15 +19,15 @@ QUOTE = {"prompt": f"Repeat: {TEXT}. Again: ", "grammar": f'root ::= "{TEXT}"', 
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def host() -> Iterator[ModelHost]:
     """As on a machine where a batch of many tokens takes as long as one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
-        with Service(settings(draft="auto")) as service:
-            yield service
+        with open_host(settings(draft="auto")) as host:
+            yield host
 
 
-def test_a_quote_is_drafted_and_told(http: httpx.Client, service: Service) -> None:
+def test_a_quote_is_drafted_and_told(http: httpx.Client, host: ModelHost) -> None:
     reply = http.post("/completion", json=QUOTE).json()
     assert reply["content"] == TEXT
     timings = reply["timings"]
@@ -36,7 +37,7 @@ def test_a_quote_is_drafted_and_told(http: httpx.Client, service: Service) -> No
     assert (report["drafted"], report["accepted"]) == (timings["draft_n"], timings["draft_n_accepted"])
     assert sum(report["drafted_from"].values()) == report["accepted"]
     assert report["drafted_from"]["conversation"] > 0
-    assert f"{report['accepted']} of {report['drafted']} drafted right" in service.journal.records[0].ending
+    assert f"{report['accepted']} of {report['drafted']} drafted right" in host.log.records[0].ending
     metrics = http.get("/metrics").text
     assert 'leftoff_accepted_tokens_total{source="conversation"}' in metrics
     assert http.get("/props").json()["default_generation_settings"]["speculative"] is True
@@ -60,26 +61,26 @@ def test_a_stop_string_within_a_draft(http: httpx.Client) -> None:
     assert cut["content"] == whole["content"].partition(stop)[0]
 
 
-def test_what_is_cleared_is_not_drafted_from(http: httpx.Client, service: Service) -> None:
+def test_what_is_cleared_is_not_drafted_from(http: httpx.Client, host: ModelHost) -> None:
     http.post("/completion", json=QUOTE)
-    assert service.scheduler.drafter is not None
-    assert service.scheduler.drafter.nbytes > 0
+    assert host.scheduler.drafter is not None
+    assert host.scheduler.drafter.nbytes > 0
     assert http.delete("/cache").status_code == 200
-    assert service.scheduler.drafter.nbytes == 0
+    assert host.scheduler.drafter.nbytes == 0
 
 
 @pytest.mark.parametrize(("draft", "deterministic"), [("off", False), ("tree", True)])
 def test_without(draft: str, deterministic: bool) -> None:
-    with Service(settings(draft=draft, deterministic=deterministic)) as service:
-        assert service.scheduler.drafter is None
+    with open_host(settings(draft=draft, deterministic=deterministic)) as host:
+        assert host.scheduler.drafter is None
 
 
 def test_auto_does_without_where_no_draft_can_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "measure_batches", lambda _: {1: 0.01, 4: 0.04, 8: 0.08})
-    with Service(settings(draft="auto")) as service:
-        assert service.scheduler.drafter is None
-    with Service(settings(draft="tree")) as service:
-        assert service.scheduler.drafter is not None
+    with open_host(settings(draft="auto")) as host:
+        assert host.scheduler.drafter is None
+    with open_host(settings(draft="tree")) as host:
+        assert host.scheduler.drafter is not None
 
 
 class TestNextTokenLayer:
@@ -90,8 +91,8 @@ class TestNextTokenLayer:
         monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
         asked = {"prompt": "a lamp on the way", "n_predict": 60, "temperature": 0, "ignore_eos": True}
         with (
-            Service(settings(MTP, draft=draft)) as service,
-            serving(service) as url,
+            open_host(settings(MTP, draft=draft)) as host,
+            serving(host) as url,
             httpx.Client(base_url=url, timeout=PATIENCE_S) as http,
         ):
             timings = http.post("/completion", json=asked).json()["timings"]
@@ -101,9 +102,9 @@ class TestNextTokenLayer:
 
     @pytest.mark.parametrize("changes", [{"draft": "tree"}, {"draft": "off"}, {"draft": "auto", "deterministic": True}])
     def test_it_is_not_loaded_where_it_does_not_draft(self, changes: dict[str, object]) -> None:
-        with Service(settings(MTP, **changes)) as service:
-            assert not service.model.settings.mtp
-            assert service.engine.mtp is None
+        with open_host(settings(MTP, **changes)) as host:
+            assert not host.model.settings.mtp
+            assert host.engine.mtp is None
 
     def test_its_context_is_freed_where_it_cannot_pay(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -111,12 +112,12 @@ class TestNextTokenLayer:
         caplog.set_level("INFO", "leftoff.drafts")
         monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
         monkeypatch.setattr(build, "measure_mtp", lambda _: 900.0)
-        with Service(settings(MTP, draft="auto")) as service:
-            assert service.scheduler.drafter is not None
-            assert service.engine.mtp is None
+        with open_host(settings(MTP, draft="auto")) as host:
+            assert host.scheduler.drafter is not None
+            assert host.engine.mtp is None
         assert "no drafts with the MTP layer: it guesses for 900.00 ms, a token takes 1000.00" in caplog.text
 
     def test_a_model_without_one_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
-        with Service(settings(draft="mtp")) as service:
-            assert service.scheduler.drafter is None
+        with open_host(settings(draft="mtp")) as host:
+            assert host.scheduler.drafter is None
         assert "--draft mtp: nothing is drafted: there is no MTP layer in the model file" in caplog.text

@@ -1,0 +1,207 @@
+"""All that belongs to one loaded model: its engine and cache, the engine's thread, prompts, grammars and replies.
+
+A host is opened and closed as one thing: nobody else keeps a model, an engine or a cache. It knows neither HTTP nor a
+wire format. The server answers requests with hosts, and a `Session` is a host for one program.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from leftoff.cache.cache import Cache
+from leftoff.chat.chat import Chat, ChatPrompt
+from leftoff.chat.header_rules import Rules
+from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.replies import RememberedReplies
+from leftoff.chat.work import Lanes
+from leftoff.config import Settings
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.model import Model
+from leftoff.errors import LeftoffError
+from leftoff.grammar.compile import Grammars
+from leftoff.grammar.constraint import Trigger
+from leftoff.host.fleet import Fleet
+from leftoff.host.kept import header_files, own_secret, reply_store
+from leftoff.host.request_log import RequestLog
+from leftoff.host.slot_files import SlotFiles
+from leftoff.lru import LruCache
+from leftoff.sampling import recommended
+from leftoff.scheduler.scheduler import Scheduler
+from leftoff.scheduler.worker import Worker
+from leftoff.types import owner_of
+
+Result = TypeVar("Result")
+MakeScheduler = Callable[[Model], Scheduler]
+
+_TRIGGER_BYTES = 16 << 20  # of the grammars of tools
+_LONG_HEADER = 256  # tokens: fewer are read at once
+
+
+class HostClosedError(LeftoffError):
+    """The engine's thread has ended, or is ending."""
+
+
+class ModelHost:
+    """Owns the model, the engine's thread and the threads for texts. Any thread may call it.
+
+    Engine, cache and scheduler belong to the engine's thread: use them in `call` or `between_steps`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        make: MakeScheduler,
+        settings: Settings | None = None,
+        *,
+        has_thread: bool = True,
+        fleet: Fleet | None = None,
+        log: RequestLog | None = None,
+        sampling: dict[str, Any] | None = None,
+        fit_line: str = "",
+    ) -> None:
+        """`make` gives the model an engine, a cache and a scheduler: on the engine's thread, or here without one.
+
+        `sampling` replaces what the model recommends. The log outlives the host: all hosts of a server write to one.
+        """
+        self.settings = settings = settings or Settings()
+        self.fit_line = fit_line  # what `--fit` has chosen
+        self.model = model
+        self.name = settings.alias or model.path.stem
+        self.opened_at = time.time()
+        self.log = log or RequestLog(settings.reports)
+        self.default_sampling = replace(recommended(model.metadata), **(sampling or {}))
+        with ExitStack() as opened:
+            opened.callback(model.close)
+            self._worker = Worker(partial(make, model)) if has_thread else None
+            self.scheduler = make(model) if self._worker is None else self._worker.scheduler
+            opened.callback(self.engine.close)
+            opened.callback(self.stop)
+            self._open(settings, fleet)
+            opened.pop_all()
+
+    def _open(self, settings: Settings, fleet: Fleet | None) -> None:
+        own = own_secret(settings, self.cache)
+        self.fleet = fleet
+        self.secret = fleet.secret(own) if fleet is not None else own
+        template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
+        self.prompts = PromptMaker(self.model, template, context_tokens=self.context_tokens)
+        self._reply_store = reply_store(settings, self.cache)
+        self.headers = header_files(settings, self.cache)
+        replies = fleet.replies(self._reply_store) if fleet is not None else self._reply_store
+        self.remembered = RememberedReplies(replies) if settings.remember_replies else None
+        self.slot_files = SlotFiles(self._reply_store)
+        rules = (settings.drop_header, settings.pin, settings.move)
+        self.chats = Chat(
+            self.prompts,
+            self.context_tokens,
+            rules=Rules(*rules) if any(rules) else None,
+            overflow="cut" if settings.overflow == "cut" else "error",
+            remembered=self.remembered,
+        )
+        self.grammars = Grammars(self.model.vocabulary)
+        self.call_triggers: LruCache[bytes, tuple[Trigger, ...]] = LruCache(
+            max_bytes=_TRIGGER_BYTES, size_of=lambda _, triggers: sum(len(trigger.grammar.lark) for trigger in triggers)
+        )
+        self.lanes = Lanes()
+
+    def close(self) -> None:
+        self.lanes.close()
+        self.stop()
+        if self.fleet is not None:
+            self.fleet.close()
+        if self._reply_store is not None:
+            self._reply_store.close()
+        self.grammars.close()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def engine(self) -> LlamaEngine:
+        return self.scheduler.engine
+
+    @property
+    def cache(self) -> Cache:
+        return self.scheduler.cache
+
+    @property
+    def context_tokens(self) -> int:
+        return self.engine.memory.num_cells
+
+    # --- the engine's thread
+
+    @property
+    def is_alive(self) -> bool:
+        return self._worker is not None and self._worker.is_alive
+
+    def require_alive(self) -> None:
+        """Raises `HostClosedError` if the engine's thread has ended."""
+        if not self.is_alive:
+            raise HostClosedError(f"{self.name} is being closed: try again later")
+
+    def stop(self) -> None:
+        """Ends the engine's thread: what runs is cancelled, and nothing more is accepted."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    def call(self, function: Callable[[], Result]) -> "Future[Result]":
+        """Runs a function on the engine's thread between two steps, where engine and cache may be inspected."""
+        self.require_alive()
+        assert self._worker is not None
+        return self._worker.call(function)
+
+    async def between_steps(self, function: Callable[[], Result]) -> Result:
+        """The same, awaited on an event loop."""
+        return await asyncio.wrap_future(self.call(function))
+
+    # --- the fleet, if there is one
+
+    def announce(self, url: str) -> None:
+        """Tells at which URL this host answers, and from then on what it holds."""
+        if self.fleet is not None and self._worker is not None:
+            url = self.settings.advertise or url
+            self.fleet.announce(url, self.name, self.secret, self._worker.call, self.scheduler)
+
+    def drain(self) -> None:
+        """Tells that no more requests are wanted."""
+        if self.fleet is not None:
+            self.fleet.drain()
+
+    # --- what is known of conversations
+
+    def learn_header(self, chat: ChatPrompt) -> None:
+        """Keeps the header of a chat on disk if it is long, in the form of a file for `--prewarm`."""
+        if self.headers is None or (chat.prompt.header_end or 0) < _LONG_HEADER:
+            return
+        conversation = chat.conversation
+        header = {
+            "messages": chat.header,
+            "tools": conversation.tools,
+            "options": conversation.options,
+            "namespace": conversation.namespace,
+        }
+        self.headers.put(owner_of(conversation.namespace), msgspec.json.encode(header))
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Drops all that is kept for the namespaces that are meant. On the engine's thread."""
+        self.cache.clear(is_meant)
+        self.slot_files.remove(is_meant)
+        self.chats.forget(is_meant)
+        if self.remembered is not None:
+            self.remembered.remove(is_meant)
+        elif self._reply_store is not None:
+            self._reply_store.remove(is_meant)
+        if self.scheduler.drafter is not None:
+            self.scheduler.drafter.forget(is_meant)

@@ -1,0 +1,82 @@
+"""What a host keeps in its cache folder: the disk tier, remembered replies, headers, and the secret of tenants."""
+
+import logging
+from pathlib import Path
+
+from leftoff.cache.cache import Cache
+from leftoff.cache.disk_tier import DiskSettings
+from leftoff.config import AUTO, MIB, Settings
+from leftoff.disk.errors import FolderError
+from leftoff.disk.headers import HeaderFiles
+from leftoff.disk.reply_store import FileReplyStore
+from leftoff.disk.secret import folder_secret, new_secret
+from leftoff.disk.store import FileBlobStore
+from leftoff.disk.tools.models import make_room_among_models, models
+from leftoff.engine.devices import default_gpus
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.fingerprint import cache_folder
+from leftoff.host.budgets import disk_budget
+from leftoff.machine import free_disk_bytes, num_cores
+
+logger = logging.getLogger("leftoff.disk")
+
+_CORES_FOR_DISK = 4  # from so many on, a GPU does not notice that the disk is written
+
+
+def cache_root(settings: Settings) -> Path:
+    """The cache folder of all models."""
+    return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
+
+
+def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> DiskSettings | None:
+    """The disk tier, if it is wanted and its folder can be used."""
+    if not settings.disk:
+        return None
+    root = cache_root(settings)
+    is_on_gpu = bool(default_gpus(engine.model.library))
+    try:
+        blobs = FileBlobStore.open(
+            root,
+            engine.memory.fingerprint,
+            engine.context.arena,
+            label=engine.model.path.stem,
+            queue_bytes=queue_bytes,
+            gives_way=not is_on_gpu or num_cores() < _CORES_FOR_DISK,
+            daily_bytes=settings.disk_daily * MIB or None,
+        )
+    except FolderError as error:
+        logger.warning("%s; until then nothing is kept on disk", error)
+        return None
+    budget_bytes = settings.disk * MIB
+    if settings.disk == AUTO:
+        own_bytes = sum(usage.nbytes for usage in models(root))
+        budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + own_bytes)
+    # What other models have left is kept as long as this one has half of the budget for itself.
+    others_bytes = make_room_among_models(root, blobs.path, budget_bytes // 2)
+    return DiskSettings(blobs, max(0, budget_bytes - others_bytes))
+
+
+def own_secret(settings: Settings, cache: Cache) -> bytes:
+    """The secret by which tenants find their entries again after a restart; a random one without a disk."""
+    if cache.disk is None:
+        return new_secret()
+    root = cache_root(settings)
+    try:
+        return folder_secret(root)
+    except OSError as error:
+        reason = error.strerror or error
+        logger.warning("no secret in %s (%s): what is kept there for API keys will not be found again", root, reason)
+        return new_secret()
+
+
+def reply_store(settings: Settings, cache: Cache) -> FileReplyStore | None:
+    """Where replies are kept beyond the end of the process: in the folder of the model, if it has one."""
+    if cache.disk is None or not settings.remember_replies:
+        return None
+    assert isinstance(cache.disk.blobs, FileBlobStore)
+    return FileReplyStore.open(cache.disk.blobs.path, cache.memory.fingerprint)
+
+
+def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:
+    """Where the headers of clients are kept for all models, to be prewarmed; nowhere if nothing is kept on disk."""
+    return HeaderFiles(cache_root(settings)) if cache.disk is not None else None
