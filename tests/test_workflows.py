@@ -49,9 +49,18 @@ def test_ci_runs_on_every_python_and_system_that_is_promised() -> None:
 
 
 def test_ci_runs_what_people_run_at_home() -> None:
-    assert commands("ci.yml", "test") == ["make lint test"]
+    assert commands("ci.yml", "test") == [".ci/hosted", "make lint test"]
     assert "make lint test" in (ROOT / ".ci" / "run").read_text()
-    assert commands("ci.yml", "coverage")[0] == "make coverage"
+    assert commands("ci.yml", "coverage")[:2] == [".ci/hosted", "make coverage"]
+
+
+@pytest.mark.parametrize("script", ["run", "hosted"])
+def test_ci_installs_what_tests_would_be_skipped_for_or_fails(script: str) -> None:
+    lines = (ROOT / ".ci" / script).read_text().splitlines()
+    assert "set -euo pipefail" in lines
+    for part in ("redis-server", "chromium", "ray[serve]"):
+        assert any(part in line for line in lines), part
+    assert not any("||" in line for line in lines), "a failure that is only told of"
 
 
 def test_every_make_target_of_a_workflow_is_there() -> None:

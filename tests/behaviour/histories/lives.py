@@ -9,7 +9,11 @@ from types import TracebackType
 
 import httpx
 
-from tests.cli.running import serving
+from leftoff.cli.flags import CommandLine
+from leftoff.cli.serve import add_parser, settings_of
+from leftoff.server.server import serving as serving_here
+from leftoff.server.service import Service
+from tests.cli.running import SMALL, serving
 
 _PATIENCE_S = 600.0  # bounds a hang
 # In tokens of context, slots, MiB of RAM and of disk: every life is another mixture, some of them with hardly any room.
@@ -62,23 +66,35 @@ class Lives:
 
 def never_left(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server with one slot whose cache is empty for whoever comes with a new salt."""
-    return _served(model, ["--ctx", "4096", "--slots", "1", "--draft", "off", *_IN_RAM, *flags])
+    return _here(model, ["--ctx", "4096", "--slots", "1", "--draft", "off", *_IN_RAM, *flags])
 
 
 def many_slots(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """A server that batches what comes together. Without salts its cache is used, with new ones it is not."""
-    return _served(model, ["--ctx", "8192", "--slots", "3", *_IN_RAM, *flags])
+    return _here(model, ["--ctx", "8192", "--slots", "3", *_IN_RAM, *flags])
 
 
 def with_neighbours(model: Path, flags: Sequence[str]) -> AbstractContextManager[httpx.Client]:
     """The same, but idle sequences stay in the engine: what they do to the rounding is the measure of noise."""
-    return _served(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", "--draft", "off", *_IN_RAM, *flags])
+    return _here(model, ["--ctx", "4096", "--slots", "3", "--parked", "1", "--draft", "off", *_IN_RAM, *flags])
 
 
 @contextmanager
-def _served(
-    model: Path, flags: Sequence[str], end: signal.Signals = signal.SIGKILL, module: str = "leftoff"
-) -> Iterator[httpx.Client]:
+def _here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
+    """In this process: a server that nobody kills needs none of its own."""
+    parser = CommandLine()
+    add_parser(parser.add_subparsers())
+    settings = settings_of(parser.parse_args(["serve", str(model), *SMALL, *_COMMON, *flags]))
+    with (
+        Service(settings) as service,
+        serving_here(service) as url,
+        httpx.Client(base_url=url, timeout=_PATIENCE_S) as http,
+    ):
+        yield http
+
+
+@contextmanager
+def _served(model: Path, flags: Sequence[str], end: signal.Signals, module: str) -> Iterator[httpx.Client]:
     with serving(*_COMMON, *flags, model=model, module=module) as server:
         assert server.url, f"it did not start: {server.log}"
         with httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as http:
