@@ -8,7 +8,6 @@ import numpy as np
 from leftoff.chat.conversation import DEFERRED, Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.meter import TokenMeter
-from leftoff.chat.template.loops import RoundMemo
 from leftoff.chat.template.quirks import Forms, find_quirks
 from leftoff.chat.template.render import ChatTemplate, MessageDict
 from leftoff.chat.template.spans import LastTurn, Rendered, TextSpan, render_with_spans
@@ -32,7 +31,6 @@ class MadePrompt:
 
     prompt: Prompt
     forms: Forms
-    rounds: RoundMemo
     last_turn: LastTurn
     tokenised: Tokenised
 
@@ -78,14 +76,13 @@ class PromptMaker:
         asked = conversation.without_prefill() if prefill else conversation
         forms = Forms(last.forms if last is not None else ())
         check = self._check if rewrite is None else None  # it may yet become shorter
-        rounds = RoundMemo(last.rounds.texts if last is not None else {})
-        turn = self._render(asked, check, forms, rounds, last.last_turn if last is not None else None)
+        turn = self._render(asked, check, forms, last.last_turn if last is not None else None)
         rendered = rewrite(turn.rendered) if rewrite is not None else turn.rendered
         if prefill or rewrite is not None:
             rendered = replace(rendered, text=rendered.text + prefill)
             self._check(rendered.text)
         tokenised = self.tokenizer.tokenise(rendered.text, rendered.known, last.tokenised if last is not None else None)
-        return MadePrompt(self._prompt(rendered, tokenised), forms, rounds, turn, tokenised)
+        return MadePrompt(self._prompt(rendered, tokenised), forms, turn, tokenised)
 
     def from_text(self, text: str) -> Prompt:
         self._check(text)
@@ -103,15 +100,12 @@ class PromptMaker:
         asked: Conversation,
         check: Callable[[str], None] | None,
         forms: Forms | None = None,
-        rounds: RoundMemo | None = None,
         last: LastTurn | None = None,
     ) -> LastTurn:
         shown = [tool for tool in asked.tools or () if not tool.get(DEFERRED)]
         tools = self.quirks.tools(shown or None)
 
         whole = self.quirks.messages(asked.messages, forms)
-        if rounds is not None:
-            rounds.add([*whole, *(tools or ())])
 
         def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
             return self.template.render(
@@ -119,7 +113,6 @@ class PromptMaker:
                 tools=tools,
                 add_generation_prompt=generation_prompt and asked.add_generation_prompt,
                 options=asked.options,
-                rounds=rounds,
             )
 
         return LastTurn(whole, render_with_spans(whole, render, check, last))

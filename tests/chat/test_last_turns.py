@@ -11,7 +11,6 @@ from leftoff.chat.header_rules import Rules
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.replies import RememberedReplies, Written
 from leftoff.chat.template import quirks
-from leftoff.chat.template.loops import RoundMemo
 from leftoff.chat.template.render import ChatTemplate, MessageDict
 from leftoff.config import BILLING_LINE
 from leftoff.engine.model import Model
@@ -60,16 +59,12 @@ class Work:
     def __init__(self, prompts: PromptMaker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rendered: list[int] = []  # messages of each rendering
         self.num_forms = 0
-        self.num_rounds = 0  # messages whose text a template made
         self._prompts = prompts
         render, form = ChatTemplate.render, quirks.Quirks._message
 
         def counted_render(template: ChatTemplate, messages: Sequence[MessageDict], **options: object) -> str:
             self.rendered.append(len(messages))
-            text = render(template, messages, **options)  # type: ignore[arg-type]
-            rounds = options.get("rounds")
-            self.num_rounds = rounds.num_rendered if isinstance(rounds, RoundMemo) else 0
-            return text
+            return render(template, messages, **options)  # type: ignore[arg-type]
 
         def counted_form(one: quirks.Quirks, message: MessageDict, index: int) -> MessageDict:
             self.num_forms += 1
@@ -80,7 +75,7 @@ class Work:
 
     def reset(self) -> int:
         """Returns the characters that were tokenised so far."""
-        self.rendered, self.num_forms, self.num_rounds = [], 0, 0
+        self.rendered, self.num_forms = [], 0
         return self._prompts.tokenizer.num_characters
 
 
@@ -94,7 +89,6 @@ def test_the_next_turn_makes_only_what_is_new(prompts: PromptMaker, monkeypatch:
     assert work.num_forms == 2
     long = [size for size in work.rendered if size > 8]
     assert long == [len(messages) + 2]  # once, for its text; marks are put into a short conversation
-    assert work.num_rounds == 2
     assert prompts.tokenizer.num_characters - before < 200
 
 

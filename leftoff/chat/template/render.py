@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import Template, nodes
+from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
 from leftoff.chat.template.budget import Budget, LimitError, current, spending
-from leftoff.chat.template.loops import RoundMemo
 from leftoff.chat.template.sandbox import Sandbox
 from leftoff.chat.work import GivenUpError
 from leftoff.errors import LeftoffError
@@ -72,7 +71,6 @@ class ChatTemplate:
             )
         try:
             self._template = _environment(changes_lists=self._changes_lists).from_string(self.source)
-            self._remembering = self._with_rounds()
         except Exception as error:  # Jinja's, or Python's for the code that Jinja generates
             raise TemplateError(f"the chat template cannot be parsed: {_reason(error)}") from error
 
@@ -86,9 +84,7 @@ class ChatTemplate:
         tools: Sequence[ToolDict] | None = None,
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
-        rounds: RoundMemo | None = None,
     ) -> str:
-        """With `rounds`, messages that are known from there are not rendered again."""
         values = {
             **self._fixed,
             **_with_synonyms(options or {}),
@@ -97,35 +93,14 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            if rounds is None or self._remembering is None:
-                return self._text(self._template, values)
-            try:
-                return self._text(self._remembering, values, rounds)
-            except (LimitError, GivenUpError):
-                raise
-            except Exception:  # the messages may be at fault, or an input that the template would not have looked at
-                rounds.texts.clear()
-                text = self._text(self._template, values)
-                self._remembering = None
-                return text
+            with spending(Budget(*self._limits)):
+                return self._template.render(copy.deepcopy(values) if self._changes_lists else values)
         except (TemplateError, GivenUpError):
             raise
         except LimitError as error:
             raise TemplateLimitError(f"the model's chat template was stopped: {error}") from error
         except Exception as error:  # a template can fail in any way that Python can
             raise TemplateError(f"the chat template cannot render these messages: {_reason(error)}") from error
-
-    def _text(self, template: Template, values: dict[str, Any], rounds: RoundMemo | None = None) -> str:
-        with spending(Budget(*self._limits, rounds)):
-            return template.render(copy.deepcopy(values) if self._changes_lists else values)
-
-    def _with_rounds(self) -> Template | None:
-        """The template with loops that remember; None if it has none that can."""
-        if self._changes_lists:
-            return None  # messages are copied for it, and so never the same
-        environment = _environment(changes_lists=False, remembers=True)
-        template = environment.from_string(self.source)
-        return template if environment.has_rounds else None
 
 
 def _reason(error: Exception) -> str:
@@ -156,10 +131,9 @@ class _GenerationBlock(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment(*, changes_lists: bool, remembers: bool = False) -> Sandbox:
+def _environment(*, changes_lists: bool) -> Sandbox:
     environment = Sandbox(
         changes_lists=changes_lists,
-        remembers=remembers,
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[loopcontrols, _GenerationBlock],
@@ -190,9 +164,9 @@ def _to_json(
     if separators is not None and any(len(separator) > _MAX_SEPARATOR_CHARACTERS for separator in separators):
         raise TemplateError(f"the chat template separates JSON by more than {_MAX_SEPARATOR_CHARACTERS} characters")
     budget = current()
-    depth = budget.charge_deep(value, times=_ESCAPED_CHARACTERS)
+    depth = budget.charge_walk(value, times=_ESCAPED_CHARACTERS)
     if indent:
-        budget.charge_deep(value, times=indent * depth)
+        budget.charge_walk(value, times=indent * depth)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -12,7 +12,7 @@ from tests.chat.conversations import user
 STOPPED = "|".join(
     (
         *("ran for more than", "made more than", "recursion", "too big", "too large", "is the most", "nested more"),
-        *("64 bits", "chains more than", "no number", "JSON by more than", "date in more than"),
+        *("64 bits", "no number", "JSON by more than", "date in more than"),
     )
 )
 GROWING = "{% set ns = namespace(x=XXX) %}{% for i in range(99) %}{% set ns.x = YYY %}{% endfor %}{{ ns.x ZZZ}}"
@@ -61,12 +61,12 @@ def rendered(source: str) -> str:
         "{{ messages['app' ~ 'end'](1) }}",
         "{{ (messages|attr('clear'))() }}",
         "{{ 'x'.encode().hex() }}",
+        "{{ 'x'.translate({120: 'y'}) }}",
         "{{ (1).to_bytes(3, 'big') }}",
         "{{ (1.5).as_integer_ratio() }}",
         "{{ strftime_now.__globals__.x }}",
         "{{ range.__self__.x }}",
         "{% for x in [1] %}{{ loop._iterator.gi_frame }}{% endfor %}",
-        "{% for x in [1] %}{{ loop.changed(1) }}{% endfor %}",
         "{% macro m() %}{{ caller.__globals__.x }}{% endmacro %}{% call m() %}{% endcall %}",
         "{% macro m() %}{% endmacro %}{{ m._func.__globals__ }}",
         "{{ nothing._undefined_exception.mro() }}",
@@ -133,7 +133,6 @@ def test_what_was_given_is_the_same_afterwards() -> None:
         "{{ ('a' * 999999).rfind('b' ~ 'a' * 99999) }}",
         "{{ ('a' * 999999)" + "|map(attribute='b', default='c')" * 60 + "|list }}",
         "{{ ('a' * 999999)" + "|map(attribute='b', default='c')" * 9 + "|list }}",
-        grows("[1]", "ns.x|map('string')", "|list"),
     ],
 )
 def test_a_template_that_goes_on_for_ever_is_stopped(source: str) -> None:
@@ -192,12 +191,12 @@ def test_a_small_value_that_is_endless_when_walked_through_is_not(begin: str, us
         deeper("[1]", "[[[[ns.x]]]]", "{{ ns.x == [ns.x] }}"),
         "{% macro m() %}{{ m(varargs) }}{% endmacro %}{{ m(1) }}",
         "{% set x = [] %}{% set _ = x.append(x) %}{{ x }}{{ x|tojson }}",
-        deeper("1", "cycler(ns.x).items", "{{ {ns.x: 1} }}{{ 1 // 0 }}"),
+        deeper("1", "cycler(ns.x).items", "{{ {ns.x: 1} }}"),
     ],
 )
 def test_depth_is_an_error_and_not_the_end_of_the_process(source: str) -> None:
     """Python's own hash of a tuple of tuples goes down without looking, and ends in a segmentation fault."""
-    with pytest.raises(TemplateError, match=f"{STOPPED}|division"):
+    with pytest.raises(TemplateError, match=f"{STOPPED}|is undefined"):
         ChatTemplate(source).render([user("Hello")])
 
 
@@ -221,6 +220,8 @@ def test_depth_is_an_error_and_not_the_end_of_the_process(source: str) -> None:
         "{% for i in range(9999) %}{{ 'x' * 999 }}{% endfor %}",
         "{% macro m() %}{% for i in range(9999) %}{{ 'x' * 999 }}{% endfor %}{% endmacro %}{% set s = m() %}",
         "{% set s %}{% for i in range(9999) %}{{ 'x' * 999 }}{% endfor %}{% endset %}",
+        "{% macro m() %}{% for i in range(9999) %}" + "x" * 999 + "{% endfor %}{% endmacro %}{% set s = m() %}",
+        "{% for a in ['x' * 9999] * 9999 %}{{ loop|join }}{% endfor %}",
         grows("'x'", "ns.x + ns.x"),
         grows("'x'", "ns.x ~ ns.x"),
         grows("[1]", "ns.x + ns.x"),
@@ -316,6 +317,12 @@ def test_constants_are_not_computed_when_the_template_is_read() -> None:
 def test_filters_that_no_template_needs_are_not_there(name: str) -> None:
     with pytest.raises(TemplateError, match=f"No filter named '{name}'"):
         ChatTemplate("{{ 'x'|" + name + "(3) }}")
+
+
+def test_filters_may_be_chained_and_a_loop_handed_to_a_macro() -> None:
+    assert rendered(grows("[1]", "ns.x|map('string')", "|list")) == "['1']"
+    macro = "{% macro m(x, loop) %}{{ x }}{{ loop.index }}{% endmacro %}"
+    assert rendered(macro + "{% for x in 'ab' %}{{ m(x, loop) }}{% endfor %}") == "a1b2"
 
 
 def test_every_rendering_has_its_own_budget() -> None:
