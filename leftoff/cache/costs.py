@@ -7,6 +7,7 @@ _WEIGHT = 0.2  # of the newest measurement
 _MEMORY = 0.99  # of all earlier points of a line, with each new one
 _FEWEST = 3  # points of a line
 STORE_CALLS = 16  # side by side
+_LARGE = 0.25  # of the largest
 SMALLEST_BYTES = 1 << 16  # moving fewer says more about the call than about the rate
 
 
@@ -44,6 +45,7 @@ class Costs:
     save_bytes_per_ms: float = 4e6
     call_ms: float = 0.2  # per load, whatever its size
     save_call_ms: float = 0.2  # per save, whatever its size: with many cells llama.cpp takes long to pass over them
+    large_save_bytes: int = SMALLEST_BYTES  # of the largest save: those of nearly so many bytes tell the rate
     snapshot_ms: float = 0.0  # of a snapshot as they were taken lately; 0 before any was
     disk_bytes_per_ms: float = 5e5
     disk_call_ms: float = 1.0  # per fetch, whatever its size
@@ -127,10 +129,11 @@ class Costs:
         self.saw_save(nbytes, ms)
 
     def saw_save(self, nbytes: int, ms: float) -> None:
-        """A save of many bytes tells the rate, one of few bytes what a call takes."""
-        moving_ms = nbytes / self.save_bytes_per_ms
-        if moving_ms < self.save_call_ms:
-            self.save_call_ms += _WEIGHT * (max(0.0, ms - moving_ms) - self.save_call_ms)
+        """The largest saves tell the rate, smaller ones what a call takes."""
+        if _LARGE * self.large_save_bytes > nbytes:
+            call_ms = max(0.0, ms - nbytes / self.save_bytes_per_ms)
+            self.save_call_ms += _WEIGHT * (call_ms - self.save_call_ms)
         elif ms > 0:
+            self.large_save_bytes = max(nbytes, self.large_save_bytes)
             rate = nbytes / max(ms - self.save_call_ms, 0.1 * ms)
             self.save_bytes_per_ms += _WEIGHT * (rate - self.save_bytes_per_ms)

@@ -188,6 +188,7 @@ def measured_costs(engine: LlamaEngine) -> Costs:
     )
     if rates.moved.nbytes >= SMALLEST_BYTES:
         costs.save_bytes_per_ms = rates.moved.save_bytes_per_s / 1000
+        costs.large_save_bytes = rates.moved.nbytes
         costs.load_bytes_per_ms = rates.moved.load_bytes_per_s / 1000
     if engine.memory.kind.has_snapshots:
         costs.snapshot_ms = 1000 * rates.moved.nbytes / rates.moved.save_bytes_per_s

@@ -63,10 +63,12 @@ def test_replies_that_become_shorter_are_noticed() -> None:
 
 
 def test_small_saves_do_not_hide_how_fast_large_ones_are() -> None:
-    costs = Costs()
-    for _ in range(20):
-        costs.saw_save(1000 * _MB, 59.0)
-        for _ in range(20):
-            costs.saw_save(_MB, 9.0)
+    costs = Costs(save_bytes_per_ms=20 * _MB, large_save_bytes=150 * _MB)  # as measured at load
+    for _ in range(50):
+        costs.saw_save(_MB, 9.0)
+        costs.saw_save(12 * _MB, 9.0)
     assert costs.save_ms(1000 * _MB) == pytest.approx(59.0, rel=0.2)
+    for _ in range(20):
+        costs.saw_save(1000 * _MB, 109.0)
+    assert costs.save_ms(1000 * _MB) == pytest.approx(109.0, rel=0.2)
     assert costs.save_ms(_MB) == pytest.approx(9.0, rel=0.2)

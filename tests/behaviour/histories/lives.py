@@ -11,8 +11,8 @@ import httpx
 
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.serve import add_parser, settings_of
+from leftoff.host.build import open_host
 from leftoff.server.server import serving as serving_here
-from leftoff.server.service import Service
 from tests.cli.running import SMALL, serving
 
 _PATIENCE_S = 600.0  # bounds a hang
@@ -86,8 +86,8 @@ def _here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
     add_parser(parser.add_subparsers())
     settings = settings_of(parser.parse_args(["serve", str(model), *SMALL, *_COMMON, *flags]))
     with (
-        Service(settings) as service,
-        serving_here(service) as url,
+        open_host(settings) as host,
+        serving_here(host) as url,
         httpx.Client(base_url=url, timeout=_PATIENCE_S) as http,
     ):
         yield http
