@@ -21,6 +21,8 @@ from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
 
 _JOINED_AHEAD = 2  # while one state is loaded
+# Bytes that threads join while llama.cpp books a token, or passes over a cell, for one group more.
+_JOINED_PER_TOKEN, _JOINED_PER_CELL = 6400, 1150
 
 
 class PagedMemory(LlamaMemory):
@@ -261,13 +263,12 @@ class PagedMemory(LlamaMemory):
         yield from begun
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
-        """All at once if that fits, and on a CPU, where nothing overlaps; otherwise about equal groups."""
-        staging = self._context.staging
-        whole_bytes = self.page_bytes(sum(part.num_tokens for part in parts))
-        if not staging.is_locked or whole_bytes + self._empty_rest.nbytes <= staging.load_bytes:
+        """About equal groups, or all at once: on a CPU, where nothing overlaps, and where two groups take longer."""
+        num_groups = self._num_groups(sum(part.num_tokens for part in parts))
+        if num_groups == 1:
             yield parts
             return
-        num_groups = -(-whole_bytes // self._most_page_bytes)
+        whole_bytes = self.page_bytes(sum(part.num_tokens for part in parts))
         most_bytes = min(self._most_page_bytes, whole_bytes // num_groups + self.page_bytes(parts[0].num_tokens))
         first = num_tokens = 0
         for index, part in enumerate(parts):
@@ -276,6 +277,15 @@ class PagedMemory(LlamaMemory):
                 first, num_tokens = index, 0
             num_tokens += part.num_tokens
         yield parts[first:]
+
+    def _num_groups(self, num_tokens: int) -> int:
+        """While one group is loaded, the next is joined; but llama.cpp's own work grows with tokens and cells."""
+        staging, nbytes = self._context.staging, self.page_bytes(num_tokens)
+        if not staging.is_locked:
+            return 1
+        if nbytes + self._empty_rest.nbytes > staging.load_bytes:
+            return max(2, -(-nbytes // self._most_page_bytes))
+        return 2 if nbytes > _JOINED_PER_TOKEN * num_tokens + _JOINED_PER_CELL * self.num_cells else 1
 
     def _drop(self, seq: int) -> None:
         self._context.remove(seq)

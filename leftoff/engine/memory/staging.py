@@ -74,11 +74,7 @@ class Staging:
 
     @property
     def load_bytes(self) -> int:
-        """The most bytes of pages worth loading in one transfer.
-
-        For each transfer llama.cpp passes over all cells several times. To load in two what fits in one gains less than
-        that by joining pages meanwhile; yet half of the area stays for others.
-        """
+        """The most bytes of pages to load in one transfer: half of the area stays for others."""
         return self._locked.nbytes // 2
 
     def take(self, nbytes: int) -> Buffer:

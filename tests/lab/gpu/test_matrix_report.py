@@ -20,9 +20,7 @@ def test_the_lost_cells_stand_first_and_the_section_is_replaced(tmp_path: Path) 
     text = page.read_text()
     assert text.startswith("# Benchmarks\n\nBefore.\n\n<!-- bench gpu-matrix -->\n\n## Every kind on a GPU\n")
     assert text.count("bench gpu-matrix -->") == 2
-    assert (
-        "- dense: cold prompts in a row: 4,000, 4,400 ms; llama-server is 1.05 times as fast; the goal was" in text
-    )
+    assert "- dense: cold prompts in a row: 4,000, 4,400 ms; llama-server is 1.05 times as fast; the goal was" in text
     assert "| kind | cold prompts in a row |\n| --- | ---: |\n| hybrid | 1.05x |\n| dense | **0.95x** |\n" in text
     table = text.partition("### Cold prompts in a row\n")[2]
     assert table.index("| dense | 4,000, 4,400 ms |") < table.index("| hybrid | 4,000, 4,000 ms |")
