@@ -12,9 +12,8 @@ class Hosts:
     def __init__(self, host: ModelHost) -> None:
         self._host = host
 
-    def of(self, model: str | None = None) -> ModelHost:
+    def of(self, model: str | None = None) -> ModelHost:  # noqa: ARG002
         """The host of the model that a request names; without a name, the one that answers then. Not to be kept."""
-        del model
         return self._host
 
     def __iter__(self) -> Iterator[ModelHost]:
