@@ -28,13 +28,3 @@ class Hosts:
     def secret(self) -> bytes:
         """The names of tenants are hashed with it."""
         return self._host.secret
-
-    def announce(self, url: str) -> None:
-        """Tells the fleet of each host, if it has one, at which URL it answers."""
-        for host in self:
-            host.announce(url)
-
-    def drain(self) -> None:
-        """Tells the fleets that no more requests are wanted."""
-        for host in self:
-            host.drain()
