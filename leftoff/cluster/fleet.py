@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from leftoff.cache.costs import Costs
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
+from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
 from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
@@ -61,6 +62,11 @@ class ReplicaView:
         return self.told.id
 
     @property
+    def is_in_index(self) -> bool:
+        """It has a heartbeat. Of others only the URL is known, which is their id."""
+        return self.told.id != self.told.url
+
+    @property
     def takes_requests(self) -> bool:
         return self.is_there and self.clock() >= self.rests_until
 
@@ -87,6 +93,11 @@ class ReplicaView:
         num_ahead = max(load.num_running + load.num_waiting, len(self.flights)) + 1 - load.num_slots
         slots_ms = max(0, num_ahead) * rates.reply_tokens * rates.step_ms / max(1, load.num_slots)
         return max(reading_ms, own_ms) + slots_ms
+
+    @property
+    def work(self) -> Work:
+        load, rates = self.told.load, self.told.rates
+        return Work(len(self.flights), load.queued_tokens / rates.prefill_tokens_per_ms / 1000)
 
     def beat(self, told: Replica) -> None:
         """A heartbeat came."""
@@ -198,6 +209,11 @@ class Fleet:
         ready = [view for view in there if view.takes_requests] or there
         named = [view for view in ready if model and view.told.model == model]
         return named or ready
+
+    @property
+    def work(self) -> dict[str, Work]:
+        """What the replicas have to do, by URL."""
+        return {view.told.url: view.work for view in self.views.values()}
 
     @property
     def groups(self) -> dict[str, list[ReplicaView]]:
