@@ -7,7 +7,7 @@ its health, and what it holds is guessed from what was sent there.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from leftoff.cache.costs import Costs
@@ -183,6 +183,7 @@ class Fleet:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.views: dict[str, ReplicaView] = {}
+        self.leaving: Collection[str] = ()  # URLs of replicas that are to stop, and get nothing new
         self._clock = clock
 
     def beat(self, told: Replica) -> ReplicaView:
@@ -205,7 +206,8 @@ class Fleet:
 
         If all of them have failed lately, these are better than none.
         """
-        there = [view for view in self.views.values() if view.is_there and view.id not in besides]
+        staying = (view for view in self.views.values() if view.is_there and view.told.url not in self.leaving)
+        there = [view for view in staying if view.id not in besides]
         ready = [view for view in there if view.takes_requests] or there
         named = [view for view in ready if model and view.told.model == model]
         return named or ready

@@ -6,11 +6,13 @@ The ingress is the application of `leftoff route`, so a request takes the same p
 router straight to a process, which is found in the index or in the roster of those that Ray has started.
 """
 
+import asyncio
 import math
 import re
 import secrets
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -26,7 +28,8 @@ REQUESTS, READ_S = "requests", "read_s"  # of `Work`, as Ray's metrics
 _URL = re.compile(r"http://[\w.:\[\]-]+:\d+")
 _ROSTER = "roster"
 _MAX_REQUESTS = 2560  # at one ingress: what limits is the queue of each server
-_STOP_S = 15.0  # Ray gives up after 20
+_LEAVE_S = 60.0  # for the requests of a replica that is to stop
+_STOP_S = 15.0  # for its process after that
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,13 +65,14 @@ class Replica:
                 return match[0]
         raise RuntimeError(f"leftoff serve ended with exit code {self._process.wait()}: its log says why")
 
-    def __del__(self) -> None:
-        """Ray calls it to stop a replica; a process that is left over then would be killed at once."""
+    async def __del__(self) -> None:
+        """Ray calls it to stop a replica, which first ends what it has begun; what is left after that Ray kills."""
+        with suppress(Exception):  # the roster may stop at the same time
+            async with asyncio.timeout(_LEAVE_S):
+                while (await self._roster.leave.remote(self._url)).requests:
+                    await asyncio.sleep(1)
         self._process.terminate()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        await asyncio.to_thread(self._process.wait)
 
     async def check_health(self) -> None:
         """Ray calls it every few seconds, and starts another replica if it raises."""
@@ -107,6 +111,7 @@ def app(args: dict[str, Any]) -> serve.Application:
         name="replica",
         ray_actor_options={"num_cpus": options.num_cpus, "num_gpus": options.num_gpus},
         health_check_period_s=2,
+        graceful_shutdown_timeout_s=_LEAVE_S + _STOP_S,
         autoscaling_config=AutoscalingConfig(
             min_replicas=options.min_replicas, max_replicas=options.max_replicas, policy=policy
         ),
@@ -130,7 +135,8 @@ def _ingress(index: str | None) -> Any:  # noqa: ANN401
         router = secrets.token_hex(8)
 
         async def find(fleet: Fleet) -> list[str]:
-            urls: list[str] = await roster.exchange.remote(router, fleet.work)
+            urls: list[str]
+            urls, fleet.leaving = await roster.exchange.remote(router, fleet.work)
             return urls
 
         return RouterApp(index, find)
