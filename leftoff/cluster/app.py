@@ -11,11 +11,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leftoff.cluster.fleet import Fleet, ReplicaView, unknown_replica
+from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.proxy import Proxy
 from leftoff.cluster.router import Router
+from leftoff.store.replica import Replica
 
 logger = logging.getLogger("leftoff.route")
 
@@ -105,7 +106,7 @@ class RouterApp:
         with suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with session.get(f"{url}/health") as answer:
                 if answer.ok:
-                    self.fleet.beat(unknown_replica(url))
+                    self.fleet.beat(Replica(url, url))
                     return
         view = self.fleet.views.pop(url, None)
         if view is not None:

@@ -16,18 +16,11 @@ from leftoff.cluster.memory import Known
 from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
+from leftoff.store.replica import EXPIRY_S, Delta, Held, Replica, ReplicaState
 
 _SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
 _REST_S = 2.0  # that a replica which refused a connection is left alone
 _LINGER_S = 3.0  # until a replica has told what it kept of a request that has ended
-_UNKNOWN_LOAD = Load(1, 0, 0, 1 << 30, 0, 0)
-_UNKNOWN_RATES = Rates.of(Costs())
-
-
-def unknown_replica(url: str) -> Replica:
-    """A replica of which only the URL is known."""
-    return Replica(url, url, "", "", "", "", ReplicaState.READY, 0, _UNKNOWN_LOAD, _UNKNOWN_RATES, has_store=False)
 
 
 @dataclass(eq=False)

@@ -21,7 +21,8 @@ from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.objects import MissingError
 from leftoff.store.observe import Observation, observe
 from leftoff.store.prober import Prober
-from leftoff.store.publisher import Identity, Publisher
+from leftoff.store.publisher import Publisher
+from leftoff.store.replica import Replica
 from leftoff.store.replies import IndexReplies
 from leftoff.store.tools import ABOUT
 from leftoff.types import Prompt
@@ -101,10 +102,10 @@ class FleetMember:
         scheduler: Scheduler,
     ) -> None:
         """Begins to tell routers of this replica. `call` runs a function on the engine's thread."""
-        fingerprint, has_pages = self._memory.fingerprint, self._memory.kind.has_pages
-        identity = Identity(self.id, url, fingerprint, model, self._described, __version__, secret, has_pages)
+        memory, has_store = self._memory, self.link.has_store
+        replica = Replica(self.id, url, memory.fingerprint, model, self._described, __version__, has_store=has_store)
         ask = lambda generation: call(partial(observe, scheduler, generation))  # noqa: E731
-        self._publisher = Publisher(self.link, identity, ask)
+        self._publisher = Publisher(self.link, replica, secret, ask, has_pages=memory.kind.has_pages)
         self.link.start(self._publisher.run())
 
     def drain(self) -> None:

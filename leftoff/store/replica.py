@@ -16,7 +16,7 @@ from leftoff.cache.costs import Costs
 
 HEARTBEAT_S = 1.0
 EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
-MOST_DELTAS = 10_000  # that the stream keeps, about
+MAX_DELTAS = 10_000  # that the stream keeps, about
 
 
 class ReplicaState(StrEnum):
@@ -29,12 +29,12 @@ class ReplicaState(StrEnum):
 class Load(Struct, frozen=True):
     """How busy a replica is."""
 
-    num_slots: int
-    num_running: int  # requests in a slot
-    num_waiting: int  # requests in its queue, which holds at most `most_waiting`
-    most_waiting: int
-    queued_tokens: int  # still to be prefilled, of requests that run or wait; an upper bound
-    free_cells: int
+    num_slots: int = 1
+    num_running: int = 0  # requests in a slot
+    num_waiting: int = 0  # requests in its queue, which holds at most `most_waiting`
+    most_waiting: int = 1 << 30
+    queued_tokens: int = 0  # still to be prefilled, of requests that run or wait; an upper bound
+    free_cells: int = 0
 
 
 class Rates(Struct, frozen=True):
@@ -56,19 +56,19 @@ class Rates(Struct, frozen=True):
 
 
 class Replica(Struct, frozen=True):
-    """A heartbeat."""
+    """A heartbeat. The defaults are for a replica of which only the URL is known, which then is its id."""
 
     id: str
     url: str
-    fingerprint: str  # whole; only replicas of one fingerprint share anything
-    model: str  # its name, for clients
-    described: str  # model, library and KV type in words: to tell why two replicas share nothing
-    version: str  # of leftoff
-    state: ReplicaState
-    number: int  # of its last delta
-    load: Load
-    rates: Rates
-    has_store: bool  # it can fetch what others have stored
+    fingerprint: str = ""  # whole; only replicas of one fingerprint share anything
+    model: str = ""  # its name, for clients
+    described: str = ""  # model, library and KV type in words: to tell why two replicas share nothing
+    version: str = ""  # of leftoff
+    state: ReplicaState = ReplicaState.READY
+    number: int = 0  # of its last delta
+    load: Load = Load()
+    rates: Rates = Rates.of(Costs())
+    has_store: bool = False  # it can fetch what others have stored
 
 
 class Held(Struct, frozen=True, array_like=True):

@@ -13,8 +13,18 @@ from leftoff.disk.path_hash import HashedPath
 from leftoff.store.keys import NUMBER, REPLICAS, replica_key, short
 from leftoff.store.link import Link
 from leftoff.store.observe import Observation, held_by
-from leftoff.store.publisher import Identity, Publisher
-from leftoff.store.replica import Delta, Held, Load, Rates, ReplicaState, decode_delta, decode_held, decode_replica
+from leftoff.store.publisher import Publisher
+from leftoff.store.replica import (
+    Delta,
+    Held,
+    Load,
+    Rates,
+    Replica,
+    ReplicaState,
+    decode_delta,
+    decode_held,
+    decode_replica,
+)
 from leftoff.types import Tokens
 from tests.disk.stores import FINGERPRINT, path_of
 from tests.store.parts import Redis
@@ -23,7 +33,7 @@ TOKENS = path_of(3000, seed=50)
 LOAD = Load(2, 0, 0, 512, 0, 4096)
 RATES = Rates(*[1.0] * len(Rates.__struct_fields__))
 NOTHING = Observation(0, LOAD, RATES, [], [], [])
-IDENTITY = Identity("r1", "http://one", FINGERPRINT, "tiny", "tiny, KV f16", "1", b"s" * 32, True)
+REPLICA = Replica("r1", "http://one", FINGERPRINT, "tiny", "tiny, KV f16", "1")
 
 
 def node(tokens: Tokens, start: int, points: list[int], covered: int, *children: NodeCopy) -> NodeCopy:
@@ -64,13 +74,13 @@ def test_the_fastest_place_of_a_point_is_told() -> None:
     assert [*held_by(live, has_pages=True).values()] == [held_at(1000, 0)]
 
 
-class Replica:
+class Member:
     """A publisher whose engine shows what the test sets."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.shown = NOTHING
-        self.publisher = Publisher(link, IDENTITY, self._observe)
+        self.publisher = Publisher(link, REPLICA, b"s" * 32, self._observe, has_pages=True)
 
     def beat(self, *ends: int) -> None:
         tree = [TreeCopy("", [node(TOKENS, 0, sorted(ends), 3000)])] if ends else []
@@ -84,9 +94,9 @@ class Replica:
 
 
 @pytest.fixture
-def told(index: Redis) -> Iterator[Replica]:
+def told(index: Redis) -> Iterator[Member]:
     link = Link("", index.url, FINGERPRINT)
-    made = Replica(link)
+    made = Member(link)
     made.link.call(flush(link)).result()
     yield made
     link.close()
@@ -106,7 +116,7 @@ async def read(link: Link) -> tuple[list[Delta], dict[int, Held], int]:
     return [decode_delta(entry[b"delta"]) for _, entry in entries], {each.end: each for each in held}, number
 
 
-def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Replica) -> None:
+def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Member) -> None:
     told.beat(500)
     told.beat(500, 900)
     told.beat(500, 900)
@@ -119,7 +129,7 @@ def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Replica) -> None:
     assert number == 3
 
 
-def test_an_index_that_has_forgotten_is_told_all_again(told: Replica) -> None:
+def test_an_index_that_has_forgotten_is_told_all_again(told: Member) -> None:
     told.beat(500, 900)
     told.link.call(flush(told.link)).result()
     told.beat(500, 900, 1300)
@@ -134,7 +144,7 @@ def test_an_index_that_has_forgotten_is_told_all_again(told: Replica) -> None:
     assert number == deltas[-1].number
 
 
-def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Replica) -> None:
+def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Member) -> None:
     async def beat() -> Any:  # noqa: ANN401
         return await told.link.index.redis.get(replica_key("r1"))
 
