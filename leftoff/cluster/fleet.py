@@ -20,7 +20,6 @@ from leftoff.store.replica import EXPIRY_S, Delta, Held, Replica, ReplicaState
 
 _SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
 _REST_S = 2.0  # that a replica which refused a connection is left alone
-_LINGER_S = 3.0  # until a replica has told what it kept of a request that has ended
 
 
 @dataclass(eq=False)
@@ -37,6 +36,7 @@ class ReplicaView:
 
     told: Replica
     clock: Callable[[], float] = time.monotonic
+    linger_s: float = 3.0  # until it has told what it kept of a request that has ended
     held: dict[bytes, Held] = field(default_factory=dict)
     number: int | None = None  # of the last delta that was applied; None if what it holds is not known
     num_late: int = 0  # heartbeats in a row that told of later deltas
@@ -157,7 +157,7 @@ class ReplicaView:
     def ended(self, flight: Flight) -> None:
         """A request was answered, or failed."""
         self.flights.discard(flight)
-        asyncio.get_running_loop().call_later(_LINGER_S, self._forget, flight)
+        asyncio.get_running_loop().call_later(self.linger_s, self._forget, flight)
 
     def _forget(self, flight: Flight) -> None:
         for key in flight.keys:  # `Counter -= …` looks at every key there is

@@ -24,7 +24,7 @@ _RETRY_S = 1.0
 _BLOCK_MS = 500
 _PATIENCE_S = 0.05  # of a request for the index
 _DAY_S = 86_400
-_MOST_DELTAS = 500  # read at once
+_MAX_DELTAS = 500  # read at once
 _LATE_BEATS = 4  # so many heartbeats in a row that told of a delta which has not come: it is lost
 
 
@@ -107,7 +107,7 @@ class IndexFollower:
         for key in keys:
             await self._begin_stream(key)
         streams = {key: self._last_ids[key] for key in keys}
-        for key, entries in await self._redis.xread(streams, count=_MOST_DELTAS, block=_BLOCK_MS) or ():
+        for key, entries in await self._redis.xread(streams, count=_MAX_DELTAS, block=_BLOCK_MS) or ():
             for entry_id, fields in entries:
                 self._last_ids[key] = entry_id
                 self._apply(fields)

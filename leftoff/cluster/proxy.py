@@ -18,9 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
+from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import ReplicaView
-from leftoff.cluster.memory import NOTHING_KNOWN
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
 from leftoff.server.anthropic.writer import error_body as anthropic_error
@@ -36,10 +35,9 @@ _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", 
 NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
 NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
 _SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
-_OWNED_IN_PATH = re.compile(r"/(?:responses|conversations)/((?:resp|conv)_[\w-]+)")
 _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
 _BUSY = 503
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 _CONNECT_S = 2.0
 _KEEP_ALIVE_S = 3.0  # a server closes idle connections after five seconds
 _PROBLEMS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
@@ -79,7 +77,7 @@ class Proxy:
         except ApiError as error:
             await _refusal(scope["path"], error)(scope, receive, send)
             return
-        chain = read_chain(body, request.headers) if body else NO_CHAIN
+        chain = read_chain(body, request.headers, scope["path"])
         with suppress(ClientGoneError):
             await attended(receive, self._pass_on(request, body, chain, send))
 
@@ -88,7 +86,7 @@ class Proxy:
         refused: Answer | None = None
         while True:
             try:
-                choice = await self._choose(request, chain, tried)
+                choice = await self._choose(chain, tried)
             except (NoReplicaError, AllFullError) as error:
                 if refused is not None:
                     await self._send_back(request, refused, None, send)
@@ -113,12 +111,8 @@ class Proxy:
             finally:
                 choice.view.ended(flight)
 
-    async def _choose(self, request: Request, chain: Chain, tried: list[str]) -> ReplicaChoice:
+    async def _choose(self, chain: Chain, tried: list[str]) -> ReplicaChoice:
         began = time.perf_counter()
-        if (named := _OWNED_IN_PATH.search(request.url.path)) is not None:
-            owner = await self._router.owner_of(named[1])
-            if owner is not None and owner.id not in tried:
-                return ReplicaChoice(owner, chain, owner.estimate(NO_CHAIN, NOTHING_KNOWN))
         choice = await self._router.choose(chain, tried)
         self._meters.chosen(choice, time.perf_counter() - began)
         return choice
@@ -222,8 +216,8 @@ async def _body(request: Request) -> bytes:
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > _MOST_BYTES:
-            raise ApiError(413, f"the body has more than {_MOST_BYTES >> 20} MiB: send less", code="body_too_large")
+        if size > _MAX_BYTES:
+            raise ApiError(413, f"the body has more than {_MAX_BYTES >> 20} MiB: send less", code="body_too_large")
         parts.append(part)
     return b"".join(parts)
 

@@ -101,6 +101,7 @@ def test_full_gone_and_tried_replicas_are_not_chosen() -> None:
         chosen(Router(fleet()), chain("Hi"))
     with pytest.raises(AllFullError, match="all 2 replicas"):
         chosen(Router(fleet("a", "b", load=FULL)), chain("Hi"))
+    assert chosen(Router(fleet("a", load=FULL)), Chain((), ())), "what is no prompt takes no place in a queue"
     router = Router(fleet("a", "b"))
     assert run(router.choose(chain("Hi"), besides=["a"])).view.id == "b"
 
