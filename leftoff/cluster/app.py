@@ -15,8 +15,8 @@ from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.proxy import Proxy
+from leftoff.cluster.replica import Replica
 from leftoff.cluster.router import Router
-from leftoff.store.replica import Replica
 
 logger = logging.getLogger("leftoff.route")
 

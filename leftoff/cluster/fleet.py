@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from leftoff.cache.costs import Costs
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
+from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Replica, ReplicaState
 from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Replica, ReplicaState
 
 _SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
 _REST_S = 2.0  # that a replica which refused a connection is left alone

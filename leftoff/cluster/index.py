@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import MsgspecError
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.store.index import INDEX_PROBLEMS, connect, heartbeats
+from leftoff.cluster.replica import decode_delta, decode_held, heartbeats
+from leftoff.store.index import INDEX_PROBLEMS, connect
 from leftoff.store.keys import NUMBER, Keys
-from leftoff.store.replica import decode_delta, decode_held
 
 logger = logging.getLogger("leftoff.route")
 

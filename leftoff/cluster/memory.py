@@ -1,7 +1,7 @@
 """What a router remembers of the prompts it has passed on: where in a conversation resume points may lie.
 
-Replicas tell it with their answers (`store/points.py`). It is a cache: what one router has learnt, others find in the
-index, and a router that knows nothing of a conversation only estimates worse.
+Replicas tell it with their answers (`server/reply/points.py`). It is a cache: what one router has learnt, others find
+in the index, and a router that knows nothing of a conversation only estimates worse.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from msgspec import MsgspecError, Struct, msgpack
 
 from leftoff.cluster.chain import Chain
 from leftoff.lru import LruCache
-from leftoff.store.points import AT_HEADER, PromptPoints
+from leftoff.server.reply.points import AT_HEADER, PromptPoints
 
 _MAX_KEYS = 200_000  # about 100 bytes each
 _MAX_TAGS = 8  # positions remembered for one key

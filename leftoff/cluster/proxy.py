@@ -26,7 +26,7 @@ from leftoff.server.anthropic.writer import error_body as anthropic_error
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ApiError, ClientGoneError, busy, shape_at
 from leftoff.server.ollama.writer import error_body as ollama_error
-from leftoff.store import points
+from leftoff.server.reply import points
 
 logger = logging.getLogger("leftoff.route")
 

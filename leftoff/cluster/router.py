@@ -17,7 +17,7 @@ from leftoff.cluster.memory import Known, PromptMemory
 from leftoff.cluster.score import Estimate, FoundPoint
 from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache
-from leftoff.store.points import PromptPoints
+from leftoff.server.reply.points import PromptPoints
 
 NO_STORE: Mapping[str, list[FoundPoint]] = MappingProxyType({})
 _MAX_OWNERS = _MAX_STORED = 100_000

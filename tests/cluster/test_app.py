@@ -10,13 +10,7 @@ from lab.bench.process import Process
 from tests.cluster.processes import replica, router
 from tests.cluster.test_proxy import chat, known
 from tests.patience import PATIENCE_S, until
-from tests.store.parts import Redis, redis
-
-
-@pytest.fixture(scope="module")
-def index() -> Iterator[Redis]:
-    with redis() as part:
-        yield part
+from tests.store.parts import Redis
 
 
 @pytest.fixture(scope="module")

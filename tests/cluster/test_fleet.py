@@ -9,8 +9,8 @@ import msgspec
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.memory import Known, Place
+from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 from leftoff.cluster.score import FoundPoint
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 
 RATES = Rates(1.0, 10.0, 100.0, 1e6, 0.0, 1e6, 0.0, 1e6, 10.0)
 IDLE = Load(2, 0, 0, 4, 0, 1000)

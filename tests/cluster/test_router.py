@@ -11,10 +11,10 @@ from redis import Redis as Client
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.replica import Load
 from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
+from leftoff.server.reply.points import AT_HEADER, Point, PromptPoints
 from leftoff.store.keys import Keys
-from leftoff.store.points import AT_HEADER, Point, PromptPoints
-from leftoff.store.replica import Load
 from tests.cluster.test_fleet import held, replica
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis, redis

@@ -8,11 +8,21 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from leftoff.store.index import INDEX_PROBLEMS, heartbeats
+from leftoff.cluster.observe import Observation, held_by
+from leftoff.cluster.replica import (
+    EXPIRY_S,
+    HEARTBEAT_S,
+    MAX_DELTAS,
+    Delta,
+    Held,
+    Replica,
+    ReplicaState,
+    encode,
+    heartbeats,
+)
+from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
 from leftoff.store.link import Link
-from leftoff.store.observe import Observation, held_by
-from leftoff.store.replica import EXPIRY_S, HEARTBEAT_S, MAX_DELTAS, Delta, Held, Replica, ReplicaState, encode
 
 logger = logging.getLogger("leftoff.store")
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from leftoff.cache.node import WIDTH
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree_copy import NodeCopy, TreeCopy, copy_tree
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start
+from leftoff.cluster.replica import Held, Load, Rates
+from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start, short
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.store.keys import short
-from leftoff.store.replica import Held, Load, Rates
 from leftoff.types import Tokens
 
 

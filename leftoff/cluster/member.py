@@ -2,30 +2,28 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
 from leftoff import __version__
 from leftoff.cache.store_tier import StoreSettings
+from leftoff.cluster.observe import Observation, observe
+from leftoff.cluster.publisher import Publisher
+from leftoff.cluster.replica import Replica
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.store import points
 from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from leftoff.store.keys import SECRET
 from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.objects import MissingError
-from leftoff.store.observe import Observation, observe
 from leftoff.store.prober import Prober
-from leftoff.store.publisher import Publisher
-from leftoff.store.replica import Replica
 from leftoff.store.replies import IndexReplies
 from leftoff.store.tools import ABOUT
-from leftoff.types import Prompt
 
 logger = logging.getLogger("leftoff.store")
 
@@ -86,12 +84,6 @@ class FleetMember:
     def replies(self, own: FileReplyStore | None) -> IndexReplies:
         """Remembered replies of the fleet, and before them those of this machine."""
         return IndexReplies(self.link, self._memory.fingerprint, own, days=self._days)
-
-    def headers(self, asked: Mapping[str, str], prompt: Prompt, namespace: str, grid: int | None) -> dict[str, str]:
-        """For the answer to a prompt: where it may be resumed, if a router asks for that."""
-        if points.HEADER not in asked:
-            return {}
-        return {points.HEADER: points.encode_points(points.points_of(prompt, namespace, grid))}
 
     def announce(
         self,

@@ -1,4 +1,4 @@
-"""What a replica tells the router through the index: its heartbeat, and what it keeps and drops. Formats alone.
+"""What a replica tells the router through the index: its heartbeat, and what it keeps and drops. The formats.
 
 A heartbeat comes every second and expires after five. What is held comes as deltas, numbered from 1 in each replica:
 whoever sees a gap, or begins, reads the whole hash under `Keys.held`, and goes on from the number in it. All of it is a
@@ -8,11 +8,14 @@ hint: a replica that does not have what it told reads the prompt again, and no r
     HSET / HDEL <Keys.held(id)> <tag> <msgpack of Held> … number <number of the delta>
 """
 
+from contextlib import suppress
 from enum import StrEnum
+from typing import Any
 
-from msgspec import Struct, msgpack
+from msgspec import MsgspecError, Struct, msgpack
 
 from leftoff.cache.costs import Costs
+from leftoff.store.keys import REPLICAS, replica_key
 
 HEARTBEAT_S = 1.0
 EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
@@ -94,3 +97,14 @@ encode = msgpack.Encoder().encode
 decode_replica = msgpack.Decoder(Replica).decode
 decode_held = msgpack.Decoder(Held).decode
 decode_delta = msgpack.Decoder(Delta).decode
+
+
+async def heartbeats(redis: Any) -> list[Replica]:  # noqa: ANN401
+    """The last heartbeat of every replica, of any fingerprint; those of other versions are left out."""
+    ids = await redis.zrange(REPLICAS, 0, -1)
+    beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
+    found = []
+    for beat in filter(None, beats):
+        with suppress(MsgspecError):
+            found.append(decode_replica(beat))
+    return found

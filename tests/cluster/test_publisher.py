@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from leftoff.cache.tree_copy import NodeCopy, PageCopy, PointCopy, TreeCopy
-from leftoff.disk.path_hash import HashedPath
-from leftoff.store.keys import NUMBER, REPLICAS, replica_key, short
-from leftoff.store.link import Link
-from leftoff.store.observe import Observation, held_by
-from leftoff.store.publisher import Publisher
-from leftoff.store.replica import (
+from leftoff.cluster.observe import Observation, held_by
+from leftoff.cluster.publisher import Publisher
+from leftoff.cluster.replica import (
     Delta,
     Held,
     Load,
@@ -25,6 +22,9 @@ from leftoff.store.replica import (
     decode_held,
     decode_replica,
 )
+from leftoff.disk.path_hash import HashedPath, short
+from leftoff.store.keys import NUMBER, REPLICAS, replica_key
+from leftoff.store.link import Link
 from leftoff.types import Tokens
 from tests.disk.stores import FINGERPRINT, path_of
 from tests.store.parts import Redis
