@@ -91,7 +91,7 @@ class Proxy:
                 if refused is not None:
                     await self._send_back(request, refused, None, send)
                 else:
-                    self._meters.refused()
+                    self._meters.refusals.inc()
                     await _refusal(request.scope["path"], busy(str(error)))(request.scope, request.receive, send)
                 return
             tried.append(choice.view.id)
@@ -106,7 +106,7 @@ class Proxy:
                 return
             except ReplicaFailedError as error:
                 choice.view.failed()
-                self._meters.retried()
+                self._meters.retries.inc()
                 logger.warning("replica %s: %s: trying another one", choice.view.told.url, error)
             finally:
                 choice.view.ended(flight)
@@ -178,7 +178,7 @@ class Proxy:
 
     async def _break_off(self, request: Request, answer: Answer, choice: ReplicaChoice | None, send: Send) -> None:
         """The replica failed in the middle. A stream can say so; for the rest the connection is cut."""
-        self._meters.broken()
+        self._meters.breaks.inc()
         where = choice.view.told.url if choice is not None else "a replica"
         logger.warning("%s broke off in the middle of an answer to %s", where, request.url.path)
         if choice is not None:

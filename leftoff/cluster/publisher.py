@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -59,13 +60,10 @@ class Publisher:
         """Runs until it is cancelled."""
         beat = 0
         while True:
-            try:
-                with self._link.index_breaker.watching(*INDEX_PROBLEMS):
-                    await self.beat()
-                    if beat % _LOOK_EVERY == 0:
-                        await self._look_at_others()
-            except INDEX_PROBLEMS:
-                pass  # the breaker has told
+            with suppress(*INDEX_PROBLEMS), self._link.index_breaker.watching(*INDEX_PROBLEMS):  # the breaker tells
+                await self.beat()
+                if beat % _LOOK_EVERY == 0:
+                    await self._look_at_others()
             beat += 1
             await asyncio.sleep(HEARTBEAT_S)
 

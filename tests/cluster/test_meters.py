@@ -25,9 +25,9 @@ def figures() -> str:
     view = fleet.beat(replica("a"))
     meters = Meters(fleet)
     meters.chosen(ReplicaChoice(view, NO_CHAIN, view.estimate(NO_CHAIN, Known((), 0, ()))), 0.001)
-    meters.retried()
-    meters.refused()
-    meters.broken()
+    meters.retries.inc()
+    meters.refusals.inc()
+    meters.breaks.inc()
     return meters.text().decode()
 
 
