@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
@@ -88,7 +88,7 @@ class RouterApp:
                 urls = await self._listed(find_urls) | {view.id for view in self._views(is_in_index=False)}
                 known = {view.told.url for view in self._views(is_in_index=True)}
                 for url in urls & known:
-                    self.fleet.views.pop(url, None)  # of it alone until its first heartbeat
+                    self.fleet.views.pop(url, None)  # it was known by its URL until its first heartbeat
                 await asyncio.gather(*(self._ask_one(session, url) for url in urls - known))
                 await asyncio.sleep(_HEALTH_S)
 
@@ -120,11 +120,11 @@ class RouterApp:
             return None
         if path in ("/health", "/v1/health"):
             is_ready = bool(self.fleet.candidates(""))
-            return _json({"status": "ok" if is_ready else "no replica"}, 200 if is_ready else 503)
+            return JSONResponse({"status": "ok" if is_ready else "no replica"}, 200 if is_ready else 503)
         if path == "/metrics":
             return Response(self._meters.text(), media_type="text/plain; version=0.0.4")
         if path == "/cluster":
-            return _json(self._described())
+            return JSONResponse(self._described())
         return None
 
     def _described(self) -> dict[str, Any]:
@@ -168,7 +168,3 @@ def _differences(groups: Sequence[Sequence[ReplicaView]]) -> list[str]:
         if group is not most
         for view in group
     ]
-
-
-def _json(content: Any, status: int = 200) -> Response:  # noqa: ANN401
-    return Response(msgspec.json.encode(content), status, media_type="application/json")

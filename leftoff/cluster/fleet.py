@@ -18,8 +18,8 @@ from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
 
-_SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
-_REST_S = 2.0  # that a replica which refused a connection is left alone
+_MAX_SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
+_REST_S = 2.0  # how long a replica that refused a connection is left alone
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class ReplicaView:
 
     told: Replica
     clock: Callable[[], float] = time.monotonic
-    linger_s: float = 3.0  # until it has told what it kept of a request that has ended
+    linger_s: float = 3.0  # how long an ended request counts as read there: by then the replica has told what it kept
     held: dict[bytes, Held] = field(default_factory=dict)
     number: int | None = None  # of the last delta that was applied; None if what it holds is not known
     num_late: int = 0  # heartbeats in a row that told of later deltas
@@ -44,7 +44,7 @@ class ReplicaView:
     rests_until: float = 0.0
     flights: set[Flight] = field(default_factory=set)
     reading: Counter[bytes] = field(default_factory=Counter)  # keys of requests that are on their way
-    sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_SENT_KEYS))
+    sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_MAX_SENT_KEYS))
     costs: Costs = field(default_factory=Costs)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     num_requests: int = 0
@@ -93,7 +93,7 @@ class ReplicaView:
         return Work(len(self.flights), load.queued_tokens / rates.prefill_tokens_per_ms / 1000)
 
     def beat(self, told: Replica) -> None:
-        """A heartbeat came."""
+        """Takes in a heartbeat."""
         self.told, self.seen_at = told, self.clock()
         self.gone.clear()
         for name in told.rates.__struct_fields__:
@@ -114,7 +114,7 @@ class ReplicaView:
         return True
 
     def replace_held(self, held: Iterable[Held], number: int) -> None:
-        """All that it holds, as of one delta."""
+        """Sets all that it holds, as it was after the delta of this number."""
         self.held = {each.tag: each for each in held}
         self.number = number
 

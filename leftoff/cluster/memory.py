@@ -18,7 +18,7 @@ from leftoff.server.reply.points import AT_HEADER, PromptPoints
 _MAX_KEYS = 200_000  # about 100 bytes each
 _MAX_TAGS = 8  # positions remembered for one key
 _NEW_KEYS = 3  # a turn adds a reply and a message or two: more unknown keys, and others may know them
-_WEIGHT = 0.2  # of the newest measurement
+_WEIGHT = 0.2  # of the newest measurement in the average
 _TOKENS_PER_BYTE = 0.25  # until it is measured
 
 
@@ -30,7 +30,7 @@ class Place(Struct, frozen=True, array_like=True):
 
 
 class Shared(Protocol):
-    """Where routers share what they have learnt. Both may fail silently: it is a cache."""
+    """Where routers share what they have learnt. It is a cache: finding and putting may both fail silently."""
 
     async def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]: ...
     def put(self, values: Mapping[bytes, bytes]) -> None: ...
@@ -117,4 +117,4 @@ def _decoded(value: bytes) -> tuple[Place, ...]:
     try:
         return msgpack.decode(value, type=tuple[Place, ...])
     except MsgspecError:
-        return ()  # of another version of leftoff
+        return ()  # written by another version of leftoff

@@ -27,9 +27,9 @@ from leftoff.store.link import Link
 
 logger = logging.getLogger("leftoff.store")
 
-_HELD_EXPIRY_S = 60
+_HELD_EXPIRY_S = 60  # after which what a replica held is forgotten, if it tells nothing more
 _FORGOTTEN_S = 3600  # after so long without a heartbeat an id is dropped from the list
-_LOOK_EVERY = 5  # heartbeats: at the others in the fleet
+_LOOK_EVERY = 5  # heartbeats between two looks at the others in the fleet
 _OBSERVE_S = 0.5  # a long step of the engine must not hold up the heartbeat
 
 

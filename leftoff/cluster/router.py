@@ -21,9 +21,9 @@ from leftoff.server.reply.points import PromptPoints
 
 NO_STORE: Mapping[str, list[FoundPoint]] = MappingProxyType({})
 _MAX_OWNERS = _MAX_STORED = 100_000
-_ASKED_TAGS = 3  # the deepest places for which the store is asked
-_STORED_S, _MISSING_S = 10.0, 1.0  # how long it is believed that the store has something, or has it not
-_NEAR_TOKENS = 64  # what is missing is read faster than the store is asked
+_ASKED_TAGS = 3  # the store is asked for so many of the deepest places
+_STORED_S, _MISSING_S = 10.0, 1.0  # how long an answer of the store is believed, yes or no
+_NEAR_TOKENS = 64  # so few are prefilled faster than the store answers
 
 
 class NoReplicaError(LeftoffError):
@@ -58,7 +58,7 @@ class Router:
         # By tag: whether the store has it, and until when that is believed.
         self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(max_entries=_MAX_STORED)
         self._owners: LruCache[str, str] = LruCache(max_entries=_MAX_OWNERS)
-        self._token_bytes: dict[str, float] = {}  # by fingerprint: what a token's state weighs, about
+        self._token_bytes: dict[str, float] = {}  # by fingerprint: about how many bytes of state a token has
 
     async def choose(self, chain: Chain, besides: Collection[str] = ()) -> ReplicaChoice:
         """Raises `NoReplicaError` and `AllFullError`."""

@@ -45,7 +45,7 @@ class Estimate:
 
     @property
     def work_ms(self) -> float:
-        """How long the engine is busy with it: by so much the replica's queue grows."""
+        """How long the engine is busy with the prompt, and so how much longer the replica's queue gets."""
         return self.load_ms + self.read_ms
 
     @property
