@@ -32,8 +32,8 @@ logger = logging.getLogger("leftoff.route")
 
 REPLICA = "x-leftoff-replica"
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "expect"})
-NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
-NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
+_NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
+_NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
 _SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
 _BUSY = 503
@@ -57,16 +57,19 @@ class Answer:
 
 
 class Proxy:
-    """Passes requests on. Belongs to the event loop."""
+    """Passes requests on. Belongs to the event loop, and is made there."""
 
     def __init__(self, router: Router, meters: Meters) -> None:
         self._router = router
         self._meters = meters
-        self._session: aiohttp.ClientSession | None = None
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        )
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -134,9 +137,8 @@ class Proxy:
             await asyncio.gather(asking, gone, return_exceptions=True)
 
     async def _begin(self, request: Request, body: bytes, view: ReplicaView) -> Answer:
-        self._session = self._session or open_session()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        headers = [(k, v) for k, v in request.headers.items() if k not in NOT_PASSED_ON]
+        headers = [(k, v) for k, v in request.headers.items() if k not in _NOT_PASSED_ON]
         response = await self._session.request(
             request.method,
             view.told.url.rstrip("/") + path,
@@ -152,7 +154,7 @@ class Proxy:
     async def _send_back(self, request: Request, answer: Answer, choice: ReplicaChoice | None, send: Send) -> None:
         response = answer.response
         told = ((name.lower(), value) for name, value in response.headers.items())
-        headers = [(name.encode(), value.encode()) for name, value in told if name not in NOT_SENT_BACK]
+        headers = [(name.encode(), value.encode()) for name, value in told if name not in _NOT_SENT_BACK]
         if choice is not None:
             headers.append((REPLICA.encode(), choice.view.id.encode()))
             self._learn(request, answer, choice)
@@ -199,15 +201,6 @@ class Proxy:
         else:
             raise ConnectionAbortedError(error.message)
         await send({"type": "http.response.body", "body": last, "more_body": False})
-
-
-def open_session() -> aiohttp.ClientSession:
-    """Connections to replicas, as many as there are requests. To be called on the event loop."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-        auto_decompress=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-    )
 
 
 async def _body(request: Request) -> bytes:
