@@ -16,9 +16,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import from_url
 
 from leftoff.disk.blob import Blob
-from leftoff.disk.path_hash import HashedPath, run_start
+from leftoff.disk.path_hash import HashedPath, run_start, short
 from leftoff.setting import SettingError
-from leftoff.store.keys import namespace_hash, short
+from leftoff.store.keys import namespace_hash
 
 OBJECT_PROBLEMS = (BaseError, OSError, TimeoutError)
 _CONNECT_S, _CALL_S = 2, 30  # a large blob takes its time

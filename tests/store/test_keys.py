@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from leftoff.disk.path_hash import HashedPath, run_start
+from leftoff.disk.path_hash import HashedPath, run_start, short
 from leftoff.engine.seal import PAGE, SNAPSHOT
-from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix, short
+from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix
 from leftoff.types import Tokens
 
 KEYS = Keys("ab" * 32)
