@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -17,7 +18,8 @@ from leftoff.errors import LeftoffError
 from leftoff.host.host import HostClosedError, ModelHost
 from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
-from leftoff.server.reply.stream import End, Piece, start_reply
+from leftoff.server.reply.response import Replies
+from leftoff.server.reply.stream import End, Piece, ReplyStream
 from leftoff.server.request.aside import aside
 from leftoff.server.request.job import ReplyJob
 
@@ -94,15 +96,12 @@ class LocalModel:
         job = ReplyJob(
             chat.prompt, self._options.sampling(self._host.default_sampling), max_tokens=self._options.max_tokens
         )
-        pieces: list[str] = []
-        async with start_reply(self._host, job) as stream:
-            async for event in stream:
-                if isinstance(event, Piece | End):
-                    pieces.append(event.text)
-                    show(event.text)
-                if isinstance(event, End):
-                    return _local_turn("".join(pieces), event)
-        raise TalkError("the reply has no end: please report this")
+        with Replies(self._host, [job], uuid.uuid4().hex) as replies:
+            async for batch in replies.batches():
+                for _, event in batch:
+                    if isinstance(event, Piece | End):
+                        show(event.text)
+        return _local_turn(replies.streams[0])
 
 
 class RemoteModel:
@@ -138,8 +137,8 @@ def as_url(text: str) -> str | None:
     return f"{match[1] or 'http://'}{match[2]}{match[3] or ''}{(match[4] or '').rstrip('/').removesuffix('/v1')}"
 
 
-def _local_turn(text: str, end: End) -> TimedReply:
-    if end.error is not None or end.report is None:
-        raise TalkError(f"the reply failed: {end.error or end.finish.value}")
-    waited = end.timings.waited_ms + end.timings.prompt_ms
-    return TimedReply(text, waited, end.report.prompt_tokens, end.report.reused)
+def _local_turn(reply: ReplyStream) -> TimedReply:
+    if reply.end.error is not None or reply.report is None:
+        raise TalkError(f"the reply failed: {reply.end.error or reply.end.finish.value}")
+    waited = reply.timings.waited_ms + reply.timings.prompt_ms
+    return TimedReply(reply.text, waited, reply.report.prompt_tokens, reply.report.reused)

@@ -11,7 +11,7 @@ from leftoff.cli.demo.play import Measured, Outcome, failures, praise
 from leftoff.cli.main import main
 from leftoff.cli.talk import TimedReply, _local_turn
 from leftoff.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
-from leftoff.server.reply.stream import End
+from leftoff.server.reply.stream import ReplyStream
 from tests.factory import model_path
 
 Capture = pytest.CaptureFixture[str]
@@ -27,8 +27,8 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     The clock is the work: a millisecond for every token that is read. A busy machine may be late with either reply.
     """
 
-    def timed_by_work(text: str, end: End) -> TimedReply:
-        turn = _local_turn(text, end)
+    def timed_by_work(reply: ReplyStream) -> TimedReply:
+        turn = _local_turn(reply)
         return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
 
     monkeypatch.setattr("leftoff.cli.demo.command.SCENES", make_scenes(4))

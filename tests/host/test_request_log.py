@@ -14,7 +14,8 @@ from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.host.request_log import RequestRecord
 from leftoff.sampling import Sampling
-from leftoff.server.reply.stream import ReplyStream, start_reply
+from leftoff.server.reply.response import Replies
+from leftoff.server.reply.stream import ReplyStream
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.server import serving
 from leftoff.types import Logits
@@ -47,14 +48,18 @@ def ended(host: ModelHost, job: ReplyJob, prepare: Prepare = lambda _: None) -> 
     async def run() -> RequestRecord:
         may_go_on = threading.Event()
         host.call(may_go_on.wait)
-        stream = start_reply(host, job)
-        prepare(stream)
+        replies = Replies(host, [job], "asked")
+        prepare(replies.streams[0])
         may_go_on.set()
-        async for _ in stream:
-            pass
+        await until_all_ended(replies)
         return host.log.records[0]
 
     return asyncio.run(run())
+
+
+async def until_all_ended(replies: Replies) -> None:
+    async for _ in replies.batches():
+        pass
 
 
 def cancel_at(position: int, stream: ReplyStream) -> None:
@@ -93,13 +98,11 @@ def test_who_asks_again_while_a_prompt_is_read_goes_on_where_reading_stopped(hos
     async def both() -> list[ReplyStream]:
         may_go_on = threading.Event()
         host.call(may_go_on.wait)
-        streams = [start_reply(host, asked) for _ in range(2)]
-        cancel_at(1000, streams[0])
+        replies = Replies(host, [asked, asked], "asked")
+        cancel_at(1000, replies.streams[0])
         may_go_on.set()
-        for stream in streams:
-            async for _ in stream:
-                pass
-        return streams
+        await until_all_ended(replies)
+        return replies.streams
 
     left, again = asyncio.run(both())
     assert left.report is not None

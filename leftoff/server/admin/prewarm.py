@@ -102,8 +102,8 @@ async def prewarm(host: ModelHost, read: Callable[[], Conversation], request: Re
     if not nbytes:
         budget = host.cache.ram.budget.budget_bytes // MIB
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")
-    assert reply.end.report is not None
-    return Prewarmed(prompt.length, reply.end.report.computed, nbytes)
+    assert reply.report is not None
+    return Prewarmed(prompt.length, reply.report.computed, nbytes)
 
 
 def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:

@@ -5,12 +5,11 @@ Fields that only Anthropic's own servers honour (`metadata`, `context_management
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Stops
 
 Role = Literal["user", "assistant", "system"]
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 # --- requests
 
@@ -96,53 +95,7 @@ class MessagesRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-# --- replies
-
-
-class Usage(Struct):
-    """The prompt in three parts: [0 ·· cache_read ·· )[ ·· cache_creation ·· last mark)[ ·· input ·· )."""
-
-    input_tokens: int
-    cache_creation_input_tokens: int
-    cache_read_input_tokens: int
-    output_tokens: int
-
-
-class TextBlock(Struct, tag_field="type", tag="text"):
-    """A block of text in a reply."""
-
-    text: str
-    citations: None = None
-
-
-class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
-    """A block of reasoning in a reply."""
-
-    thinking: str
-    signature: str
-
-
-class ToolUseBlock(Struct, tag_field="type", tag="tool_use"):
-    """A tool call in a reply."""
-
-    id: str
-    name: str
-    input: dict[str, Any]
-
-
-OutputBlock = TextBlock | ThinkingBlock | ToolUseBlock
-
-
-class OutputMessage(Struct, tag_field="type", tag="message"):
-    """A whole reply."""
-
-    id: str
-    model: str
-    content: list[OutputBlock]
-    usage: Usage
-    role: str = "assistant"
-    stop_reason: StopReason | None = None
-    stop_sequence: str | None = None
+# --- errors
 
 
 class ErrorDetails(Struct):
@@ -157,29 +110,3 @@ class ErrorBody(Struct):
 
     error: ErrorDetails
     type: Literal["error"] = "error"
-
-
-# --- the events of streams
-
-
-class Delta(Struct):
-    """An addition to a block, named by `type`; without one, why the message ended."""
-
-    type: str | UnsetType = UNSET
-    text: str | UnsetType = UNSET
-    thinking: str | UnsetType = UNSET
-    signature: str | UnsetType = UNSET
-    partial_json: str | UnsetType = UNSET
-    stop_reason: StopReason | UnsetType = UNSET
-    stop_sequence: str | UnsetType | None = UNSET
-
-
-class StreamEvent(Struct):
-    """A message or a block begins, grows or ends; or a ping."""
-
-    type: str
-    index: int | UnsetType = UNSET
-    message: OutputMessage | UnsetType = UNSET
-    content_block: OutputBlock | UnsetType = UNSET
-    delta: Delta | UnsetType = UNSET
-    usage: Usage | UnsetType = UNSET

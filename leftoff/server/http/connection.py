@@ -40,7 +40,7 @@ _HEAD_BYTES = 64 << 10  # as h11 has it; llhttp has no limit
 _WINDOW_SECONDS, _WINDOW_BYTES = 30, 15_000
 _BEYOND_QUEUE = 128  # connections that are idle, or whose request needs no slot, such as /health
 _OWN_HANDLES = 64  # for the disk cache, the log, a GPU's driver
-_LEAST_CONNECTIONS = 8
+_MIN_CONNECTIONS = 8
 _ACCEPTED_AT_ONCE = 64  # before the event loop does other work
 _MADE_ROOM = 8  # connections to close when no handle is free: the server needs some for itself too
 _SEND_BUFFER_BYTES = 64 << 10  # else the kernel buffers 4 MB for a client that does not read
@@ -48,7 +48,7 @@ _SILENT_SECONDS = 60  # between two equal log lines
 _refusals = LineRate()
 
 
-def most_unread_bytes(*, others_wait: bool) -> int:
+def max_unread_bytes(*, others_wait: bool) -> int:
     """Write buffer of a stream whose reply is still running, above which the reply is cancelled."""
     return _UNREAD_WHILE_OTHERS_WAIT if others_wait else _UNREAD_BYTES
 
@@ -327,7 +327,7 @@ def connection_limit(settings: Settings) -> int:
     wanted = _wanted(settings)
     if soft == resource.RLIM_INFINITY:
         return wanted
-    return max(_LEAST_CONNECTIONS, min(wanted, soft - _OWN_HANDLES))
+    return max(_MIN_CONNECTIONS, min(wanted, soft - _OWN_HANDLES))
 
 
 def raise_handle_limit(settings: Settings) -> None:

@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from leftoff.server.reply.usage import PromptProgress, TokenLogprob, WireTimings
 from leftoff.server.request.fields import GenerationFields
 
 # --- requests
@@ -45,36 +44,6 @@ class DetokenizeRequest(Struct):
 
 # --- replies
 
-GenerationSettings = dict[str, Any]  # every field of `Sampling`, and the limits of the reply
-
-
-class NativeChunk(Struct):
-    """A token of a streamed reply."""
-
-    index: int
-    content: str
-    tokens: list[int]
-    tokens_predicted: int
-    tokens_evaluated: int
-    stop: bool = False
-    id_slot: int = -1
-    timings: WireTimings | UnsetType = UNSET
-    prompt_progress: PromptProgress | UnsetType = UNSET
-    completion_probabilities: list[TokenLogprob] | UnsetType = UNSET
-
-
-class NativeCompletion(NativeChunk, kw_only=True):
-    """A whole reply, or the last chunk of a streamed one."""
-
-    model: str
-    prompt: str
-    tokens_cached: int
-    truncated: bool
-    stop_type: str
-    stopping_word: str
-    has_new_line: bool
-    generation_settings: GenerationSettings
-
 
 class SlotState(Struct):
     """One slot. Its request is shown while it runs, to the tenant it belongs to."""
@@ -88,5 +57,5 @@ class SlotState(Struct):
     n_prompt_tokens: int | UnsetType = UNSET
     n_prompt_tokens_processed: int | UnsetType = UNSET
     n_prompt_tokens_cache: int | UnsetType = UNSET
-    params: GenerationSettings | UnsetType = UNSET
+    params: dict[str, Any] | UnsetType = UNSET  # every field of `Sampling`, and the limits of the reply
     next_token: list[dict[str, Any]] | UnsetType = UNSET

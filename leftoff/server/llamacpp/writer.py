@@ -4,16 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from msgspec import UNSET, Struct, UnsetType
-
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
-from leftoff.server.llamacpp.types import GenerationSettings, NativeChunk, NativeCompletion, NativeRequest
-from leftoff.server.reply.response import EVENTS, Whole, Writer
+from leftoff.server.llamacpp.types import NativeRequest
+from leftoff.server.reply.response import EVENTS, Json, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
-from leftoff.server.reply.usage import TokenLogprob, progress_of, timings_of, timings_so_far, token_logprobs
+from leftoff.server.reply.usage import progress_of, timings_of, token_logprobs
 from leftoff.server.request.job import ReplyJob
 
 _RANDOM_SEED = 0xFFFFFFFF  # in llama-server, a seed that is drawn anew each time
@@ -30,81 +28,80 @@ class NativeWriter(Writer):
     body: NativeRequest
     framing = EVENTS
     failure = staticmethod(error_body)
-    _has_new_line: set[int] = field(default_factory=set)
     _num_sent: Counter[int] = field(default_factory=Counter)  # tokens: the engine may be ahead of the stream
 
     @property
     def shows_progress(self) -> bool:
         return bool(self.body.return_progress)
 
-    def whole(self, replies: Sequence[Whole]) -> NativeCompletion | list[NativeCompletion]:
-        answers = [self._whole(index, reply) for index, reply in enumerate(replies)]
+    def whole(self, replies: Sequence[ReplyStream]) -> Json | list[Json]:
+        answers = [*map(self._whole, replies)]
         return answers if len(answers) > 1 else answers[0]
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[Struct]:
+    def chunks(self, stream: ReplyStream, event: Event) -> Iterator[Json]:
         match event:
             case Progress():
-                chunk = self._chunk(stream, index, "", [])
-                chunk.prompt_progress = progress_of(event)
-                yield chunk
+                yield self._chunk(stream, "", []) | {"prompt_progress": progress_of(event)}
             case Piece():
-                yield self._piece(stream, index, event)
+                yield self._piece(stream, event)
             case End():
-                yield self._final(stream.job, index, event.text, [], event)
+                yield self._final(stream, event.text, [])
 
-    def _piece(self, stream: ReplyStream, index: int, piece: Piece) -> NativeChunk:
-        if "\n" in piece.text:
-            self._has_new_line.add(index)
-        self._num_sent[index] += 1
-        chunk = self._chunk(stream, index, piece.text, [piece.token])
-        chunk.completion_probabilities = self._chances([piece])
+    def _piece(self, stream: ReplyStream, piece: Piece) -> Json:
+        self._num_sent[stream.index] += 1
+        chunk = self._chunk(stream, piece.text, [piece.token])
         if self.body.timings_per_token:
-            chunk.timings = timings_so_far(stream)
-        return chunk
+            chunk["timings"] = timings_of([stream])
+        return chunk | self._chances([piece])
 
-    def _chunk(self, stream: ReplyStream, index: int, text: str, tokens: list[int]) -> NativeChunk:
-        return NativeChunk(index, text, tokens, self._num_sent[index], stream.job.prompt.length)
+    def _chunk(self, stream: ReplyStream, text: str, tokens: list[int]) -> Json:
+        """One token of a reply."""
+        return {
+            "index": stream.index,
+            "content": text,
+            "tokens": tokens,
+            "tokens_predicted": self._num_sent[stream.index],
+            "tokens_evaluated": stream.job.prompt.length,
+            "stop": False,
+            "id_slot": -1,
+        }
 
-    def _whole(self, index: int, reply: Whole) -> NativeCompletion:
-        if "\n" in reply.text:
-            self._has_new_line.add(index)
+    def _whole(self, reply: ReplyStream) -> Json:
         tokens = [piece.token for piece in reply.pieces] if self.body.return_tokens else []
-        answer = self._final(reply.stream.job, index, reply.text, tokens, reply.end)
-        answer.completion_probabilities = self._chances(reply.pieces)
-        return answer
+        return self._final(reply, reply.text, tokens, self._chances(reply.pieces))
 
-    def _final(self, job: ReplyJob, index: int, text: str, tokens: list[int], end: End) -> NativeCompletion:
-        num_generated = end.timings.num_generated
+    def _final(self, reply: ReplyStream, text: str, tokens: list[int], chances: Json | None = None) -> Json:
+        """A whole reply, or the last chunk of a streamed one."""
+        job, finish, num_generated = reply.job, reply.end.finish, reply.timings.num_generated
         is_full = job.prompt.length + num_generated >= self.context_tokens
-        return NativeCompletion(
-            index=index,
-            content=text,
-            tokens=tokens,
-            model=self.model,
-            prompt=self.vocabulary.text(job.prompt.tokens),
-            tokens_predicted=num_generated,
-            tokens_evaluated=job.prompt.length,
-            tokens_cached=end.report.reused if end.report else 0,
-            truncated=end.finish is Finish.LENGTH and is_full,
-            stop_type=_STOP_TYPES.get(end.finish, "none"),
-            stopping_word=end.stop or "",
-            has_new_line=index in self._has_new_line,
-            generation_settings=settings_of(job, is_stream=bool(self.body.stream)),
-            timings=timings_of([end]),
-            stop=True,
-        )
+        return {
+            **self._chunk(reply, text, tokens),
+            "tokens_predicted": num_generated,
+            "stop": True,
+            "timings": timings_of([reply]),
+            **(chances or {}),
+            "model": self.model,
+            "prompt": self.vocabulary.text(job.prompt.tokens),
+            "tokens_cached": reply.report.reused if reply.report else 0,
+            "truncated": finish is Finish.LENGTH and is_full,
+            "stop_type": _STOP_TYPES.get(finish, "none"),
+            "stopping_word": reply.stop or "",
+            "has_new_line": "\n" in reply.text,
+            "generation_settings": settings_of(job, is_stream=bool(self.body.stream)),
+        }
 
-    def _chances(self, pieces: Sequence[Piece]) -> list[TokenLogprob] | UnsetType:
-        return token_logprobs(pieces, self.vocabulary) or UNSET
+    def _chances(self, pieces: Sequence[Piece]) -> Json:
+        chances = token_logprobs(pieces, self.vocabulary)
+        return {"completion_probabilities": chances} if chances else {}
 
 
-def settings_of(job: ReplyJob, *, is_stream: bool) -> GenerationSettings:
+def settings_of(job: ReplyJob, *, is_stream: bool) -> Json:
     """The settings of a reply, with the defaults that its request did not set."""
     own = {"stop": job.stops, "ignore_eos": job.ignore_end, "stream": is_stream, "n_probs": job.num_top_logprobs}
     return default_settings(job.sampling, job.max_tokens) | own
 
 
-def default_settings(sampling: Sampling, max_tokens: int | None) -> GenerationSettings:
+def default_settings(sampling: Sampling, max_tokens: int | None) -> Json:
     """The settings of a request that sets nothing, by llama-server's names."""
     limit = -1 if max_tokens is None else max_tokens
     chosen = {field.name: getattr(sampling, field.name) for field in fields(sampling)}

@@ -93,7 +93,7 @@ async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], *, is
 
 def _loaded(host: ModelHost, *, is_chat: bool, unloads: bool) -> Response:
     """Answer an empty request: clients send one to load or unload the model, which here is always loaded."""
-    return json_response(_writer(host, is_chat=is_chat).chunk(done_reason="unload" if unloads else "load"))
+    return json_response(_writer(host, is_chat=is_chat).chunk(end={"done_reason": "unload" if unloads else "load"}))
 
 
 def _writer(host: ModelHost, *, is_chat: bool) -> OllamaWriter:

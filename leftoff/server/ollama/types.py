@@ -1,9 +1,8 @@
 """Ollama's wire types. Options for loading models (`num_ctx`, …) are not declared, and so ignored."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
 from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Role
 
@@ -23,7 +22,7 @@ class Function(Struct):
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-class Call(Struct, omit_defaults=True):
+class Call(Struct):
     """A call in a message."""
 
     function: Function
@@ -81,37 +80,10 @@ class ShowRequest(Struct):
     name: str = ""  # the former name of `model`
 
 
-# --- replies
-
-
-class OutputMessage(Struct):
-    """A message of the model, or a piece of one."""
-
-    content: str
-    role: str = "assistant"
-    thinking: str | UnsetType = UNSET
-    tool_calls: list[Call] | UnsetType = UNSET
+# --- errors
 
 
 class ErrorBody(Struct):
     """An error in Ollama's shape."""
 
     error: str
-
-
-class Chunk(Struct, kw_only=True, omit_defaults=True):
-    """A reply or a part of it: chats have a `message`, /api/generate a `response`. Times are nanoseconds."""
-
-    model: str
-    created_at: datetime
-    done: bool
-    message: OutputMessage | UnsetType = UNSET
-    response: str | UnsetType = UNSET
-    thinking: str | UnsetType = UNSET
-    done_reason: str | UnsetType = UNSET
-    total_duration: int | UnsetType = UNSET
-    load_duration: int | UnsetType = UNSET
-    prompt_eval_count: int | UnsetType = UNSET
-    prompt_eval_duration: int | UnsetType = UNSET
-    eval_count: int | UnsetType = UNSET
-    eval_duration: int | UnsetType = UNSET

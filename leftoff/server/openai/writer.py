@@ -5,25 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from msgspec import UNSET, UnsetType
-
-from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning
+from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning, parse_arguments
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import error_body
-from leftoff.server.openai import types as wire
-from leftoff.server.reply.response import EVENTS, Whole, Writer
+from leftoff.server.openai.types import CompletionRequest
+from leftoff.server.reply.response import EVENTS, Json, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
-from leftoff.server.reply.usage import (
-    PromptChances,
-    PromptProgress,
-    progress_of,
-    timings_of,
-    timings_so_far,
-    token_logprobs,
-    usage_of,
-    usage_so_far,
-)
+from leftoff.server.reply.usage import PromptChances, progress_of, timings_of, token_logprobs, usage_of
 from leftoff.server.request.fields import ChatRequest
 
 
@@ -36,7 +25,7 @@ class Head:
     model: str
     fingerprint: str
     vocabulary: Vocabulary
-    body: ChatRequest | wire.CompletionRequest
+    body: ChatRequest | CompletionRequest
     num_replies: int
 
     @property
@@ -55,59 +44,60 @@ class _CompletionWriter(Writer):
     failure = staticmethod(error_body)
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
-    _ends: dict[int, End] = field(default_factory=dict, init=False)
+    _ended: dict[int, ReplyStream] = field(default_factory=dict, init=False)
 
     @property
     def shows_progress(self) -> bool:
         return bool(self.head.body.return_progress)
 
-    def whole(self, replies: Sequence[Whole]) -> wire.Completion:
-        choices = [self._choice(index, reply) for index, reply in enumerate(replies)]
-        return self._with_cost(self._envelope(self.whole_object, choices), [reply.end for reply in replies])
+    def whole(self, replies: Sequence[ReplyStream]) -> Json:
+        choices = [self._choice(reply) for reply in replies]
+        return self._envelope(self.whole_object, choices) | self._cost(replies)
 
     @abstractmethod
-    def _choice(self, index: int, reply: Whole) -> wire.ChatChoice | wire.TextChoice: ...
+    def _choice(self, reply: ReplyStream) -> Json:
+        """A reply that has ended."""
 
-    def _chunk(
-        self,
-        choice: wire.ChatChoice | wire.TextChoice,
-        stream: ReplyStream | None = None,
-        progress: PromptProgress | UnsetType = UNSET,
-    ) -> wire.Completion:
-        """With `stream`, what its reply has cost so far, if the request wants that in every chunk."""
-        chunk = self._envelope(self.chunk_object, [choice])
-        chunk.prompt_progress = progress
-        body = self.head.body
-        if stream and body.timings_per_token:
-            chunk.timings = timings_so_far(stream)
-        if stream and body.stream_options and body.stream_options.is_usage_continuous:
-            chunk.usage = usage_so_far(stream)
+    def _chunk(self, choice: Json) -> Json:
+        return self._envelope(self.chunk_object, [choice])
+
+    def _chunk_with_cost(self, choice: Json, stream: ReplyStream) -> Json:
+        """With what the reply has cost so far, if the request wants that in every chunk."""
+        chunk, body = self._chunk(choice), self.head.body
+        if body.stream_options and body.stream_options.is_usage_continuous:
+            chunk["usage"] = usage_of([stream])
+        if body.timings_per_token:
+            chunk["timings"] = timings_of([stream])
         return chunk
 
-    def _closing(self, end: End, choice: wire.ChatChoice | wire.TextChoice) -> Iterator[wire.Completion]:
+    def _closing(self, stream: ReplyStream, choice: Json) -> Iterator[Json]:
         """The chunk with the finish reason of one reply. The last chunk of all has the timings, and usage if asked."""
-        self._ends[choice.index] = end
+        self._ended[stream.index] = stream
         chunk = self._chunk(choice)
-        if len(self._ends) < self.head.num_replies:
+        if len(self._ended) < self.head.num_replies:
             yield chunk
             return
-        ends = [self._ends[index] for index in sorted(self._ends)]
+        replies = [self._ended[index] for index in sorted(self._ended)]
         options = self.head.body.stream_options
         if options and options.include_usage:
             yield chunk
-            yield self._with_cost(self._envelope(self.chunk_object, []), ends)
+            yield self._envelope(self.chunk_object, []) | self._cost(replies)
         else:
-            chunk.timings = timings_of(ends, self.head.num_each)
-            yield chunk
+            yield chunk | {"timings": timings_of(replies, self.head.num_each)}
 
-    def _envelope(self, name: str, choices: Sequence[wire.ChatChoice | wire.TextChoice]) -> wire.Completion:
+    def _envelope(self, name: str, choices: Sequence[Json]) -> Json:
         head = self.head
-        return wire.Completion(head.id, name, head.created, head.model, head.fingerprint, choices)
+        return {
+            "id": head.id,
+            "object": name,
+            "created": head.created,
+            "model": head.model,
+            "system_fingerprint": head.fingerprint,
+            "choices": choices,
+        }
 
-    def _with_cost(self, answer: wire.Completion, ends: Sequence[End]) -> wire.Completion:
-        answer.usage = usage_of(ends, self.head.num_each)
-        answer.timings = timings_of(ends, self.head.num_each)
-        return answer
+    def _cost(self, replies: Sequence[ReplyStream]) -> Json:
+        return {"usage": usage_of(replies, self.head.num_each), "timings": timings_of(replies, self.head.num_each)}
 
 
 @dataclass
@@ -119,9 +109,10 @@ class ChatWriter(_CompletionWriter):
     _begun: set[int] = field(default_factory=set, init=False)
     _answered: set[int] = field(default_factory=set, init=False)  # those with content or calls
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.Completion]:
+    def chunks(self, stream: ReplyStream, event: Event) -> Iterator[Json]:
+        index = stream.index
         if isinstance(event, Progress):
-            yield self._chunk(self._first(index, None), progress=progress_of(event))
+            yield self._chunk(self._first(index, None)) | {"prompt_progress": progress_of(event)}
             return
         logprobs = self._logprobs([event]) if isinstance(event, Piece) and event.chosen else None
         parts: Sequence[Part | None] = event.parts or ((None,) if logprobs else ())
@@ -129,27 +120,29 @@ class ChatWriter(_CompletionWriter):
             yield self._chunk(self._first(index, parts[0]))
         for part in parts:
             self._answered |= {index} if isinstance(part, Content | CallStart) else set()
-            yield self._chunk(wire.ChatChoice(index, None, logprobs, delta=_delta(part, stream)), stream)
+            yield self._chunk_with_cost(_chat_choice(index, None, logprobs, delta=_delta(part, stream)), stream)
             logprobs = None  # they come with the first part of a token
         if isinstance(event, End):
-            yield from self._closing(event, wire.ChatChoice(index, finish_reason(event), delta=self._last(index)))
+            yield from self._closing(stream, _chat_choice(index, finish_reason(stream), delta=self._last(index)))
 
-    def _first(self, index: int, part: Part | None) -> wire.ChatChoice:
+    def _first(self, index: int, part: Part | None) -> Json:
         """As in a whole reply, `content` is null unless there is some."""
         self._begun.add(index)
-        return wire.ChatChoice(index, delta=wire.Message("assistant", "" if isinstance(part, Content) else None))
+        content = "" if isinstance(part, Content) else None
+        return _chat_choice(index, delta={"role": "assistant", "content": content})
 
-    def _last(self, index: int) -> wire.Message:
+    def _last(self, index: int) -> Json:
         """A reply of neither content nor calls has an empty text as `content`."""
-        role = UNSET if index in self._begun else "assistant"
-        return wire.Message(role, UNSET if index in self._answered else "")
+        role = {} if index in self._begun else {"role": "assistant"}
+        return role if index in self._answered else role | {"content": ""}
 
-    def _choice(self, index: int, reply: Whole) -> wire.ChatChoice:
-        return wire.ChatChoice(index, finish_reason(reply.end), self._logprobs(reply.pieces), message=_message(reply))
+    def _choice(self, reply: ReplyStream) -> Json:
+        logprobs = self._logprobs(reply.pieces)
+        return _chat_choice(reply.index, finish_reason(reply), logprobs, message=_message(reply))
 
-    def _logprobs(self, pieces: Sequence[Piece]) -> wire.ChatLogprobs | None:
+    def _logprobs(self, pieces: Sequence[Piece]) -> Json | None:
         content = token_logprobs(pieces, self.head.vocabulary)
-        return wire.ChatLogprobs(content) if content else None
+        return {"content": content} if content else None
 
 
 @dataclass(frozen=True)
@@ -169,17 +162,18 @@ class TextWriter(_CompletionWriter):
     whole_object = chunk_object = "text_completion"
     _offsets: dict[int, int] = field(default_factory=dict, init=False)
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.Completion]:
+    def chunks(self, stream: ReplyStream, event: Event) -> Iterator[Json]:
+        index = stream.index
         if isinstance(event, Progress):
-            yield self._chunk(wire.TextChoice(index, ""), progress=progress_of(event))
+            yield self._chunk(_text_choice(index)) | {"prompt_progress": progress_of(event)}
             return
         echo = self._echo(index)
         text = echo.text + event.text
         logprobs = self._logprobs(index, echo, [event] if isinstance(event, Piece) else [])
         if text or logprobs:
-            yield self._chunk(wire.TextChoice(index, text, None, logprobs), stream)
+            yield self._chunk_with_cost(_text_choice(index, text, None, logprobs), stream)
         if isinstance(event, End):
-            yield from self._closing(event, wire.TextChoice(index, "", finish_reason(event)))
+            yield from self._closing(stream, _text_choice(index, "", finish_reason(stream)))
 
     def _echo(self, index: int) -> Echo:
         """The echo at the first call, and nothing afterwards."""
@@ -189,60 +183,77 @@ class TextWriter(_CompletionWriter):
         self._offsets[index] = 0 if echo.chances else len(echo.text)
         return echo
 
-    def _choice(self, index: int, reply: Whole) -> wire.TextChoice:
-        echo = self._echo(index)
-        logprobs = self._logprobs(index, echo, reply.pieces)
-        return wire.TextChoice(index, echo.text + reply.text, finish_reason(reply.end), logprobs)
+    def _choice(self, reply: ReplyStream) -> Json:
+        echo = self._echo(reply.index)
+        logprobs = self._logprobs(reply.index, echo, reply.pieces)
+        return _text_choice(reply.index, echo.text + reply.text, finish_reason(reply), logprobs)
 
-    def _logprobs(self, index: int, echo: Echo, pieces: Sequence[Piece]) -> wire.TextLogprobs | None:
-        told = wire.TextLogprobs([], [], [], [])
+    def _logprobs(self, index: int, echo: Echo, pieces: Sequence[Piece]) -> Json | None:
+        """Parallel lists. The first token of a prompt has no log-probability."""
+        told: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+        def tell(text: str, logprob: float | None, top: dict[str, float] | None) -> None:
+            for name, value in zip(told, (text, logprob, top, self._offsets[index]), strict=True):
+                told[name].append(value)
+            self._offsets[index] += len(text)
+
         if echo.chances is not None:
-            first = self.head.vocabulary.piece(echo.first_token).decode("utf-8", "replace")
-            self._add(told, index, first, None, None)
+            tell(self.head.vocabulary.piece(echo.first_token).decode("utf-8", "replace"), None, None)
             pieces = [*echo.chances.pieces, *pieces]
         for token in token_logprobs(pieces, self.head.vocabulary):
             # the likeliest last: of tokens with the same text it is the one that stays
-            top = {token.token: token.logprob} | {each.token: each.logprob for each in token.top_logprobs[::-1]}
-            self._add(told, index, token.token, token.logprob, top)
-        return told if told.tokens else None
-
-    def _add(
-        self, told: wire.TextLogprobs, index: int, text: str, logprob: float | None, top: dict[str, float] | None
-    ) -> None:
-        told.tokens.append(text)
-        told.token_logprobs.append(logprob)
-        told.top_logprobs.append(top)
-        told.text_offset.append(self._offsets[index])
-        self._offsets[index] += len(text)
+            likeliest = [token, *token["top_logprobs"][::-1]]
+            tell(token["token"], token["logprob"], {each["token"]: each["logprob"] for each in likeliest})
+        return told if told["tokens"] else None
 
 
-def _message(reply: Whole) -> wire.Message:
+def _chat_choice(index: int, reason: str | None = None, logprobs: Json | None = None, **said: Json) -> Json:
+    """One of the replies: `message` in a whole answer, `delta` in a chunk."""
+    return {"index": index, "finish_reason": reason, "logprobs": logprobs, **said}
+
+
+def _text_choice(index: int, text: str = "", reason: str | None = None, logprobs: Json | None = None) -> Json:
+    return {"index": index, "text": text, "finish_reason": reason, "logprobs": logprobs}
+
+
+def _message(reply: ReplyStream) -> Json:
+    """A reply of calls alone has null as `content`."""
     said = reply.said
-    message = wire.Message("assistant", said.content or (None if said.calls else ""), said.reasoning or UNSET)
+    message: Json = {"role": "assistant", "content": said.content or (None if said.calls else "")}
+    if said.reasoning:
+        message["reasoning_content"] = said.reasoning
     if said.calls:
-        message.tool_calls = [
-            wire.Call(wire.Function(call.name, call.arguments), id=reply.stream.call_id(index), type="function")
+        message["tool_calls"] = [
+            {
+                "function": {"name": call.name, "arguments": call.arguments},
+                "id": reply.call_id(index),
+                "type": "function",
+            }
             for index, call in enumerate(said.calls)
         ]
     return message
 
 
-def _delta(part: Part | None, stream: ReplyStream) -> wire.Message:
+def _delta(part: Part | None, stream: ReplyStream) -> Json:
+    """What a part adds to the message. Of a call, the first addition has the id and the name."""
     match part:
         case None:  # a token that says nothing yet
-            return wire.Message()
+            return {}
         case Content(text):
-            return wire.Message(content=text)
+            return {"content": text}
         case Reasoning(text):
-            return wire.Message(reasoning_content=text)
+            return {"reasoning_content": text}
         case CallStart(index, name):
-            return wire.Message(tool_calls=[wire.Call(wire.Function(name), index, stream.call_id(index), "function")])
+            function = {"name": name, "arguments": ""}
+            call = {"function": function, "index": index, "id": stream.call_id(index), "type": "function"}
+            return {"tool_calls": [call]}
         case CallArguments(index, text):
-            return wire.Message(tool_calls=[wire.Call(wire.Function(arguments=text), index)])
+            return {"tool_calls": [{"function": {"arguments": text}, "index": index}]}
 
 
-def finish_reason(end: End) -> wire.FinishReason:
+def finish_reason(reply: ReplyStream) -> str:
     """`tool_calls` only if all calls are complete: a client must not make a call that was cut off."""
-    if end.finish is Finish.LENGTH:
+    if reply.end.finish is Finish.LENGTH:
         return "length"
-    return "tool_calls" if end.num_calls and not end.has_half_call else "stop"
+    calls = reply.said.calls
+    return "tool_calls" if calls and parse_arguments(calls[-1].arguments) is not None else "stop"

@@ -6,11 +6,10 @@ A block is text, reasoning or one tool call. White space alone opens no text blo
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning, parse_arguments
-from leftoff.server.reply.response import Whole
-from leftoff.server.reply.stream import End, Piece
+from leftoff.server.reply.stream import End, Piece, ReplyStream
 
 Kind = Literal["text", "reasoning", "call"]
 _NOTHING = Content("")
@@ -36,29 +35,12 @@ class Block:
         return self.kind == "call" and parse_arguments(self.text) is not None
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A new block begins."""
+class Step(NamedTuple):
+    """A block was opened, text was added to it, or it is complete."""
 
+    change: Literal["opened", "grown", "closed"]
     block: Block
-
-
-@dataclass(frozen=True)
-class Grown:
-    """Text was added to the open block."""
-
-    block: Block
-    text: str
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The open block is complete."""
-
-    block: Block
-
-
-Step = Opened | Grown | Closed
+    text: str = ""  # that was added
 
 
 @dataclass
@@ -71,7 +53,8 @@ class Blocks:
     _waiting: Content | Reasoning = _NOTHING  # white space that may yet become the beginning of a block
 
     @classmethod
-    def of(cls, reply: Whole) -> "Blocks":
+    def of(cls, reply: ReplyStream) -> "Blocks":
+        """The blocks of a reply that has ended."""
         blocks = cls()
         events: list[Piece | End] = [*reply.pieces, reply.end]
         for event in events:
@@ -115,15 +98,15 @@ class Blocks:
         yield from self._close()
         self.all.append(block)
         self._is_open = True
-        yield Opened(block)
+        yield Step("opened", block)
 
     def _grow(self, text: str) -> Iterator[Step]:
         if text:
             self.all[-1].text += text
-            yield Grown(self.all[-1], text)
+            yield Step("grown", self.all[-1], text)
 
     def _close(self) -> Iterator[Step]:
         self._waiting = _NOTHING
         if self._is_open:
             self._is_open = False
-            yield Closed(self.all[-1])
+            yield Step("closed", self.all[-1])

@@ -22,7 +22,7 @@ _TOKEN_BYTES = 4  # of most texts
 
 
 def after_reply(host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequence[str], finish: Finish) -> None:
-    """Called on the engine's thread: reading ahead is prepared on another one. Each part can be turned off."""
+    """Called on the event loop: reading ahead is prepared on a thread for texts. Each part can be turned off."""
     chat = job.chat
     assert chat is not None
     if host.remembered is not None:

@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -17,21 +15,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from leftoff.chat.formats.parts import ParsedReply, join_parts
 from leftoff.host.host import ModelHost
 from leftoff.scheduler.job import Finish
-from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
+from leftoff.server.http.connection import NUM_UNREAD, max_unread_bytes
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
 from leftoff.server.reply import points
-from leftoff.server.reply.stream import End, Event, Piece, ReplyStream, start_reply
+from leftoff.server.reply.stream import End, Event, ReplyStream, start_reply
 from leftoff.server.request.job import ReplyJob
 
 _encode = msgspec.json.Encoder().encode
 
 _EVENT_STREAM = b"text/event-stream; charset=utf-8"
 
-Frame = Callable[[msgspec.Struct], bytes]
+Json = dict[str, Any]  # an object as it is sent: the order of its keys is theirs on the wire
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Framing:
     """Encodes one chunk as bytes, and names the media type of the stream. `nothing` is what all clients skip."""
 
     media_type: bytes
-    frame: Frame
+    frame: Callable[[Any], bytes]
     nothing: bytes = b""
 
     @property
@@ -47,36 +44,25 @@ class Framing:
         return [(b"content-type", self.media_type), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 
 
-def _event(chunk: msgspec.Struct) -> bytes:
+def _event(chunk: object) -> bytes:
     return b"data: " + _encode(chunk) + b"\n\n"
 
 
-def _named_event(chunk: Any) -> bytes:  # noqa: ANN401
-    return b"event: %b\n" % chunk.type.encode() + _event(chunk)
+def _named_event(chunk: Json) -> bytes:
+    return b"event: %b\n" % chunk["type"].encode() + _event(chunk)
 
 
-def _line(chunk: msgspec.Struct) -> bytes:
+def _line(chunk: object) -> bytes:
     return _encode(chunk) + b"\n"
 
 
 EVENTS = Framing(_EVENT_STREAM, _event, b":\n\n")  # a comment
-NAMED_EVENTS = Framing(_EVENT_STREAM, _named_event, b":\n\n")  # for chunks with a field `type`
+NAMED_EVENTS = Framing(_EVENT_STREAM, _named_event, b":\n\n")  # for chunks with a `type`
 LINES = Framing(b"application/x-ndjson", _line)
 
 
-@dataclass(frozen=True)
-class Whole:
-    """A reply that has ended: its text as generated, and what was parsed from it."""
-
-    text: str
-    said: ParsedReply
-    pieces: list[Piece]
-    end: End
-    stream: ReplyStream
-
-
 class Writer(ABC):
-    """Writes replies in one dialect."""
+    """Writes the replies to one request in one dialect."""
 
     framing: ClassVar[Framing]
     last: ClassVar[bytes] = b""  # what ends a stream
@@ -87,10 +73,10 @@ class Writer(ABC):
         return False
 
     @abstractmethod
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[msgspec.Struct]:
-        """The chunks that a stream sends for an event."""
+    def chunks(self, stream: ReplyStream, event: Event) -> Iterator[Json]:
+        """The chunks that are sent for an event of a reply."""
 
-    def keep_alive(self, stream: ReplyStream) -> Iterable[msgspec.Struct]:  # noqa: ARG002
+    def keep_alive(self, stream: ReplyStream) -> Iterable[Json]:  # noqa: ARG002
         """Chunks that say nothing, for a stream that was silent for some seconds. If none, `Framing.nothing` is sent.
 
         A request may wait long for a slot, and its prompt may take minutes. Clients give up a silent stream meanwhile.
@@ -98,12 +84,12 @@ class Writer(ABC):
         return ()
 
     @abstractmethod
-    def failure(self, error: Exception) -> msgspec.Struct:
+    def failure(self, error: Exception) -> Any:  # noqa: ANN401
         """The chunk for an error in a stream whose HTTP status is already sent."""
 
     @abstractmethod
-    def whole(self, replies: Sequence[Whole]) -> Any:  # noqa: ANN401
-        """The body of a response that is not streamed."""
+    def whole(self, replies: Sequence[ReplyStream]) -> Json | list[Json]:
+        """The body of a response that is not streamed. All replies have ended."""
 
 
 class Replies:
@@ -113,18 +99,19 @@ class Replies:
         self, host: ModelHost, jobs: Sequence[ReplyJob], request_id: str, *, shows_progress: bool = False
     ) -> None:
         self._host = host
-        self._events: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[ReplyStream, Event] | None] = asyncio.Queue()
         self.streams: list[ReplyStream] = []
         try:
             for index, job in enumerate(jobs):
                 name = request_id if len(jobs) == 1 else f"{request_id}-{index}"
-                self.streams.append(start_reply(host, job, name, partial(self._deliver, index), shows_progress))
+                stream = start_reply(host, job, name, index, self._deliver, shows_progress=shows_progress)
+                self.streams.append(stream)
         except BaseException:
             self.close()
             raise
 
-    def _deliver(self, index: int, event: Event) -> None:
-        self._events.put_nowait((index, event))
+    def _deliver(self, stream: ReplyStream, event: Event) -> None:
+        self._events.put_nowait((stream, event))
 
     def close(self) -> None:
         for stream in self.streams:
@@ -134,7 +121,7 @@ class Replies:
         """Whether a running reply must be cancelled because its client leaves `num_unread` bytes unread."""
         if not num_unread:
             return False
-        limit = most_unread_bytes(others_wait=self._host.scheduler.num_waiting > 0)
+        limit = max_unread_bytes(others_wait=self._host.scheduler.num_waiting > 0)
         return num_unread > limit and not all(stream.is_complete for stream in self.streams)
 
     def __enter__(self) -> Self:
@@ -147,7 +134,7 @@ class Replies:
         """Makes `batches` yield, an empty batch if nothing has happened."""
         self._events.put_nowait(None)
 
-    async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
+    async def batches(self) -> AsyncIterator[list[tuple[ReplyStream, Event]]]:
         """The events since the last batch: one if the client keeps up, several if it does not."""
         num_left = len(self.streams)
         while num_left:
@@ -158,26 +145,12 @@ class Replies:
             num_left -= sum(isinstance(event, End) for _, event in batch)
             yield batch
 
-    async def collect(self) -> list[Whole]:
+    async def collect(self) -> list[ReplyStream]:
         """All replies, in order, once the last has ended. Raises the error of any that failed."""
-        pieces: list[list[Piece]] = [[] for _ in self.streams]
-        ends: dict[int, End] = {}
         async for batch in self.batches():
-            for index, event in batch:
-                if isinstance(event, Piece):
-                    pieces[index].append(event)
-                elif isinstance(event, End):
-                    _raise_failure(event)
-                    ends[index] = event
-        return [_whole(stream, pieces[index], ends[index]) for index, stream in enumerate(self.streams)]
-
-
-def _whole(stream: ReplyStream, pieces: list[Piece], end: End) -> Whole:
-    while end.stop is not None and pieces and not pieces[-1].text:  # what made up the stop string was not said
-        pieces.pop()
-    text = "".join(piece.text for piece in pieces) + end.text
-    said = join_parts(chain(*(piece.parts for piece in pieces), end.parts))
-    return Whole(text, said, pieces, end, stream)
+            for _, event in batch:
+                _raise_failure(event)
+        return self.streams
 
 
 async def answer(
@@ -260,26 +233,27 @@ class EventStream(Response):
         body = self._writer.framing.frame(self._writer.failure(error)) + self._writer.last
         return {"type": "http.response.body", "body": body, "more_body": False}
 
-    def _framed(self, batch: list[tuple[int, Event]]) -> bytes:
-        chunks: list[msgspec.Struct] = []
-        for index, event in batch:
-            chunks += self._chunks(index, event)
+    def _framed(self, batch: list[tuple[ReplyStream, Event]]) -> bytes:
+        chunks: list[Json] = []
+        for stream, event in batch:
+            chunks += self._chunks(stream, event)
         return self._framed_chunks(chunks)
 
-    def _framed_chunks(self, chunks: Iterable[msgspec.Struct]) -> bytes:
+    def _framed_chunks(self, chunks: Iterable[Json]) -> bytes:
         return b"".join(map(self._writer.framing.frame, chunks))
 
-    def _chunks(self, index: int, event: Event) -> Iterable[msgspec.Struct]:
-        if isinstance(event, End):
-            try:
-                _raise_failure(event)
-            except Exception as error:
-                return [self._writer.failure(error)]
-        return self._writer.chunks(self._replies.streams[index], index, event)
+    def _chunks(self, stream: ReplyStream, event: Event) -> Iterable[Json]:
+        try:
+            _raise_failure(event)
+        except Exception as error:
+            return [self._writer.failure(error)]
+        return self._writer.chunks(stream, event)
 
 
-def _raise_failure(end: End) -> None:
-    if end.error is not None:
-        raise end.error
-    if end.finish is Finish.CANCELLED:  # by the server's stop: a client that cancels is gone
+def _raise_failure(event: Event) -> None:
+    if not isinstance(event, End):
+        return
+    if event.error is not None:
+        raise event.error
+    if event.finish is Finish.CANCELLED:  # by the server's stop: a client that cancels is gone
         raise stopping()

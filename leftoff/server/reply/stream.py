@@ -1,21 +1,21 @@
 """Carries a reply from the engine's thread to the event loop: its text token by token, then how it ended."""
 
-import asyncio
 import base64
 import hashlib
 import logging
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, Self
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from leftoff.cache.report import ReuseReport
-from leftoff.chat.formats.parts import ParsedReply, Part, join_parts, parse_arguments
+from leftoff.chat.chat import ChatPrompt
+from leftoff.chat.formats.parts import ParsedReply, Part, join_parts
 from leftoff.chat.replies import Written
 from leftoff.chat.tokenizer import TextStream
 from leftoff.chat.verbatim import written_tokens
@@ -70,21 +70,16 @@ class End:
     """The end of a reply. `text` and `parts` are what was held back until then."""
 
     finish: Finish
-    text: str
-    parts: tuple[Part, ...]
-    num_calls: int
-    stop: str | None
-    timings: Timings
-    report: ReuseReport | None
+    text: str = ""
+    parts: tuple[Part, ...] = ()
     error: Exception | None = None
-    has_half_call: bool = False  # the last call is incomplete
 
 
-_MOST_OPENING_TOKENS = 16  # of the prompt, which the parser looks at: a template may open the reasoning
+_MAX_OPENING_TOKENS = 16  # of the prompt, which the parser looks at: a template may open the reasoning
 _LONG_SECONDS = 10.0
 
 Event = Progress | Piece | End
-Deliver = Callable[[Event], None]
+Deliver = Callable[["ReplyStream", Event], None]
 
 
 class ReadingLog:
@@ -109,38 +104,48 @@ class ReadingLog:
 
 
 class ReplyStream:
-    """A `Sink` for the scheduler, and an async iterator of events that ends with `End`."""
+    """One reply: a `Sink` for the scheduler, which sends events to the event loop; the last of them is `End`.
+
+    The engine's thread turns tokens into text and parts, since they say whether the reply goes on. Everything that
+    follows from a reply's end is done on the event loop, before that is delivered.
+    """
 
     run: Run
+    end: End
+    said = ParsedReply()  # once it has ended, and so is the text
+    text = ""
     _reading: ReadingLog
 
     def __init__(
-        self, host: ModelHost, job: ReplyJob, request_id: str, deliver: Deliver | None, shows_progress: bool
+        self, host: ModelHost, job: ReplyJob, request_id: str, index: int, deliver: Deliver, shows_progress: bool
     ) -> None:
-        """Events go to `deliver`, on the event loop, or else to the iterator. Progress is sent only if it is shown."""
+        """`deliver` is called on the event loop. `index` is among the replies to a request."""
         self.id = request_id
         self.job = job
+        self.index = index
         self.report: ReuseReport | None = None
+        self.pieces: list[Piece] = []
         self._host = host
         self._text = TextStream(
-            host.model.vocabulary,
-            job.stops,
-            show_control=job.show_control,
-            shown=host.prompts.shown_tokens if job.output else frozenset(),
+            host.model.vocabulary, job.stops, shown=host.prompts.shown_tokens if job.output else frozenset()
         )
         self._parser = None
         if job.output is not None:
-            prompt_end = host.model.vocabulary.detokenize(job.prompt.tokens[-_MOST_OPENING_TOKENS:])
+            prompt_end = host.model.vocabulary.detokenize(job.prompt.tokens[-_MAX_OPENING_TOKENS:])
             self._parser = job.output.parser(prompt_end.decode("utf-8", "replace"))
-        self._tokens: list[int] = []
-        self._texts: list[str] = []
-        self._parts: list[Part] = []
         self._bridge = loop_bridge()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._deliver = deliver or self._events.put_nowait
+        self._deliver = deliver
         self.is_complete = False  # the slot is free; events may still be on their way
-        self._has_begun = False
         self._shows_progress = shows_progress
+
+    @property
+    def timings(self) -> Timings:
+        return self.run.timings
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended the reply."""
+        return self._text.stop
 
     # --- scheduler.Sink, on the engine's thread
 
@@ -157,94 +162,75 @@ class ReplyStream:
     def token(self, token: int, logits: Logits | None) -> bool:
         chosen, top = chances_of(token, logits, self.job.num_top_logprobs) if logits is not None else (None, ())
         text = self._text.push(token)
-        if self._parser is None:
-            self._send(Piece(token, text, (), chosen, top))
-            return self._text.stop is None
-        parts = self._parser.push(text)
-        self._tokens.append(token)
-        self._texts.append(text)
-        self._parts += parts
-        self._send(Piece(token, text, parts, chosen, top))
-        return self._text.stop is None and not self._parser.is_over
+        parts = self._parser.push(text) if self._parser else ()
+        piece = Piece(token, text, parts, chosen, top)
+        self.pieces.append(piece)
+        self._send(piece, is_urgent=len(self.pieces) == 1)
+        return self._text.stop is None and not (self._parser and self._parser.is_over)
 
-    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:
+    def finished(self, finish: Finish, timings: Timings, error: Exception | None) -> None:  # noqa: ARG002
         self.is_complete = True
+        self._bridge.put(partial(self._finish, finish, error), is_urgent=True)
+
+    # --- on the event loop
+
+    def _finish(self, finish: Finish, error: Exception | None) -> None:
         try:
-            end = self._end(finish, timings, error)
+            self.end = self._end(finish, error)
         except Exception as unforeseen:  # without an end the client would wait for ever
             logger.exception("the end of a reply could not be read")
-            end = End(Finish.FAILED, "", (), 0, None, timings, self.report, unforeseen)
-        self._send(end)
+            self.end = End(Finish.FAILED, error=unforeseen)
+        self._deliver(self, self.end)
 
-    def _end(self, finish: Finish, timings: Timings, error: Exception | None) -> End:
+    def _end(self, finish: Finish, error: Exception | None) -> End:
         text_of = self._host.model.vocabulary.text
         self._host.log.add(record_of(self.id, self.run, self.report, finish, self.job.notes, error, text_of))
         text = self._text.close()
-        is_cut = finish is not Finish.END
-        parts = self._parser.push(text) + self._parser.close(is_cut=is_cut) if self._parser else ()
-        num_calls = self._parser.num_calls if self._parser else 0
-        said = join_parts((*self._parts, *parts))
-        has_half_call = bool(said.calls) and parse_arguments(said.calls[-1].arguments) is None
-        if self.job.chat is not None and self._tokens and finish is not Finish.FAILED:
-            call_ids = [self.call_id(index) for index in range(len(said.calls))]
-            after_reply(self._host, self.job, self._written("".join((*self._texts, text)), said), call_ids, finish)
-        return End(finish, text, parts, num_calls, self._text.stop, timings, self.report, error, has_half_call)
+        parts: tuple[Part, ...] = ()
+        if self._parser is not None:
+            parts = self._parser.push(text) + self._parser.close(is_cut=finish is not Finish.END)
+        self.text = "".join(piece.text for piece in self.pieces) + text
+        self.said = join_parts(chain(*(piece.parts for piece in self.pieces), parts))
+        if self.job.chat is not None and self.pieces and finish is not Finish.FAILED:
+            call_ids = [self.call_id(index) for index in range(len(self.said.calls))]
+            after_reply(self._host, self.job, self._written(self.job.chat), call_ids, finish)
+        while self.stop is not None and self.pieces and not self.pieces[-1].text:
+            self.pieces.pop()  # the stop string was not said
+        return End(finish, text, parts, error)
 
-    def _written(self, text: str, said: ParsedReply) -> Written:
-        tokens = tuple(self._tokens)
+    def _written(self, chat: ChatPrompt) -> Written:
+        tokens = tuple(piece.token for piece in self.pieces)
         if self._text.is_stopped:
-            tokens = written_tokens(self._host.prompts, tokens, text)
-        return Written(tokens, text, said, self.job.chat.moved if self.job.chat else ())
-
-    # --- for the dialects, on the event loop
+            tokens = written_tokens(self._host.prompts, tokens, self.text)
+        return Written(tokens, self.text, self.said, chat.moved)
 
     def call_id(self, index: int) -> str:
         """The id of a tool call of this reply. Some templates accept only nine letters or digits."""
         digest = hashlib.sha256(f"{self.id}/{index}".encode()).digest()
         return base64.b32encode(digest)[:9].decode().lower()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            event = await self._events.get()
-            yield event
-            if isinstance(event, End):
-                return
-
     def close(self) -> None:
         """Cancels the reply if it is still running."""
         if not self.is_complete:
             self._host.scheduler.cancel(self.run)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-
     def _send_progress(self, report: ReuseReport, num_read: int) -> None:
-        if not self._shows_progress:
-            return  # every event wakes the loop
-        elapsed = 1000 * (time.perf_counter() - self.run.timings.started)
-        self._send(Progress(report.reused, num_read, self.job.prompt.length, elapsed))
+        if self._shows_progress:  # else it is not sent: every event wakes the loop
+            elapsed = 1000 * (time.perf_counter() - self.timings.started)
+            self._send(Progress(report.reused, num_read, self.job.prompt.length, elapsed))
 
-    def _send(self, event: Event) -> None:
-        is_urgent = isinstance(event, End) or (isinstance(event, Piece) and not self._has_begun)
-        self._has_begun |= is_urgent
-        self._bridge.put(partial(self._deliver, event), is_urgent=is_urgent)
+    def _send(self, event: Event, *, is_urgent: bool = False) -> None:
+        self._bridge.put(partial(self._deliver, self, event), is_urgent=is_urgent)
 
 
 def start_reply(
-    host: ModelHost,
-    job: ReplyJob,
-    request_id: str = "",
-    deliver: Deliver | None = None,
-    shows_progress: bool = False,
+    host: ModelHost, job: ReplyJob, request_id: str, index: int, deliver: Deliver, *, shows_progress: bool
 ) -> ReplyStream:
     """Submits a job. The reply comes through the stream; closing the stream cancels what is left of it."""
     host.require_alive()
     if job.prompt.length >= host.context_tokens:
         raise PromptTooLongError(job.prompt.length, host.context_tokens)
-    stream = ReplyStream(host, job, request_id or uuid.uuid4().hex, deliver, shows_progress)
+    stream = ReplyStream(host, job, request_id, index, deliver, shows_progress)
     stream.run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
     host.scheduler.submit(stream.run)
     return stream

@@ -13,7 +13,6 @@ class ReplyJob(Job):
 
     stops: tuple[str, ...] = ()
     num_top_logprobs: int = 0  # beside that of the chosen token, if the job wants logits
-    show_control: bool = False
     output: Output | None = None  # None: the text is sent as it is
     notes: tuple[str, ...] = ()
     chat: ChatPrompt | None = None  # if the reply is to be remembered, and the next prompt read ahead

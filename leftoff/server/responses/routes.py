@@ -15,22 +15,14 @@ from leftoff.server.hosts import Hosts
 from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
-from leftoff.server.reply.response import answer, json_response
+from leftoff.server.reply.response import Json, answer, json_response
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.server.request.fields import ChatRequest, Message
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.responses.conversations import Conversations, KeptConversation
 from leftoff.server.responses.convert import Function, Items, as_chat, functions_of
 from leftoff.server.responses.store import Stored, TenantStore
-from leftoff.server.responses.types import (
-    ConversationName,
-    Effort,
-    InputItem,
-    Response,
-    ResponsesRequest,
-    Text,
-    TextFormat,
-)
+from leftoff.server.responses.types import Effort, InputItem, ResponsesRequest, Text, TextFormat
 from leftoff.server.responses.writer import Keep, ResponseWriter
 from leftoff.server.tenant import tenant_of
 
@@ -79,7 +71,7 @@ class Responses(Dialect):
         jobs = await _jobs(host, request, asked)
         namespaced = {function.flat_name: function for function in asked.functions if function.namespace}
         writer = ResponseWriter(_begun(host, body, asked), self._keep(request, body, asked), namespaced)
-        return await answer(request, host, jobs, writer.begun.id, writer, stream=bool(body.stream))
+        return await answer(request, host, jobs, writer.begun["id"], writer, stream=bool(body.stream))
 
     async def count(self, request: Request) -> HttpResponse:
         body = await read_body(request, ResponsesRequest)
@@ -92,8 +84,9 @@ class Responses(Dialect):
 
     async def delete(self, request: Request) -> HttpResponse:
         stored = self._stored(request, request.path_params["id"])
-        self._store.delete(tenant_of(request).name, stored.response.id)
-        return json_response({"id": stored.response.id, "object": "response", "deleted": True})
+        response_id = stored.response["id"]
+        self._store.delete(tenant_of(request).name, response_id)
+        return json_response({"id": response_id, "object": "response", "deleted": True})
 
     def _asked(self, request: Request, body: ResponsesRequest) -> Asked:
         if body.previous_response_id and body.conversation:
@@ -123,18 +116,18 @@ class Responses(Dialect):
         """An item of a stored response. Its id has the response's name in it: `msg_NAME_0`."""
         response_name = name.partition("_")[2].rpartition("_")[0]
         stored = self._store.get(tenant_of(request).name, f"resp_{response_name}")
-        for item in stored.response.output if stored else ():
-            if item.id == name:
-                return msgspec.convert(msgspec.to_builtins(item), InputItem)
+        for item in stored.response["output"] if stored else ():
+            if item["id"] == name:
+                return msgspec.convert(item, InputItem)
         return None
 
     def _keep(self, request: Request, body: ResponsesRequest, asked: Asked) -> Keep:
-        def keep(response: Response, reply: Message) -> None:
+        def keep(response: Json, reply: Message) -> None:
             if body.store is not False:
                 stored = Stored.after(asked.before, response, [*asked.messages, reply])
-                self._store.put(tenant_of(request).name, response.id, stored)
+                self._store.put(tenant_of(request).name, response["id"], stored)
             if asked.conversation is not None:
-                items = msgspec.to_builtins([*asked.items, *response.output])
+                items = msgspec.to_builtins([*asked.items, *response["output"]])
                 self._conversations.extend(request, asked.conversation.id, items)
 
         return keep
@@ -147,23 +140,32 @@ async def _jobs(host: ModelHost, request: Request, asked: Asked) -> list[ReplyJo
         raise PromptTooLongError(error.num_tokens, error.context_tokens, "input", is_exact=error.is_exact) from error
 
 
-def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Response:
-    return Response(
-        id=f"resp_{uuid.uuid4().hex}",
-        created_at=int(time.time()),
-        model=host.name,
-        conversation=ConversationName(asked.conversation.id) if asked.conversation else None,
-        instructions=body.instructions,
-        max_output_tokens=body.max_output_tokens,
-        metadata=body.metadata or {},
-        parallel_tool_calls=body.parallel_tool_calls is not False,
-        previous_response_id=body.previous_response_id,
-        reasoning=body.reasoning or Effort(),
-        store=body.store is not False,
-        temperature=body.number("temperature"),
-        text=body.text or Text(TextFormat("text")),
-        tool_choice=body.tool_choice or "auto",
-        tools=body.tools or [],
-        top_p=body.number("top_p"),
-        user=body.user,
-    )
+def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Json:
+    """The response while it is empty. As OpenAI does, it repeats the settings of the request."""
+    return {
+        "id": f"resp_{uuid.uuid4().hex}",
+        "created_at": int(time.time()),
+        "model": host.name,
+        "object": "response",
+        "status": "in_progress",
+        "background": False,
+        "conversation": {"id": asked.conversation.id} if asked.conversation else None,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "metadata": body.metadata or {},
+        "output": [],
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "reasoning": body.reasoning or Effort(),
+        "store": body.store is not False,
+        "temperature": body.number("temperature"),
+        "text": body.text or Text(TextFormat("text")),
+        "tool_choice": body.tool_choice or "auto",
+        "tools": body.tools or [],
+        "top_p": body.number("top_p"),
+        "truncation": "disabled",
+        "usage": None,
+        "user": body.user,
+    }

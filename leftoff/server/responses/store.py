@@ -7,8 +7,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from leftoff.lru import LruCache
+from leftoff.server.reply.response import Json
 from leftoff.server.request.fields import Message
-from leftoff.server.responses.types import Response
 
 
 class Sized(Protocol):
@@ -47,12 +47,12 @@ class TenantStore(Generic[Value]):
 class Stored:
     """A response, and the conversation up to its end, without instructions: each request brings its own."""
 
-    response: Response
+    response: Json
     messages: tuple[Message, ...]
     num_bytes: int
 
     @classmethod
-    def after(cls, before: "Stored | None", response: Response, new: Sequence[Message]) -> "Stored":
+    def after(cls, before: "Stored | None", response: Json, new: Sequence[Message]) -> "Stored":
         """A response that follows `before`. Messages they share count for both: either may be evicted first."""
         num_bytes = len(msgspec.json.encode([response, *new]))
         if before is None:

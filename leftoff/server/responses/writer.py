@@ -3,18 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-
-from msgspec import UNSET
-from msgspec.structs import replace
+from typing import Any, Literal
 
 from leftoff.scheduler.job import Finish
 from leftoff.server.http.errors import as_api_error
-from leftoff.server.reply.blocks import Block, Blocks, Closed, Grown, Opened, Step
-from leftoff.server.reply.response import NAMED_EVENTS, Whole, Writer
+from leftoff.server.reply.blocks import Block, Blocks, Step
+from leftoff.server.reply.response import NAMED_EVENTS, Json, Writer
 from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.request.fields import FunctionCall, Message, ToolCall
-from leftoff.server.responses import types as wire
 from leftoff.server.responses.convert import Function, wrapped
+
+Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 _ID_PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 _TEXT_EVENTS = {
@@ -23,7 +22,7 @@ _TEXT_EVENTS = {
     "call": "response.function_call_arguments",
 }
 
-Keep = Callable[[wire.Response, Message], None]
+Keep = Callable[[Json, Message], None]
 
 
 @dataclass
@@ -33,7 +32,7 @@ class ResponseWriter(Writer):
     `functions` are those in namespaces, by the names that the model knows them under.
     """
 
-    begun: wire.Response
+    begun: Json
     keep: Keep
     functions: Mapping[str, Function] = field(default_factory=dict)
     framing = NAMED_EVENTS
@@ -42,155 +41,141 @@ class ResponseWriter(Writer):
     _numbers: Iterator[int] = field(default_factory=count)
     _has_begun: bool = False
 
-    def whole(self, replies: Sequence[Whole]) -> wire.Response:
+    def whole(self, replies: Sequence[ReplyStream]) -> Json:
         (reply,) = replies
         self._blocks = Blocks.of(reply)
-        return self._ended(reply.stream, reply.end)
+        return self._ended(reply)
 
-    def chunks(self, stream: ReplyStream, index: int, event: Event) -> Iterator[wire.ResponseEvent]:  # noqa: ARG002
-        for said in self._begin() if isinstance(event, Progress) else self._events(stream, event):
-            yield self._numbered(said)
+    def chunks(self, stream: ReplyStream, event: Event) -> Iterator[Json]:
+        return self._begin() if isinstance(event, Progress) else self._events(stream, event)
 
-    def keep_alive(self, stream: ReplyStream) -> Iterator[wire.ResponseEvent]:  # noqa: ARG002
+    def keep_alive(self, stream: ReplyStream) -> Iterator[Json]:  # noqa: ARG002
         """Codex counts events, not bytes."""
         if self._has_begun:
-            yield self._numbered(wire.StateEvent(type="response.in_progress", response=self.begun))
+            yield self._event("response.in_progress", response=self.begun)
         else:
-            yield from map(self._numbered, self._begin())
+            yield from self._begin()
 
-    def failure(self, error: Exception) -> wire.ResponseEvent:
+    def failure(self, error: Exception) -> Json:
         known = as_api_error(error)
-        failed = replace(self.begun, status="failed", error=wire.Failure(known.code or known.kind, known.message))
-        return self._numbered(wire.StateEvent(type="response.failed", response=failed))
+        problem = {"code": known.code or known.kind, "message": known.message}
+        return self._event("response.failed", response=self.begun | {"status": "failed", "error": problem})
 
-    def _numbered(self, event: wire.ResponseEvent) -> wire.ResponseEvent:
-        event.sequence_number = next(self._numbers)
-        return event
+    def _event(self, kind: str, **fields: Any) -> Json:  # noqa: ANN401
+        """Events are numbered in the order in which they are sent: each is made when it is its turn."""
+        return {**fields, "type": kind, "sequence_number": next(self._numbers)}
 
-    def _begin(self) -> Iterator[wire.ResponseEvent]:
+    def _begin(self) -> Iterator[Json]:
         if not self._has_begun:
             self._has_begun = True
-            yield wire.StateEvent(type="response.created", response=self.begun)
-            yield wire.StateEvent(type="response.in_progress", response=self.begun)
+            yield self._event("response.created", response=self.begun)
+            yield self._event("response.in_progress", response=self.begun)
 
-    def _events(self, stream: ReplyStream, event: Piece | End) -> Iterator[wire.ResponseEvent]:
-        items = self._items(stream)
-        status = status_of(event) if isinstance(event, End) else "completed"
+    def _events(self, stream: ReplyStream, event: Piece | End) -> Iterator[Json]:
+        status = _status_of(event) if isinstance(event, End) else "completed"
         for step in self._blocks.take(event):
-            yield from items.events(step, status)
+            yield from self._step(stream, step, status)
         if isinstance(event, End):
-            yield wire.StateEvent(type=f"response.{status}", response=self._ended(stream, event))
+            yield self._event(f"response.{status}", response=self._ended(stream))
 
-    def _ended(self, stream: ReplyStream, end: End) -> wire.Response:
-        status = status_of(end)
-        response = replace(
-            self.begun,
-            status=status,
-            incomplete_details=None if status == "completed" else wire.Incomplete("max_output_tokens"),
-            output=self._output(stream, status),
-            usage=self._usage(end),
-        )
-        self.keep(response, self._message(stream))
+    def _ended(self, reply: ReplyStream) -> Json:
+        status, blocks = _status_of(reply.end), self._blocks.all
+        response = self.begun | {
+            "status": status,
+            "incomplete_details": None if status == "completed" else {"reason": "max_output_tokens"},
+            # all items but the last are complete
+            "output": [self._item(reply, block, status if block is blocks[-1] else "completed") for block in blocks],
+            "usage": self._usage(reply),
+        }
+        self.keep(response, self._message(reply))
         return response
 
-    def _output(self, stream: ReplyStream, status: wire.Status) -> list[wire.OutputItem]:
-        """`status` is that of the last item: all before it are complete."""
-        items, blocks = self._items(stream), self._blocks.all
-        return [items.item(block, status if block is blocks[-1] else "completed") for block in blocks]
-
-    def _message(self, stream: ReplyStream) -> Message:
+    def _message(self, reply: ReplyStream) -> Message:
         calls = [
-            ToolCall(FunctionCall(block.name, block.text), stream.call_id(block.call), "function")
+            ToolCall(FunctionCall(block.name, block.text), reply.call_id(block.call), "function")
             for block in self._blocks.all
             if block.kind == "call"
         ]
         text, reasoning = self._blocks.text("text"), self._blocks.text("reasoning")
         return Message("assistant", text, tool_calls=calls or None, reasoning_content=reasoning or None)
 
-    def _items(self, stream: ReplyStream) -> "_ItemWriter":
-        return _ItemWriter(self.begun.id.removeprefix("resp_"), stream.call_id, self.functions)
-
-    def _usage(self, end: End) -> wire.ResponseUsage | None:
-        report, generated = end.report, end.timings.num_generated
+    def _usage(self, reply: ReplyStream) -> Json | None:
+        report, generated = reply.report, reply.timings.num_generated
         if report is None:
             return None
-        return wire.ResponseUsage(
-            report.prompt_tokens,
-            wire.InputDetails(report.reused, report.computed),
-            generated,
-            wire.OutputDetails(self._blocks.num_reasoning_tokens),
-            report.prompt_tokens + generated,
-        )
+        return {
+            "input_tokens": report.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": report.reused, "cache_write_tokens": report.computed},
+            "output_tokens": generated,
+            "output_tokens_details": {"reasoning_tokens": self._blocks.num_reasoning_tokens},
+            "total_tokens": report.prompt_tokens + generated,
+        }
+
+    # --- blocks as items
+
+    def _item(self, reply: ReplyStream, block: Block, status: Status) -> Json:
+        head = {"id": self._id(block), "status": status}
+        content = [_part(block)] if block.text else []
+        match block.kind:
+            case "text":
+                return {"type": "message", **head, "content": content, "role": "assistant"}
+            case "reasoning":  # the same text again, for clients that send nothing else back
+                again = {"encrypted_content": wrapped(block.text), "summary": []}
+                return {"type": "reasoning", **head, "content": content, **again}
+            case "call":
+                function = self.functions.get(block.name)
+                call = {"call_id": reply.call_id(block.call), "name": self._name(block), "arguments": block.text}
+                namespace = {"namespace": function.namespace} if function else {}
+                return {"type": "function_call", **head, **call, **namespace}
+
+    def _step(self, stream: ReplyStream, step: Step, status: Status) -> Iterator[Json]:
+        """The events for a change of a block. `status` is for an item that is done."""
+        change, block, text = step
+        match change:
+            case "opened":
+                yield self._item_event("added", stream, block, "in_progress")
+                if block.kind != "call":
+                    yield self._part_event("added", block)
+            case "grown":
+                yield self._text_event("delta", block, delta=text)
+            case "closed" if block.kind == "call":
+                yield self._text_event("done", block, name=self._name(block), arguments=block.text)
+                yield self._item_event("done", stream, block, status)
+            case "closed":
+                yield self._text_event("done", block, text=block.text)
+                yield self._part_event("done", block)
+                yield self._item_event("done", stream, block, status)
+
+    def _item_event(self, change: str, stream: ReplyStream, block: Block, status: Status) -> Json:
+        item = self._item(stream, block, status)
+        return self._event(f"response.output_item.{change}", output_index=block.index, item=item)
+
+    def _part_event(self, change: str, block: Block) -> Json:
+        """The only part of an item was added, or is done. Calls have no parts."""
+        place = {"output_index": block.index, "item_id": self._id(block)}
+        return self._event(f"response.content_part.{change}", **place, part=_part(block), content_index=0)
+
+    def _text_event(self, change: str, block: Block, **said: str) -> Json:
+        """More text of an item, or all of it."""
+        place = {"output_index": block.index, "item_id": self._id(block)}
+        within = {} if block.kind == "call" else {"content_index": 0}
+        logprobs: Json = {"logprobs": []} if block.kind == "text" else {}
+        return self._event(f"{_TEXT_EVENTS[block.kind]}.{change}", **place, **within, **logprobs, **said)
+
+    def _name(self, block: Block) -> str:
+        function = self.functions.get(block.name)
+        return function.name if function else block.name
+
+    def _id(self, block: Block) -> str:
+        return f"{_ID_PREFIXES[block.kind]}_{self.begun['id'].removeprefix('resp_')}_{block.index}"
 
 
-def status_of(end: End) -> wire.Status:
-    """The status of a response that has ended."""
+def _status_of(end: End) -> Status:
     return "incomplete" if end.finish is Finish.LENGTH else "completed"
 
 
-@dataclass(frozen=True)
-class _ItemWriter:
-    """Blocks as the items of a response. `name` makes the ids of items unique; `call_id` is the reply's."""
-
-    name: str
-    call_id: Callable[[int], str]
-    functions: Mapping[str, Function]
-
-    def item(self, block: Block, status: wire.Status) -> wire.OutputItem:
-        item_id = self._id(block)
-        match block.kind:
-            case "text":
-                return wire.MessageItem(item_id, status, [wire.OutputText(block.text)] if block.text else [])
-            case "reasoning":
-                content = [wire.ReasoningText(block.text)] if block.text else []
-                return wire.ReasoningItem(item_id, status, content, wrapped(block.text))
-            case "call":
-                call = wire.CallItem(item_id, status, self.call_id(block.call), block.name, block.text)
-                if function := self.functions.get(block.name):
-                    call.name, call.namespace = function.name, function.namespace
-                return call
-
-    def events(self, step: Step, status: wire.Status) -> Iterator[wire.ResponseEvent]:
-        """The events for a change of a block. `status` is for an item that is done."""
-        block = step.block
-        match step:
-            case Opened():
-                yield self._item_event("added", block, "in_progress")
-                if block.kind != "call":
-                    yield self._part_event("added", block)
-            case Grown(_, text):
-                event = self._text_event("delta", block)
-                event.delta = text
-                yield event
-            case Closed():
-                event = self._text_event("done", block)
-                if block.kind == "call":
-                    function = self.functions.get(block.name)
-                    event.name, event.arguments = function.name if function else block.name, block.text
-                else:
-                    event.text = block.text
-                yield event
-                if block.kind != "call":
-                    yield self._part_event("done", block)
-                yield self._item_event("done", block, status)
-
-    def _item_event(self, change: str, block: Block, status: wire.Status) -> wire.ItemEvent:
-        item = self.item(block, status)
-        return wire.ItemEvent(type=f"response.output_item.{change}", output_index=block.index, item=item)
-
-    def _part_event(self, change: str, block: Block) -> wire.PartEvent:
-        part = wire.OutputText(block.text) if block.kind == "text" else wire.ReasoningText(block.text)
-        name = f"response.content_part.{change}"
-        return wire.PartEvent(type=name, output_index=block.index, item_id=self._id(block), part=part)
-
-    def _text_event(self, change: str, block: Block) -> wire.TextEvent:
-        return wire.TextEvent(
-            type=f"{_TEXT_EVENTS[block.kind]}.{change}",
-            output_index=block.index,
-            item_id=self._id(block),
-            content_index=UNSET if block.kind == "call" else 0,
-            logprobs=[] if block.kind == "text" else UNSET,
-        )
-
-    def _id(self, block: Block) -> str:
-        return f"{_ID_PREFIXES[block.kind]}_{self.name}_{block.index}"
+def _part(block: Block) -> Json:
+    """The text of a message, or of reasoning."""
+    if block.kind == "text":
+        return {"type": "output_text", "text": block.text, "annotations": [], "logprobs": []}
+    return {"type": "reasoning_text", "text": block.text}

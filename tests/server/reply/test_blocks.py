@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning
-from leftoff.scheduler.job import Finish, Timings
-from leftoff.server.reply.blocks import Blocks, Closed, Grown, Opened, Step
+from leftoff.scheduler.job import Finish
+from leftoff.server.reply.blocks import Blocks, Step
 from leftoff.server.reply.stream import End, Piece
 
 
@@ -27,8 +27,7 @@ class Told:
 
 def tell(*parts: Part) -> Told:
     blocks = Blocks()
-    end = End(Finish.END, "", (), 0, None, Timings(), None)
-    events: list[Piece | End] = [*(Piece(0, "", (part,)) for part in parts), end]
+    events: list[Piece | End] = [*(Piece(0, "", (part,)) for part in parts), End(Finish.END)]
     return Told(blocks, [step for event in events for step in blocks.take(event)])
 
 
@@ -47,7 +46,7 @@ def test_one_block_closes_before_the_next_opens() -> None:
         Content("done"),
     )
     assert told.texts == [("reasoning", "I must look"), ("call", '{"sea": 7}'), ("call", "{}"), ("text", " \ndone")]
-    assert [type(step) for step in told.steps if not isinstance(step, Grown)] == [Opened, Closed] * 4
+    assert [step.change for step in told.steps if step.change != "grown"] == ["opened", "closed"] * 4
     assert [(block.index, block.call, block.name) for block in told.blocks.all[1:3]] == [
         (1, 0, "find_ship"),
         (2, 1, "find_ship"),
@@ -74,6 +73,6 @@ def test_words_are_never_lost_repeated_or_reordered(parts: list[Part]) -> None:
     given_words = "".join("!" if isinstance(part, CallStart) else part.text for part in parts)
     told_words = "".join("!" if block.kind == "call" else block.text for block in told.blocks.all)
     assert "".join(told_words.split()) == "".join(given_words.split())
-    grown = ["".join(s.text for s in told.steps if isinstance(s, Grown) and s.block is b) for b in told.blocks.all]
+    grown = ["".join(step.text for step in told.steps if step.block is block) for block in told.blocks.all]
     assert grown == [block.text for block in told.blocks.all]
     assert all(block.text.strip() for block in told.blocks.all if block.kind != "call")

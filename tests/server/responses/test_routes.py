@@ -11,8 +11,7 @@ from leftoff.host.build import open_host
 from leftoff.server.request.fields import Message
 from leftoff.server.responses.convert import Items, flat_name, wrapped
 from leftoff.server.responses.store import Stored, TenantStore
-from leftoff.server.responses.types import Effort, InputItem, Text
-from leftoff.server.responses.types import Response as WireResponse
+from leftoff.server.responses.types import InputItem
 from leftoff.server.server import serving
 from tests.server.fixtures import CONTEXT_TOKENS, settings
 
@@ -221,25 +220,9 @@ def test_the_store_is_bounded_in_number_and_bytes() -> None:
     assert not small.delete("", "resp_9")
 
 
-def response(name: str) -> WireResponse:
-    return WireResponse(
-        id=name,
-        created_at=0,
-        model="tiny",
-        instructions=None,
-        max_output_tokens=None,
-        metadata={},
-        parallel_tool_calls=True,
-        previous_response_id=None,
-        reasoning=Effort(),
-        store=True,
-        temperature=None,
-        text=Text(),
-        tool_choice="auto",
-        tools=[],
-        top_p=None,
-        user=None,
-    )
+def response(name: str) -> dict[str, Any]:
+    """About as many bytes as one without an output has."""
+    return {"id": name, "status": "completed", "output": [], "settings": "x" * 350}
 
 
 def test_an_image_becomes_a_note() -> None:
