@@ -103,7 +103,7 @@ def as_chat(body: MessagesRequest, messages: list[Message]) -> ChatRequest:
         messages=messages,
         tools=[_function(tool, index) for index, tool in tools if tool.input_schema is not None] or None,
         skipped_tools=[tool.name or tool.type or "?" for _, tool in tools if tool.input_schema is None],
-        places={tool.name: f"tools[{index}].input_schema" for index, tool in tools},
+        tool_places={tool.name: f"tools[{index}].input_schema" for index, tool in tools},
         tool_choice=_choice(choice) if choice else None,
         parallel_tool_calls=not choice.disable_parallel_tool_use if choice else None,
         stop=body.stop_sequences or body.stop,

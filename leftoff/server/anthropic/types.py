@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Stops
+from leftoff.server.request.fields import MAX_MESSAGES, MAX_TOOLS, GenerationFields, Stops
 
 Role = Literal["user", "assistant", "system"]
 
@@ -44,7 +44,7 @@ class InputMessage(Struct):
     """One message of the conversation."""
 
     role: Role
-    content: str | Annotated[list[InputBlock], Meta(max_length=MOST_MESSAGES)]
+    content: str | Annotated[list[InputBlock], Meta(max_length=MAX_MESSAGES)]
 
 
 class Tool(Struct):
@@ -84,10 +84,10 @@ class OutputConfig(Struct):
 class MessagesRequest(GenerationFields, kw_only=True):
     """The body of /v1/messages."""
 
-    messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
     model: str | None = None
-    system: str | Annotated[list[InputBlock], Meta(max_length=MOST_MESSAGES)] | None = None
-    tools: Annotated[list[Tool], Meta(max_length=MOST_TOOLS)] | None = None
+    system: str | Annotated[list[InputBlock], Meta(max_length=MAX_MESSAGES)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     stop_sequences: Stops | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields, Role
+from leftoff.server.request.fields import MAX_MESSAGES, MAX_TOOLS, GenerationFields, Role
 
 # --- requests
 
@@ -36,7 +36,7 @@ class OllamaMessage(Struct):
     content: str | None = None
     thinking: str | None = None
     images: list[Any] | None = None
-    tool_calls: Annotated[list[Call], Meta(max_length=MOST_TOOLS)] | None = None
+    tool_calls: Annotated[list[Call], Meta(max_length=MAX_TOOLS)] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -58,8 +58,8 @@ class _Request(Struct, kw_only=True):
 class OllamaChatRequest(_Request, kw_only=True):
     """The body of /api/chat."""
 
-    messages: Annotated[list[OllamaMessage], Meta(max_length=MOST_MESSAGES)] | None = None
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
+    messages: Annotated[list[OllamaMessage], Meta(max_length=MAX_MESSAGES)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
 
 
 class OllamaGenerateRequest(_Request, kw_only=True):

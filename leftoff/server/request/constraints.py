@@ -5,10 +5,10 @@ Schemas are read and compiled on a thread of their own, within a time limit, so 
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from blake3 import blake3
 from msgspec import msgpack
@@ -29,7 +29,7 @@ from leftoff.grammar.grammar import (
 )
 from leftoff.host.host import ModelHost
 from leftoff.server.http.errors import bad_field, busy
-from leftoff.server.request.fields import ChatFields, GenerationFields, ResponseFormat, Schema
+from leftoff.server.request.fields import ChatFields, GenerationFields, ResponseFormat, Schema, StructuredOutputs
 from leftoff.server.request.tool_grammar import ToolChoice, ToolGrammars, choose_tools
 from leftoff.types import Prompt, ReasoningTags
 
@@ -51,8 +51,8 @@ async def make_guides(
     if isinstance(body, ChatFields) and (body.tools or body.tool_choice is not None):
         choice = choose_tools(body.tool_choice, body.tools)
     free: list[GrammarConstraint | None] = [None] * (len(prompts) * num_each)
-    field = form_field(body)
-    must_follow = choice.must or field is not None
+    form = next(forms_of(body), None)
+    must_follow = choice.must or form is not None
     if not choice.tools and not must_follow:
         return free
     compiling = host.grammars.submit(
@@ -69,7 +69,7 @@ async def make_guides(
         if not must_follow:
             return free
         problem = f"what the reply must look like takes more than {_COMPILE_SECONDS:.0f} s to compile: make it simpler"
-        raise bad_field(field or "tools", problem) from error
+        raise bad_field(form.field if form else "tools", problem) from error
 
 
 def _guides(
@@ -96,7 +96,7 @@ def _parts(
     content = _content(host, body, output)
     if output is None or not choice.tools or not isinstance(body, ChatFields):
         return content, ()
-    tools = ToolGrammars(host.grammars, output, choice.tools, body.tool_places)
+    tools = ToolGrammars(host.grammars, output, choice.tools, body.tool_place)
     try:
         if choice.must:
             return tools.calls(), ()
@@ -118,15 +118,20 @@ def _triggers(host: ModelHost, output: Output, choice: ToolChoice, tools: ToolGr
 
 
 def _content(host: ModelHost, body: GenerationFields, output: Output | None) -> Grammar | None:
-    form = form_of(body)
-    if form is None:
+    """The grammar that a request asks for. A field that cannot be read, or a second one, is refused by name."""
+    forms = [*forms_of(body)]
+    if not forms:
         return None
+    first, *others = forms
+    if others:
+        raise bad_field(others[0].field, f"{first.field} says already what the reply must look like: give one of them")
     try:
-        host.grammars.compile(form.grammar)
+        grammar = first.read(first.value)
+        host.grammars.compile(grammar)
     except GrammarError as error:
-        raise bad_field(form.field, str(error)) from error
+        raise bad_field(first.field, str(error)) from error
     before = output.format.before_content if output else ""
-    return literal(before, host.model.vocabulary) + form.grammar if before else form.grammar
+    return literal(before, host.model.vocabulary) + grammar if before else grammar
 
 
 def _with_thinking(
@@ -146,85 +151,57 @@ def _with_thinking(
 _FORMATS = ("text", "json_object", "json_schema", "regex")
 
 
-@dataclass(frozen=True)
-class Form:
-    """The grammar of a reply's content, and the field that asks for it."""
+class Form(NamedTuple):
+    """A field that asks for the form of a reply's content: how its value is read, and the value."""
 
     field: str
-    grammar: Grammar
+    read: Callable[[Any], Grammar]
+    value: Any
 
 
-def form_field(body: GenerationFields) -> str | None:
-    """The first field that asks for a grammar, if any does."""
-    return next((field for field, _, _ in _wanted(body)), None)
-
-
-def form_of(body: GenerationFields) -> Form | None:
-    """The grammar that a request asks for. A field that cannot be read, or a second one, is refused by name."""
-    wanted = [*_wanted(body)]
-    if len(wanted) > 1:
-        raise bad_field(wanted[1][0], f"{wanted[0][0]} says already what the reply must look like: give one of them")
-    return _read(*wanted[0]) if wanted else None
-
-
-def _wanted(body: GenerationFields) -> Iterator[tuple[str, str, Any]]:
-    """Each field that asks for a grammar, its kind, and its value."""
+def forms_of(body: GenerationFields) -> Iterator[Form]:
+    """Each field that asks for a form."""
     if body.response_format is not None:
         yield from _response_format(body.response_format)
-    vllm = body.structured_outputs
-    fields = (
-        ("grammar", "grammar", body.grammar or None),
-        ("json_schema", "json", body.json_schema),
-        ("guided_json", "json", body.guided_json),
-        ("guided_regex", "regex", body.guided_regex),
-        ("guided_choice", "choice", body.guided_choice),
-        ("guided_grammar", "grammar", body.guided_grammar),
-        ("structured_outputs.json", "json", vllm and vllm.json),
-        ("structured_outputs.regex", "regex", vllm and vllm.regex),
-        ("structured_outputs.choice", "choice", vllm and vllm.choice),
-        ("structured_outputs.grammar", "grammar", vllm and vllm.grammar),
-        ("structured_outputs.json_object", "json", {**ANY_OBJECT} if vllm and vllm.json_object else None),
+    vllm = body.structured_outputs or StructuredOutputs()
+    forms = (
+        Form("grammar", from_gbnf, body.grammar or None),
+        Form("json_schema", _from_json, body.json_schema),
+        Form("guided_json", _from_json, body.guided_json),
+        Form("guided_regex", from_regex, body.guided_regex),
+        Form("guided_choice", from_choices, body.guided_choice),
+        Form("guided_grammar", from_gbnf, body.guided_grammar),
+        Form("structured_outputs.json", _from_json, vllm.json),
+        Form("structured_outputs.regex", from_regex, vllm.regex),
+        Form("structured_outputs.choice", from_choices, vllm.choice),
+        Form("structured_outputs.grammar", from_gbnf, vllm.grammar),
+        Form("structured_outputs.json_object", _from_json, {**ANY_OBJECT} if vllm.json_object else None),
     )
-    yield from (field for field in fields if field[2] is not None)
+    yield from (form for form in forms if form.value is not None)
 
 
-def _response_format(wanted: ResponseFormat) -> Iterator[tuple[str, str, Any]]:
+def _response_format(wanted: ResponseFormat) -> Iterator[Form]:
     match wanted.type:
         case "text":
             return
         case "json_object":  # llama-server takes a schema here too
-            yield wanted.field("schema"), "json", {**ANY_OBJECT} if wanted.schema is None else wanted.schema
+            yield Form(wanted.field("schema"), _from_json, {**ANY_OBJECT} if wanted.schema is None else wanted.schema)
         case "json_schema" if wanted.json_schema is not None and wanted.json_schema.schema is not None:
-            yield wanted.field("json_schema.schema"), "json", wanted.json_schema.schema
+            yield Form(wanted.field("json_schema.schema"), _from_json, wanted.json_schema.schema)
         case "json_schema" if wanted.schema is not None:
-            yield wanted.field("schema"), "json", wanted.schema
+            yield Form(wanted.field("schema"), _from_json, wanted.schema)
         case "json_schema":
             raise bad_field(wanted.field("json_schema.schema"), "this field is required with type 'json_schema'")
         case "regex":
             if wanted.pattern is None:
                 raise bad_field(wanted.field("pattern"), "this field is required with type 'regex'")
-            yield wanted.field("pattern"), "regex", wanted.pattern
+            yield Form(wanted.field("pattern"), from_regex, wanted.pattern)
         case other:
             raise bad_field(wanted.field("type"), f"is {other!r}: must be one of {', '.join(_FORMATS)}")
 
 
-def _read(field: str, kind: str, value: Any) -> Form:  # noqa: ANN401
-    try:
-        match kind:
-            case "json":
-                return Form(field, from_schema(_schema(value)))
-            case "regex":
-                return Form(field, from_regex(value))
-            case "choice":
-                return Form(field, from_choices(value))
-            case _:
-                return Form(field, from_gbnf(value))
-    except GrammarError as error:
-        raise bad_field(field, str(error)) from error
-
-
-def _schema(value: Schema | str) -> Schema:
-    """A schema may come as a string, from vLLM's clients."""
+def _from_json(value: Schema | str) -> Grammar:
+    """By a schema, which may come as a string from vLLM's clients."""
     if isinstance(value, str):
         check_characters(len(value))
     try:
@@ -233,7 +210,7 @@ def _schema(value: Schema | str) -> Schema:
         raise GrammarError(f"it is not JSON: {error}") from error
     if not isinstance(schema, dict):
         raise GrammarError("a schema must be an object")
-    return schema
+    return from_schema(schema)
 
 
 # --- the reasoning before it

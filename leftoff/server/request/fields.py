@@ -6,12 +6,12 @@ Every dialect with chats converts its own body to a `ChatRequest`: OpenAI's fiel
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, field, to_builtins
 
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.formats.base import OutputFormat, function_of
 from leftoff.chat.formats.parser import Output
-from leftoff.chat.template.render import MessageDict
+from leftoff.chat.template.render import MessageDict, ToolDict
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.sampling import Limit, SamplingFields
@@ -101,8 +101,8 @@ Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 # llama-server's. All that split the reasoning off mean the same here.
 ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 # More than the longest sessions of agents have; rendering as many takes a few tenths of a second.
-MOST_MESSAGES = 1 << 14
-MOST_TOOLS = 1024
+MAX_MESSAGES = 1 << 14
+MAX_TOOLS = 1024
 _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # templates know none, low, medium and high
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 # Parts of messages that a model of text cannot read, in all dialects, and what the note in their place calls them.
@@ -141,9 +141,9 @@ class Message(Struct, omit_defaults=True):
     """One message of a chat, in OpenAI's form."""
 
     role: Role
-    content: str | Annotated[list[Part], Meta(max_length=MOST_MESSAGES)] | None = None
+    content: str | Annotated[list[Part], Meta(max_length=MAX_MESSAGES)] | None = None
     name: str | None = None
-    tool_calls: Annotated[list[ToolCall], Meta(max_length=MOST_TOOLS)] | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_TOOLS)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -152,8 +152,8 @@ class Message(Struct, omit_defaults=True):
 class ChatFields(GenerationFields, kw_only=True):
     """A chat, and how to generate the reply to it."""
 
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=MOST_MESSAGES)]
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
@@ -173,23 +173,10 @@ class ChatFields(GenerationFields, kw_only=True):
             options["enable_thinking"] = self.enable_thinking
         return options | (self.chat_template_kwargs or {})
 
-    @property
-    def offered_tools(self) -> list[dict[str, Any]] | None:
-        """The tools of the request. One without a name is refused by its path."""
-        for index, tool in enumerate(self.tools or ()):
-            name = function_of(tool).get("name")
-            if not isinstance(name, str) or not name:
-                raise bad_field(f"tools[{index}].function.name", "must be a text: a tool is called by its name")
-        return self.tools or None
-
-    @property
-    def tool_places(self) -> dict[str, str]:
-        """The path of each tool's schema in the request, by the tool's name, for error messages."""
-        return {
-            name: f"tools[{index}].{'function.' if 'function' in tool else ''}parameters"
-            for index, tool in enumerate(self.tools or ())
-            if isinstance(name := function_of(tool).get("name"), str)
-        }
+    def tool_place(self, name: str) -> str:
+        """The path of a tool's schema in the request, for error messages."""
+        (*_, (index, tool)) = ((at, tool) for at, tool in enumerate(self.tools or ()) if tool_name(tool) == name)
+        return f"tools[{index}].{'function.' if 'function' in tool else ''}parameters"
 
     @property
     def may_call(self) -> bool:
@@ -199,7 +186,7 @@ class ChatFields(GenerationFields, kw_only=True):
         """How to parse the reply."""
         return Output(
             output_format,
-            tuple(self.offered_tools or ()) if self.may_call else (),
+            tuple(self.tools or ()) if self.may_call else (),
             splits_reasoning=self.reasoning_format != "none",
             one_call=self.parallel_tool_calls is False,
         )
@@ -209,10 +196,12 @@ class ChatFields(GenerationFields, kw_only=True):
 
         Unless all tools are shown, the template sees them only if the model may call them.
         """
-        tools = self.offered_tools
+        for index, tool in enumerate(self.tools or ()):
+            if not tool_name(tool):
+                raise bad_field(f"tools[{index}].function.name", "must be a text: a tool is called by its name")
         return Conversation(
             [self._plain(index, message) for index, message in enumerate(self.messages)],
-            tools if self.may_call or shows_all_tools else None,
+            (self.tools or None) if self.may_call or shows_all_tools else None,
             self.template_options,
             namespace,
             self.add_generation_prompt is not False,
@@ -223,6 +212,12 @@ class ChatFields(GenerationFields, kw_only=True):
         if isinstance(message.content, list) and message.content:
             plain["content"] = text_of(message.content, f"messages[{index}].content")
         return plain
+
+
+def tool_name(tool: ToolDict) -> str:
+    """The name of a function; empty if it has none."""
+    name = function_of(tool).get("name")
+    return name if isinstance(name, str) else ""
 
 
 def text_of(parts: Sequence[Part], place: str, types: Collection[str] = TEXT_PARTS) -> str:
@@ -275,18 +270,17 @@ class ChatRequest(ChatFields, kw_only=True):
 
 
 class ForeignChat(ChatRequest, kw_only=True):
-    """A chat converted from another dialect.
+    """A chat converted from another dialect. Errors name its fields as that does.
 
-    `places` maps a tool's name to the path of its schema there. `skipped_tools` are no functions: most of them only the
-    servers of that dialect can run.
+    `tool_places` maps a tool's name to the path of its schema there. `skipped_tools` are no functions: most of them
+    only the servers of that dialect can run.
     """
 
-    places: dict[str, str]
-    skipped_tools: list[str]
+    tool_places: dict[str, str] = field(default_factory=dict)
+    skipped_tools: list[str] = field(default_factory=list)
 
-    @property
-    def tool_places(self) -> dict[str, str]:
-        return self.places
+    def tool_place(self, name: str) -> str:
+        return self.tool_places.get(name) or ChatRequest.tool_place(self, name)
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -294,18 +288,9 @@ class ForeignChat(ChatRequest, kw_only=True):
         return (Note("dropped", f"tools that are no functions were left out: {names}"),) if names else ()
 
 
-def chat_body(
-    body: GenerationFields,
-    *,
-    places: dict[str, str] | None = None,
-    skipped_tools: Sequence[str] = (),
-    **fields: Any,  # noqa: ANN401
-) -> ChatRequest:
+def chat_body(body: GenerationFields, **fields: Any) -> ForeignChat:  # noqa: ANN401
     """Build the common chat body: the generation fields of `body`, overridden by `fields`."""
-    whole = {name: getattr(body, name) for name in GenerationFields.__struct_fields__} | fields
-    if places is None:
-        return ChatRequest(**whole)
-    return ForeignChat(places=places, skipped_tools=[*skipped_tools], **whole)
+    return ForeignChat(**{name: getattr(body, name) for name in GenerationFields.__struct_fields__} | fields)
 
 
 def function_tool(name: str, description: str | None, parameters: dict[str, Any] | None) -> dict[str, Any]:

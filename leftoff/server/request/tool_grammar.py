@@ -13,6 +13,7 @@ from leftoff.grammar.constraint import Trigger
 from leftoff.grammar.errors import GrammarError
 from leftoff.grammar.grammar import NOTHING, Grammar, any_of, from_schema, literal, text_until
 from leftoff.server.http.errors import bad_field
+from leftoff.server.request.fields import tool_name
 
 _WORDS = ("auto", "none", "required")
 _MAX_CALLS = 16  # in one reply
@@ -32,7 +33,7 @@ class ToolChoice:
 
 def choose_tools(choice: str | Mapping[str, Any] | None, tools: Sequence[ToolDict] | None) -> ToolChoice:
     """Reads `tool_choice`. A choice that names an unknown tool, or has no tools, is refused by the field's name."""
-    offered = {name: tool for tool in tools or () if isinstance(name := function_of(tool).get("name"), str)}
+    offered = {tool_name(tool): tool for tool in tools or ()}
     if isinstance(choice, Mapping):
         mode, names = _narrowed(choice)
         return _checked(mode, [_tool(offered, name) for name in names])
@@ -73,15 +74,8 @@ class CallGrammar:
         self._offered = OfferedTools(tools)
         self._vocabulary = vocabulary
 
-    def calls(self, most: int) -> Grammar:
-        """One to `most` calls, and nothing else."""
-        return self._calls("", most)
-
-    def calls_after(self, trigger: str, most: int) -> Grammar:
-        """The rest of such calls after `trigger`, the text that the first call begins with."""
-        return self._calls(trigger, most)
-
-    def _calls(self, written: str, most: int) -> Grammar:
+    def calls(self, most: int, written: str = "") -> Grammar:
+        """One to `most` calls, and nothing else; without `written`, the text that the first of them begins with."""
         syntax = self._syntax
         any_call = self._call()
         call = Grammar("call", (f"call: {any_call.expression}", *any_call.rules), any_call.num_fixed)
@@ -146,13 +140,13 @@ class ToolGrammars:
     """Compiles the grammars of a request's tools. One with an unsupported schema takes any object, unless `strict`."""
 
     def __init__(
-        self, grammars: Grammars, output: Output, tools: Sequence[ToolDict], places: Mapping[str, str]
+        self, grammars: Grammars, output: Output, tools: Sequence[ToolDict], place_of: Callable[[str], str]
     ) -> None:
-        """`places` maps a tool's name to the path of its schema, for error messages."""
+        """`place_of` maps a tool's name to the path of its schema, for error messages."""
         self._grammars = grammars
         self._format = output.format
         self._tools = tools
-        self._places = places
+        self._place_of = place_of
         self._most = 1 if output.one_call else _MAX_CALLS
 
     def calls(self) -> Grammar:
@@ -165,7 +159,7 @@ class ToolGrammars:
         if not trigger or not (syntax.begin + syntax.before_name).startswith(trigger):
             return ()
         most = self._most if syntax.end else 1  # without an end, the next call has a trigger of its own
-        return (Trigger(trigger, self._compiled(lambda calls: calls.calls_after(trigger, most))),)
+        return (Trigger(trigger, self._compiled(lambda calls: calls.calls(most, trigger))),)
 
     def _compiled(self, make: Callable[[CallGrammar], Grammar]) -> Grammar:
         try:
@@ -184,7 +178,7 @@ class ToolGrammars:
         except GrammarError as error:
             function = function_of(tool)
             if function.get("strict") is True:
-                raise bad_field(self._places[function["name"]], str(error)) from error
+                raise bad_field(self._place_of(function["name"]), str(error)) from error
             return {"name": function["name"], "parameters": {"additionalProperties": True}}
         return tool
 

@@ -15,7 +15,7 @@ from leftoff.server.http.body import convert, read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
-from leftoff.server.request.fields import MOST_MESSAGES
+from leftoff.server.request.fields import MAX_MESSAGES
 from leftoff.server.responses.convert import Items
 from leftoff.server.responses.store import TenantStore
 from leftoff.server.responses.types import ConversationRequest, InputItem, ItemDict, ItemsRequest
@@ -89,7 +89,7 @@ class Conversations:
         if not isinstance(name, str):
             raise bad_field("conversation", "must be the id of a conversation, or an object with one")
         conversation = self._get(request, name, "conversation")
-        if len(conversation.items) >= MOST_MESSAGES:
+        if len(conversation.items) >= MAX_MESSAGES:
             raise bad_field("conversation", f"{name!r} has {len(conversation.items)} items: create another")
         return conversation
 

@@ -14,7 +14,7 @@ import msgspec
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import ApiError, bad_field, missing_field, not_yet
 from leftoff.server.request.fields import (
-    MOST_TOOLS,
+    MAX_TOOLS,
     TEXT_PARTS,
     ChatRequest,
     FunctionCall,
@@ -123,8 +123,8 @@ def flat_name(namespace: str | None, name: str) -> str:
 def functions_of(body: ResponsesRequest) -> list[Function]:
     """The functions of a request, also those in namespaces. Tools of other types are skipped."""
     functions = [*_functions(body.tools or [], "tools")]
-    if len(functions) > MOST_TOOLS:
-        raise bad_field("tools", f"has {len(functions)} functions: must be at most {MOST_TOOLS}")
+    if len(functions) > MAX_TOOLS:
+        raise bad_field("tools", f"has {len(functions)} functions: must be at most {MAX_TOOLS}")
     return functions
 
 
@@ -136,7 +136,7 @@ def as_chat(body: ResponsesRequest, messages: list[Message], functions: list[Fun
         messages=[*([Message("system", body.instructions)] if body.instructions else ()), *messages],
         tools=[function.tool for function in functions] or None,
         skipped_tools=[str(tool.get("name") or tool.get("type")) for tool in body.tools or () if _is_skipped(tool)],
-        places={function.flat_name: f"{function.place}.parameters" for function in functions},
+        tool_places={function.flat_name: f"{function.place}.parameters" for function in functions},
         tool_choice=_flat_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tokens=body.max_output_tokens if body.max_output_tokens is not None else body.max_tokens,

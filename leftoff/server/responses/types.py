@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from leftoff.server.request.fields import MOST_MESSAGES, MOST_TOOLS, GenerationFields
+from leftoff.server.request.fields import MAX_MESSAGES, MAX_TOOLS, GenerationFields
 from leftoff.server.request.sampling import Limit
 
 ItemDict = dict[str, Any]  # an item of any type, as it is kept in a conversation
@@ -52,10 +52,10 @@ class Text(Struct, omit_defaults=True):
 class ResponsesRequest(GenerationFields, kw_only=True):
     """The body of /v1/responses."""
 
-    input: str | Annotated[list[InputItem], Meta(max_length=MOST_MESSAGES)] | None = None
+    input: str | Annotated[list[InputItem], Meta(max_length=MAX_MESSAGES)] | None = None
     model: str | None = None
     instructions: str | None = None
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Effort | None = None
@@ -74,11 +74,11 @@ class ResponsesRequest(GenerationFields, kw_only=True):
 class ConversationRequest(Struct):
     """The body of /v1/conversations."""
 
-    items: Annotated[list[ItemDict], Meta(max_length=MOST_MESSAGES)] | None = None
+    items: Annotated[list[ItemDict], Meta(max_length=MAX_MESSAGES)] | None = None
     metadata: dict[str, Any] | None = None
 
 
 class ItemsRequest(Struct):
     """The body of /v1/conversations/{id}/items."""
 
-    items: Annotated[list[ItemDict], Meta(max_length=MOST_MESSAGES)]
+    items: Annotated[list[ItemDict], Meta(max_length=MAX_MESSAGES)]

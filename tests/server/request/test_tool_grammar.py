@@ -112,7 +112,7 @@ def test_after_its_trigger_a_call_goes_on_as_it_would_have(grammars: Grammars, o
     for _ in range(4):
         text = random_text(grammars, calls.calls(1), rng)
         assert text.startswith(trigger)
-        assert accepts(grammars, calls.calls_after(trigger, 1), text.removeprefix(trigger))
+        assert accepts(grammars, calls.calls(1, trigger), text.removeprefix(trigger))
 
 
 SAY = {
@@ -170,4 +170,4 @@ def test_agents_have_many_tools_and_some_of_many_parameters(
     calls = CallGrammar(output_format.syntax, many(num_tools, num_properties), grammars.vocabulary)
     grammars.compile(calls.calls(16))
     if output_format.trigger:
-        grammars.compile(calls.calls_after(output_format.trigger, 16))
+        grammars.compile(calls.calls(16, output_format.trigger))
