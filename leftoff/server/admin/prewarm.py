@@ -23,7 +23,6 @@ from leftoff.host.header_file import HeaderFile, last_headers, read_header
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
@@ -74,8 +73,7 @@ class PrewarmApi(Dialect):
             Endpoint("POST", "/cache/prewarm/last", last, self.prewarm_last),
         ]
 
-    async def prewarm(self, request: Request) -> Response:
-        body = await read_body(request, ChatFields)
+    async def prewarm(self, request: Request, body: ChatFields) -> Response:
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
         return json_response(await prewarm(self._host, read, request))

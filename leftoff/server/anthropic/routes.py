@@ -12,7 +12,6 @@ from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
 from leftoff.server.anthropic.writer import MessageWriter, error_body
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
 from leftoff.server.reply.response import answer, json_response
@@ -33,8 +32,7 @@ class Anthropic(Dialect):
             Endpoint("POST", "/v1/messages/count_tokens", "Tokens of messages", self.count_tokens, MessagesRequest),
         ]
 
-    async def messages(self, request: Request) -> Response:
-        body = await read_body(request, MessagesRequest)
+    async def messages(self, request: Request, body: MessagesRequest) -> Response:
         marked = MarkedMessages(body)
         host = self._hosts.of(body.model)
         (job,) = await chat_jobs(host, request, as_chat(body, marked.messages))
@@ -43,8 +41,7 @@ class Anthropic(Dialect):
         writer = MessageWriter(f"msg_{uuid.uuid4().hex}", host.name, max(marks, default=0))
         return await answer(request, host, [job], writer.id, writer, stream=bool(body.stream))
 
-    async def count_tokens(self, request: Request) -> Response:
-        body = await read_body(request, MessagesRequest)
+    async def count_tokens(self, request: Request, body: MessagesRequest) -> Response:
         num_tokens = await count_tokens(
             self._hosts.of(body.model), request, as_chat(body, MarkedMessages(body).messages)
         )

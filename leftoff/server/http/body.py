@@ -27,11 +27,12 @@ _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
-    """The body of a request, decoded. Large ones are decoded on another thread."""
+    """The body of a request, decoded; its size is in the request's state. Large ones are checked on another thread."""
     try:
         data = await request.body()
     except ClientDisconnect as error:
         raise ClientGoneError from error
+    request.state.num_bytes = len(data)
     if len(data) <= _MUCH_BYTES:
         return decode(data, kind)
     if await asyncio.to_thread(has_more_values, data, MOST_VALUES):

@@ -13,9 +13,10 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from leftoff import __version__
+from leftoff.server.http.body import read_body
 from leftoff.server.http.errors import ClientGoneError, ErrorShape, on_error, shape_at, stopping
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response]]  # of the request, and of its body if that has a type
 Result = TypeVar("Result")
 
 _SCHEMA_REFERENCE = "#/components/schemas/{name}"
@@ -24,13 +25,17 @@ _PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One route: method, path, handler, and the type of its JSON body if it has one."""
+    """One route: method, path, handler, and the type of its JSON body if it has one.
+
+    The body is read and decoded here, and handed to the handler.
+    """
 
     method: str
     path: str
     summary: str
     handler: Handler
     body: type[Any] | None = None
+    decodes: bool = True  # else the handler decodes the body itself, where it wants one
 
     def at(self, path: str) -> "Endpoint":
         """The same route under another path."""
@@ -41,7 +46,9 @@ class Endpoint:
 
     async def _answer(self, request: Request) -> Response:
         try:
-            return await self.handler(request)
+            if self.body is None or not self.decodes:
+                return await self.handler(request)
+            return await self.handler(request, await read_body(request, self.body))
         except asyncio.CancelledError:  # the server shuts down and waits no longer
             return await on_error(request, stopping())
         except Exception as error:  # unforeseen ones too: the connection stays usable

@@ -14,7 +14,6 @@ from leftoff.chat.meter import TokenMeter, TooManyTokensError
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field, missing_field
 from leftoff.server.llamacpp import types as wire
@@ -47,8 +46,7 @@ class Native(Dialect):
             health.at("/v1/health"),
         ]
 
-    async def completion(self, request: Request) -> Response:
-        body = await read_body(request, wire.NativeRequest)
+    async def completion(self, request: Request, body: wire.NativeRequest) -> Response:
         host = self._host
         jobs = await raw_jobs(
             host,
@@ -61,8 +59,7 @@ class Native(Dialect):
         writer = NativeWriter(host.name, host.model.vocabulary, host.context_tokens, body)
         return await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
-    async def tokenize(self, request: Request) -> Response:
-        body = await read_body(request, wire.TokenizeRequest)
+    async def tokenize(self, request: Request, body: wire.TokenizeRequest) -> Response:
         host = self._host
         tokens = await aside(host, lambda: _tokens(host, body), request)
         if body.content is None:
@@ -71,8 +68,7 @@ class Native(Dialect):
         pieces = [_with_piece(vocabulary, token) for token in tokens] if body.with_pieces else tokens
         return json_response({"tokens": pieces})
 
-    async def detokenize(self, request: Request) -> Response:
-        body = await read_body(request, wire.DetokenizeRequest)
+    async def detokenize(self, request: Request, body: wire.DetokenizeRequest) -> Response:
         host, vocabulary = self._host, self._host.model.vocabulary
         text = await aside(host, lambda: vocabulary.text(token_ids(body.tokens, vocabulary, "tokens")), request)
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
@@ -93,8 +89,7 @@ class Native(Dialect):
             }
         )
 
-    async def apply_template(self, request: Request) -> Response:
-        body = await read_body(request, ChatFields)
+    async def apply_template(self, request: Request, body: ChatFields) -> Response:
         host = self._host
         text = await aside(host, lambda: host.chats.text(conversation_of(host, body)), request)
         return json_response({"prompt": text})

@@ -29,11 +29,10 @@ class Slots(Dialect):
     """A tenant sees, saves, restores and drops only what is its own."""
 
     def endpoints(self) -> list[Endpoint]:
+        summary = "?action=save|restore|erase: a slot's sequence"
         return [
             Endpoint("GET", "/slots", "State of the slots", self.states),
-            Endpoint(
-                "POST", "/slots/{id}", "?action=save|restore|erase: a slot's sequence", self.act, wire.SlotRequest
-            ),
+            Endpoint("POST", "/slots/{id}", summary, self.act, wire.SlotRequest, decodes=False),
         ]
 
     async def states(self, request: Request) -> Response:

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from leftoff.chat.formats.parser import Output
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, ErrorShape
 from leftoff.server.ollama import types as wire
@@ -41,16 +40,14 @@ class Ollama(Dialect):
             Endpoint("GET", "/api/version", "The version of Ollama that is emulated", self.version),
         ]
 
-    async def chat(self, request: Request) -> Response:
-        body = await read_body(request, wire.OllamaChatRequest)
+    async def chat(self, request: Request, body: wire.OllamaChatRequest) -> Response:
         host = self._hosts.of(body.model)
         if not body.messages:
             return _loaded(host, is_chat=True, unloads=body.unloads)
         jobs = await chat_jobs(host, request, messages_as_chat(body))
         return await _answer(request, host, jobs, is_chat=True, stream=body.stream is not False)
 
-    async def generate(self, request: Request) -> Response:
-        body = await read_body(request, wire.OllamaGenerateRequest)
+    async def generate(self, request: Request, body: wire.OllamaGenerateRequest) -> Response:
         host = self._hosts.of(body.model)
         if not body.prompt:
             return _loaded(host, is_chat=False, unloads=body.unloads)
@@ -58,8 +55,7 @@ class Ollama(Dialect):
         jobs = await (_raw_jobs if body.raw else chat_jobs)(host, request, chat)
         return await _answer(request, host, jobs, is_chat=False, stream=body.stream is not False)
 
-    async def show(self, request: Request) -> Response:
-        body = await read_body(request, wire.ShowRequest)
+    async def show(self, _: Request, body: wire.ShowRequest) -> Response:
         wanted = body.model or body.name
         host = self._hosts.of(wanted)
         if full_name(wanted) != full_name(host.name):

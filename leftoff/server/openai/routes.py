@@ -16,7 +16,6 @@ from starlette.responses import Response
 from leftoff.host.host import ModelHost
 from leftoff.scheduler.job import Job
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.openai.types import CompletionRequest
@@ -44,15 +43,13 @@ class OpenAI(Dialect):
         # /completions without the version is llama-server's own
         return [chat, chat.at("/chat/completions"), text, models, models.at("/models"), model]
 
-    async def chat(self, request: Request) -> Response:
-        body = await read_body(request, ChatRequest)
+    async def chat(self, request: Request, body: ChatRequest) -> Response:
         host = self._hosts.of(body.model)
         jobs = await chat_jobs(host, request, body)
         head = _head(host, "chatcmpl", body, len(jobs))
         return await answer(request, host, jobs, head.id, ChatWriter(head), stream=bool(body.stream))
 
-    async def completions(self, request: Request) -> Response:
-        body = await read_body(request, CompletionRequest)
+    async def completions(self, request: Request, body: CompletionRequest) -> Response:
         _refuse_in_completions(body)
         host = self._hosts.of(body.model)
         jobs = await raw_jobs(

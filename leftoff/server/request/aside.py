@@ -20,7 +20,7 @@ async def aside(host: ModelHost, function: Callable[[], Result], request: Reques
     A long request waits behind other long ones only, and is given up when its client leaves.
     """
     host.require_alive()
-    num_bytes = len(await request.body()) if request is not None else 0
+    num_bytes = request.state.num_bytes if request is not None else 0
     work = host.lanes.run(function, num_bytes)
     try:
         if request is not None and host.lanes.is_long(num_bytes):

@@ -98,7 +98,7 @@ async def _jobs(
     if len(prompts) * num_each > _MOST_REPLIES:
         problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MOST_REPLIES} are made"
         raise bad_field("n", problem)
-    guides = await make_guides(host, body, job.output, prompts, num_each, len(await request.body()))
+    guides = await make_guides(host, body, job.output, prompts, num_each, request.state.num_bytes)
     whole = replace(job, max_tokens=body.length_limit, stops=body.stops, ignore_end=bool(body.ignore_eos))
     samplings = [_seeded(job.sampling, index) for index in range(num_each)]
     replies = [(prompt, sampling) for prompt in prompts for sampling in samplings]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from leftoff.config import MIB
-from leftoff.server.http.body import convert, read_body
+from leftoff.server.http.body import convert
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
@@ -101,16 +101,14 @@ class Conversations:
 
     # --- routes
 
-    async def create(self, request: Request) -> HttpResponse:
-        body = await read_body(request, ConversationRequest)
+    async def create(self, request: Request, body: ConversationRequest) -> HttpResponse:
         new = KeptConversation(f"conv_{uuid.uuid4().hex}", int(time.time()), {})
         return self._changed(request, _with_metadata(new, body.metadata or {}).with_items(_checked(body.items or [])))
 
     async def retrieve(self, request: Request) -> HttpResponse:
         return json_response(self._named(request).card)
 
-    async def update(self, request: Request) -> HttpResponse:
-        body = await read_body(request, ConversationRequest)
+    async def update(self, request: Request, body: ConversationRequest) -> HttpResponse:
         return self._changed(request, _with_metadata(self._named(request), body.metadata or {}))
 
     async def delete(self, request: Request) -> HttpResponse:
@@ -133,8 +131,8 @@ class Conversations:
             raise bad_field("limit", f"is {limit}: must be between 1 and {_MOST_LISTED}")
         return json_response(_listed(items[:limit], has_more=len(items) > limit))
 
-    async def create_items(self, request: Request) -> HttpResponse:
-        items = _checked((await read_body(request, ItemsRequest)).items)
+    async def create_items(self, request: Request, body: ItemsRequest) -> HttpResponse:
+        items = _checked(body.items)
         self._put(request, self._named(request).with_items(items))
         return json_response(_listed(items))
 

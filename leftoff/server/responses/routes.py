@@ -12,7 +12,6 @@ from leftoff.config import MIB
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
-from leftoff.server.http.body import read_body
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
 from leftoff.server.reply.response import Json, answer, json_response
@@ -64,8 +63,7 @@ class Responses(Dialect):
             *self._conversations.endpoints(),
         ]
 
-    async def create(self, request: Request) -> HttpResponse:
-        body = await read_body(request, ResponsesRequest)
+    async def create(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
         host = self._hosts.of(body.model)
         jobs = await _jobs(host, request, asked)
@@ -73,8 +71,7 @@ class Responses(Dialect):
         writer = ResponseWriter(_begun(host, body, asked), self._keep(request, body, asked), namespaced)
         return await answer(request, host, jobs, writer.begun["id"], writer, stream=bool(body.stream))
 
-    async def count(self, request: Request) -> HttpResponse:
-        body = await read_body(request, ResponsesRequest)
+    async def count(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
         num_tokens = await count_tokens(self._hosts.of(body.model), request, asked.chat)
         return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})

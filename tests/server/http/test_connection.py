@@ -95,7 +95,7 @@ def test_a_request_that_waits_is_not_hurried(own_url: str, clock: Clock) -> None
 def limited(monkeypatch: pytest.MonkeyPatch, num_connections: int) -> None:
     own = settings()
     monkeypatch.setattr("leftoff.server.http.connection._BEYOND_QUEUE", num_connections - own.queue - own.slots)
-    monkeypatch.setattr("leftoff.server.http.connection._LEAST_CONNECTIONS", 1)
+    monkeypatch.setattr("leftoff.server.http.connection._MIN_CONNECTIONS", 1)
 
 
 def is_open(connection: socket.socket) -> bool:
