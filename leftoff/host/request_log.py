@@ -189,19 +189,19 @@ def _with_difference(
 
 @dataclass
 class Counts:
-    """Totals of one tenant since the server started. Written on the engine's thread, but for `refused`."""
+    """Totals of one tenant since the server started. Written on the event loop, but for `read_ahead_tokens`."""
 
     reused_tokens: int = 0
     computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: Counter[str] = field(default_factory=Counter)  # of those, by where they were copied from
-    read_ahead_tokens: int = 0
+    read_ahead_tokens: int = 0  # written on the engine's thread
     prompt_seconds: float = 0.0
     generation_seconds: float = 0.0
     most_tokens: int = 0  # in one sequence
     requests: Counter[str] = field(default_factory=Counter)  # by finish
-    refused: Counter[str] = field(default_factory=Counter)  # by HTTP status; written on the event loop alone
+    refused: Counter[str] = field(default_factory=Counter)  # by HTTP status
     first_token: Histogram = field(
         default_factory=lambda: Histogram(
             "leftoff_time_to_first_token_seconds",
@@ -232,7 +232,7 @@ class RequestLog:
         self.size = size
         self.started_at = time.time()
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant
-        self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on an engine's thread
+        self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on an event loop
         self._records: deque[RequestRecord] = deque(maxlen=size)
         self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
 
@@ -245,7 +245,7 @@ class RequestLog:
         self._records.clear()
 
     def add(self, record: RequestRecord) -> None:
-        """Keeps, counts and logs a request that ended, and tells the watchers. On the engine's thread."""
+        """Keeps, counts and logs a request that ended, and tells the watchers."""
         self._records.append(record)
         tenant = owner_of(record.namespace)
         self.counts[tenant].add(record)

@@ -57,7 +57,7 @@ class _Feed(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         watch = partial(loop_bridge().put, is_urgent=False)
 
-        def watcher(record: RequestRecord) -> None:  # on the engine's thread
+        def watcher(record: RequestRecord) -> None:  # on the loop of its request
             if self._tenant.sees(record.namespace):
                 watch(partial(self._keep, record))
 

@@ -33,9 +33,12 @@ class LoopBridge:
         loop.add_reader(self._read_end, self._on_wake)
 
     def put(self, call: Callable[[], None], *, is_urgent: bool) -> None:
-        """From any thread."""
+        """From any thread. Once the loop is closed, calls are made where they are put: replies still end."""
         self._calls.append(call)
-        if not self._is_woken and (is_urgent or not self._is_scheduled):
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            self._make_calls()
+        elif not self._is_woken and (is_urgent or not self._is_scheduled):
             self._is_woken = True
             _write(self._write_end, b"!", 1)
 
