@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from leftoff.host.host import ModelHost
-from leftoff.server.http.body import MOST_VALUES
+from leftoff.server.http.body import MAX_VALUES
 from tests.server.fixtures import CONTEXT_TOKENS
 
 LONG = "x y " * 100_000
@@ -91,9 +91,9 @@ def test_prompts_together_have_a_limit_too(http: httpx.Client) -> None:
 
 
 def test_a_body_of_too_many_values_is_not_decoded(http: httpx.Client) -> None:
-    body = b'{"prompt": [' + b"[]," * MOST_VALUES + b"1]}"
-    assert f"more than {MOST_VALUES} values" in error_of(http.post("/v1/completions", content=body))
-    text = json.dumps({"prompt": "a, b [" * MOST_VALUES})
+    body = b'{"prompt": [' + b"[]," * MAX_VALUES + b"1]}"
+    assert f"more than {MAX_VALUES} values" in error_of(http.post("/v1/completions", content=body))
+    text = json.dumps({"prompt": "a, b [" * MAX_VALUES})
     assert "the prompt has at least" in error_of(http.post("/v1/completions", content=text))
 
 

@@ -18,7 +18,7 @@ from leftoff.server.reply.response import answer, json_response
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.types import Prompt
 
-_MOST_MARKS = 4  # as many as Anthropic takes; each costs a snapshot
+_MAX_MARKS = 4  # as many as Anthropic takes; each costs a snapshot
 
 
 class Anthropic(Dialect):
@@ -51,4 +51,4 @@ class Anthropic(Dialect):
 def _marks(prompt: Prompt, marked: MarkedMessages) -> set[int]:
     """Where marked messages end in the prompt. Counted from the last: rules and the overflow cut messages in front."""
     from_end = sorted(len(marked.messages) - index for index in marked.indices)
-    return {prompt.messages[-place].end for place in from_end[:_MOST_MARKS] if place <= len(prompt.messages)}
+    return {prompt.messages[-place].end for place in from_end[:_MAX_MARKS] if place <= len(prompt.messages)}

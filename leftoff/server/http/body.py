@@ -17,7 +17,7 @@ from leftoff.server.http.errors import ApiError, ClientGoneError, bad_field
 Body = TypeVar("Body")
 
 # Decoding blocks the event loop: 100 ms for a million numbers, twice that for a million lists. Text costs nothing.
-MOST_VALUES = 1 << 20
+MAX_VALUES = 1 << 20
 _MUCH_BYTES = 1 << 20
 
 _PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
@@ -35,8 +35,8 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     request.state.num_bytes = len(data)
     if len(data) <= _MUCH_BYTES:
         return decode(data, kind)
-    if await asyncio.to_thread(has_more_values, data, MOST_VALUES):
-        problem = f"the body has more than {MOST_VALUES} values: send less, and a long prompt as text"
+    if await asyncio.to_thread(has_more_values, data, MAX_VALUES):
+        problem = f"the body has more than {MAX_VALUES} values: send less, and a long prompt as text"
         raise ApiError(400, problem, code="too_many_values")
     with _no_collection():
         return decode(data, kind)

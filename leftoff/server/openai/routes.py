@@ -29,7 +29,7 @@ from leftoff.server.request.job import ReplyJob
 from leftoff.server.request.raw_prompts import RawPrompts
 from leftoff.server.tenant import namespace_of
 
-_MOST_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100 MB until it is sent
+_MAX_CHANCES = 1 << 19  # log-probabilities of prompts in one answer: about 100 MB until it is sent
 
 
 class OpenAI(Dialect):
@@ -91,8 +91,8 @@ def _scored(jobs: Sequence[ReplyJob], num_top: int) -> list[ReplyJob]:
     end before that, even where the model would write nothing.
     """
     num_chances = sum(job.prompt.length for job in jobs) * (1 + num_top)
-    if num_chances > _MOST_CHANCES:
-        problem = f"there would be {num_chances} log-probabilities: at most {_MOST_CHANCES} are told at once"
+    if num_chances > _MAX_CHANCES:
+        problem = f"there would be {num_chances} log-probabilities: at most {_MAX_CHANCES} are told at once"
         raise bad_field("logprobs", f"{problem}, so send fewer prompts, or a lower number")
     return [
         replace(job, score=PromptChances(job.prompt, num_top), ignore_end=job.ignore_end or job.max_tokens == 1)

@@ -5,32 +5,27 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
-from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.parser import Output
 from leftoff.host.host import ModelHost
 from leftoff.sampling import MOST_BIAS, Sampling
 from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.server.request.aside import aside
-from leftoff.server.request.constraints import make_guides
+from leftoff.server.request.constraints import Guides
 from leftoff.server.request.fields import ChatFields, ChatRequest, GenerationFields
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.tenant import namespace_of
 from leftoff.types import Prompt
 
-_MOST_REPLIES = 1024  # to one request
-
-
-async def read_chat(host: ModelHost, request: Request, body: ChatFields) -> ChatPrompt:
-    """The prompt of a chat."""
-    namespace = namespace_of(request, body.cache_salt)
-    return await aside(host, lambda: host.chats.prompt(conversation_of(host, body, namespace)), request)
+_MAX_REPLIES = 1024  # to one request
 
 
 async def count_tokens(host: ModelHost, request: Request, body: ChatFields) -> int:
     """The length of a chat's prompt, also if it is too long to be read."""
+    namespace = namespace_of(request, body.cache_salt)
     try:
-        return (await read_chat(host, request, body)).prompt.length
+        chat = await aside(host, lambda: host.chats.prompt(conversation_of(host, body, namespace)), request)
+        return chat.prompt.length
     except PromptTooLongError as error:
         if not error.is_exact:
             raise
@@ -95,10 +90,10 @@ async def _jobs(
     host: ModelHost, request: Request, body: GenerationFields, job: ReplyJob, prompts: Sequence[Prompt], num_each: int
 ) -> list[ReplyJob]:
     """One for each reply: those to one prompt stand together, each with a seed of its own."""
-    if len(prompts) * num_each > _MOST_REPLIES:
-        problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MOST_REPLIES} are made"
+    if len(prompts) * num_each > _MAX_REPLIES:
+        problem = f"{len(prompts)} prompts with {num_each} replies each are too many: at most {_MAX_REPLIES} are made"
         raise bad_field("n", problem)
-    guides = await make_guides(host, body, job.output, prompts, num_each, request.state.num_bytes)
+    guides = await Guides(host, body, job.output).make(prompts, num_each, request.state.num_bytes)
     whole = replace(job, max_tokens=body.length_limit, stops=body.stops, ignore_end=bool(body.ignore_eos))
     samplings = [_seeded(job.sampling, index) for index in range(num_each)]
     replies = [(prompt, sampling) for prompt in prompts for sampling in samplings]

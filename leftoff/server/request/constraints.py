@@ -6,7 +6,7 @@ Schemas are read and compiled on a thread of their own, within a time limit, so 
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,112 +38,100 @@ _WAITING_SECONDS = 60.0
 _PROMPT_END_TOKENS = 16
 
 
-async def make_guides(
-    host: ModelHost,
-    body: GenerationFields,
-    output: Output | None,
-    prompts: Sequence[Prompt],
-    num_each: int,
-    num_bytes: int,
-) -> list[GrammarConstraint | None]:
-    """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` is the body's size."""
-    choice = ToolChoice(())
-    if isinstance(body, ChatFields) and (body.tools or body.tool_choice is not None):
-        choice = choose_tools(body.tool_choice, body.tools)
-    free: list[GrammarConstraint | None] = [None] * (len(prompts) * num_each)
-    form = next(forms_of(body), None)
-    must_follow = choice.must or form is not None
-    if not choice.tools and not must_follow:
-        return free
-    compiling = host.grammars.submit(
-        lambda: _guides(host, body, output, choice, prompts, num_each), is_long=host.lanes.is_long(num_bytes)
-    )
-    try:
-        await asyncio.wait_for(asyncio.wrap_future(compiling.started), _WAITING_SECONDS)
-    except TimeoutError as error:
-        compiling.result.cancel()
-        raise busy("what other replies must look like is still being compiled") from error
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(compiling.result), _COMPILE_SECONDS)
-    except TimeoutError as error:
-        if not must_follow:
+@dataclass(frozen=True)
+class Guides:
+    """Makes the grammars of the replies to one request, which are parsed by `output` if that is given."""
+
+    host: ModelHost
+    body: GenerationFields
+    output: Output | None
+
+    async def make(self, prompts: Sequence[Prompt], num_each: int, num_bytes: int) -> list[GrammarConstraint | None]:
+        """One for each reply, those to one prompt together; None where a reply is free. `num_bytes` is the body's."""
+        grammars, body = self.host.grammars, self.body
+        choice = ToolChoice(())
+        if isinstance(body, ChatFields) and (body.tools or body.tool_choice is not None):
+            choice = choose_tools(body.tool_choice, body.tools)
+        free: list[GrammarConstraint | None] = [None] * (len(prompts) * num_each)
+        form = next(forms_of(body), None)
+        must_follow = choice.must or form is not None
+        if not choice.tools and not must_follow:
             return free
-        problem = f"what the reply must look like takes more than {_COMPILE_SECONDS:.0f} s to compile: make it simpler"
-        raise bad_field(form.field if form else "tools", problem) from error
 
+        def compile_all() -> list[GrammarConstraint | None]:
+            outline = self._outline(choice)
+            if outline is None:
+                return free
+            outlines = [self._with_thinking(outline, prompt) for prompt in prompts]
+            return [GrammarConstraint(grammars, each) for each in outlines for _ in range(num_each)]
 
-def _guides(
-    host: ModelHost,
-    body: GenerationFields,
-    output: Output | None,
-    choice: ToolChoice,
-    prompts: Sequence[Prompt],
-    num_each: int,
-) -> list[GrammarConstraint | None]:
-    grammar, triggers = _parts(host, body, output, choice)
-    if grammar is None and not triggers:
-        return [None] * (len(prompts) * num_each)
-    repeats = output is not None and not output.one_call
-    plain = Outline(grammar, triggers, repeats=bool(triggers) and repeats)
-    outlines = [_with_thinking(plain, host, body, output, prompt) for prompt in prompts]
-    return [GrammarConstraint(host.grammars, outline) for outline in outlines for _ in range(num_each)]
+        compiling = grammars.submit(compile_all, is_long=self.host.lanes.is_long(num_bytes))
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(compiling.started), _WAITING_SECONDS)
+        except TimeoutError as error:
+            compiling.result.cancel()
+            raise busy("what other replies must look like is still being compiled") from error
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(compiling.result), _COMPILE_SECONDS)
+        except TimeoutError as error:
+            if not must_follow:
+                return free
+            limit = f"{_COMPILE_SECONDS:.0f} s"
+            problem = f"what the reply must look like takes more than {limit} to compile: make it simpler"
+            raise bad_field(form.field if form else "tools", problem) from error
 
+    def _outline(self, choice: ToolChoice) -> Outline | None:
+        """A grammar of the whole reply, or grammars for what follows a trigger of a tool call."""
+        content, output = self._content(), self.output
+        if output is None or not choice.tools or not isinstance(self.body, ChatFields):
+            return Outline(content) if content is not None else None
+        tools = ToolGrammars(self.host.grammars, output, choice.tools, self.body.tool_place)
+        try:
+            if choice.must:
+                return Outline(tools.calls())
+            if content is not None:
+                return Outline(content | tools.calls())
+            triggers = self._triggers(output, choice, tools)
+            return Outline(None, triggers, repeats=not output.one_call) if triggers else None
+        except GrammarError as error:
+            if choice.must:
+                raise bad_field("tools", str(error)) from error
+            # a model that may call as it likes may do so without our help
+            return Outline(content) if content is not None else None
 
-def _parts(
-    host: ModelHost, body: GenerationFields, output: Output | None, choice: ToolChoice
-) -> tuple[Grammar | None, tuple[Trigger, ...]]:
-    """The grammar of the whole reply, or grammars for what follows a trigger of a tool call."""
-    content = _content(host, body, output)
-    if output is None or not choice.tools or not isinstance(body, ChatFields):
-        return content, ()
-    tools = ToolGrammars(host.grammars, output, choice.tools, body.tool_place)
-    try:
-        if choice.must:
-            return tools.calls(), ()
-        return (None, _triggers(host, output, choice, tools)) if content is None else (content | tools.calls(), ())
-    except GrammarError as error:
-        if choice.must:
-            raise bad_field("tools", str(error)) from error
-        return content, ()  # a model that may call as it likes may do so without our help
+    def _triggers(self, output: Output, choice: ToolChoice, tools: ToolGrammars) -> tuple[Trigger, ...]:
+        """A client offers the same tools with every turn: their grammars are made once."""
+        key = blake3(msgpack.encode((choice.tools, output.one_call))).digest()
+        known = self.host.call_triggers.get(key)
+        if known is None:
+            known = tools.triggers()
+            self.host.call_triggers.put(key, known)
+        return known
 
+    def _content(self) -> Grammar | None:
+        """The grammar that a field asks for. One that cannot be read, or a second one, is refused by name."""
+        forms = [*forms_of(self.body)]
+        if not forms:
+            return None
+        first, *others = forms
+        if others:
+            problem = f"{first.field} says already what the reply must look like: give one of them"
+            raise bad_field(others[0].field, problem)
+        try:
+            grammar = first.read(first.value)
+            self.host.grammars.compile(grammar)
+        except GrammarError as error:
+            raise bad_field(first.field, str(error)) from error
+        before = self.output.format.before_content if self.output else ""
+        return literal(before, self.host.model.vocabulary) + grammar if before else grammar
 
-def _triggers(host: ModelHost, output: Output, choice: ToolChoice, tools: ToolGrammars) -> tuple[Trigger, ...]:
-    """A client offers the same tools with every turn: their grammars are made once."""
-    key = blake3(msgpack.encode((choice.tools, output.one_call))).digest()
-    known = host.call_triggers.get(key)
-    if known is None:
-        known = tools.triggers()
-        host.call_triggers.put(key, known)
-    return known
-
-
-def _content(host: ModelHost, body: GenerationFields, output: Output | None) -> Grammar | None:
-    """The grammar that a request asks for. A field that cannot be read, or a second one, is refused by name."""
-    forms = [*forms_of(body)]
-    if not forms:
-        return None
-    first, *others = forms
-    if others:
-        raise bad_field(others[0].field, f"{first.field} says already what the reply must look like: give one of them")
-    try:
-        grammar = first.read(first.value)
-        host.grammars.compile(grammar)
-    except GrammarError as error:
-        raise bad_field(first.field, str(error)) from error
-    before = output.format.before_content if output else ""
-    return literal(before, host.model.vocabulary) + grammar if before else grammar
-
-
-def _with_thinking(
-    outline: Outline, host: ModelHost, body: GenerationFields, output: Output | None, prompt: Prompt
-) -> Outline:
-    """Leaves reasoning before the reply unconstrained, if there will be any."""
-    if output is None or output.format.reasoning is None:
-        return outline
-    last = prompt.tokens[-_PROMPT_END_TOKENS:]
-    prompt_end = host.model.vocabulary.text(last)
-    marks = marks_of(output.format.reasoning, host.prompts.template, body, prompt_end)
-    return replace(outline, reasoning=marks, is_reasoning=marks is not None and marks.are_opened_by(prompt_end))
+    def _with_thinking(self, outline: Outline, prompt: Prompt) -> Outline:
+        """Leaves reasoning before the reply unconstrained, if there will be any."""
+        if self.output is None or self.output.format.reasoning is None:
+            return outline
+        prompt_end = self.host.model.vocabulary.text(prompt.tokens[-_PROMPT_END_TOKENS:])
+        marks = marks_of(self.output.format.reasoning, self.host.prompts.template, self.body, prompt_end)
+        return replace(outline, reasoning=marks, is_reasoning=marks is not None and marks.are_opened_by(prompt_end))
 
 
 # --- the form of the content

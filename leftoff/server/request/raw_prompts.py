@@ -19,13 +19,13 @@ from leftoff.server.http.body import decode
 from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.types import Prompt, Tokens
 
-_MOST_PROMPTS = 1024
+_MAX_PROMPTS = 1024
 _REMEMBERED_LISTS = 16
 _REMEMBERED_BYTES = 32 << 20
 _LONG_LIST = 16 << 10  # bytes of JSON: less is decoded at once
 _MOST_OF_IT = 0.9
 _NO_TOKENS: Tokens = np.empty(0, np.int32)
-_MOST_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
+_MAX_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
 
 
 _readers: WeakKeyDictionary[ModelHost, "RawPrompts"] = WeakKeyDictionary()
@@ -55,17 +55,17 @@ class RawPrompts:
         value: Any = decode(bytes(data), object)
         if not _is_many(value):
             return [self._one(value, "prompt")]
-        if len(value) > _MOST_PROMPTS:
-            raise bad_field("prompt", f"{len(value)} prompts in one request; at most {_MOST_PROMPTS} are taken")
+        if len(value) > _MAX_PROMPTS:
+            raise bad_field("prompt", f"{len(value)} prompts in one request; at most {_MAX_PROMPTS} are taken")
         prompts: list[Prompt] = []
         num_tokens = 0
         for index, item in enumerate(value):
             checkpoint()
             prompts.append(self._one(item, f"prompt[{index}]"))
             num_tokens += prompts[-1].length
-            if num_tokens > _MOST_TOKENS and index:
+            if num_tokens > _MAX_TOKENS and index:
                 raise bad_field(
-                    "prompt", f"the first {index + 1} have {num_tokens} tokens; at most {_MOST_TOKENS} are taken"
+                    "prompt", f"the first {index + 1} have {num_tokens} tokens; at most {_MAX_TOKENS} are taken"
                 )
         return prompts
 

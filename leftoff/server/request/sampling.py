@@ -19,9 +19,9 @@ _Bias = Annotated[float, Meta(ge=-1e6, le=1e6)] | bool
 _SamplerName = Annotated[str, Meta(max_length=64)]
 
 # Clients forbid all tokens of a script by their ids. Texts are tokenised while other requests wait.
-_MOST_BIASES = 1 << 16
-_MOST_BIASED_TEXTS = 1024
-_LONGEST_BIASED_TEXT = 128
+_MAX_BIASES = 1 << 16
+_MAX_BIASED_TEXTS = 1024
+_MAX_BIASED_CHARACTERS = 128
 
 _SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
     "temp": "temperature",
@@ -30,7 +30,7 @@ _SPELLINGS = {name.replace("_", ""): name for name in SAMPLERS} | {
     "nucleus": "top_p",
 }
 _ADAPTIVE_P = "adaptivep"  # clients list it among the samplers; here `adaptive_target` turns it on
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 _ANY_SEED = -1
 
 
@@ -51,8 +51,8 @@ class SamplingFields(_Numbers, kw_only=True):
     dry_base: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # below 1: the default, as in llama-server
     dry_sequence_breakers: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=32)] | None = None
     logit_bias: (
-        Annotated[dict[str, _Bias], Meta(max_length=_MOST_BIASES)]
-        | Annotated[list[tuple[int | str, _Bias]], Meta(max_length=_MOST_BIASES)]
+        Annotated[dict[str, _Bias], Meta(max_length=_MAX_BIASES)]
+        | Annotated[list[tuple[int | str, _Bias]], Meta(max_length=_MAX_BIASES)]
         | None
     ) = None
     samplers: Annotated[list[_SamplerName], Meta(max_length=64)] | _SamplerName | None = None  # names, or letters
@@ -115,19 +115,19 @@ def _is_text(key: int | str) -> TypeGuard[str]:
 
 
 def _check_texts(texts: Sequence[int | str]) -> None:
-    if len(texts) > _MOST_BIASED_TEXTS:
-        raise bad_field("logit_bias", f"has {len(texts)} texts: must be at most {_MOST_BIASED_TEXTS}, or token ids")
+    if len(texts) > _MAX_BIASED_TEXTS:
+        raise bad_field("logit_bias", f"has {len(texts)} texts: must be at most {_MAX_BIASED_TEXTS}, or token ids")
     longest = max((len(str(text)) for text in texts), default=0)
-    if longest > _LONGEST_BIASED_TEXT:
+    if longest > _MAX_BIASED_CHARACTERS:
         raise bad_field(
-            "logit_bias", f"has a text of {longest} characters: must be at most {_LONGEST_BIASED_TEXT}, or token ids"
+            "logit_bias", f"has a text of {longest} characters: must be at most {_MAX_BIASED_CHARACTERS}, or token ids"
         )
 
 
 def _tokens_of(key: int | str, vocabulary: Vocabulary) -> list[int]:
     if _is_text(key):
         return [int(token) for token in vocabulary.tokenize(key)]
-    is_number = isinstance(key, int) or len(key) <= _MOST_DIGITS
+    is_number = isinstance(key, int) or len(key) <= _MAX_DIGITS
     if not is_number or not 0 <= int(key) < vocabulary.size:
         raise bad_field("logit_bias", f"token {key} is not in the vocabulary of {vocabulary.size} tokens")
     return [int(key)]

@@ -21,10 +21,10 @@ from leftoff.server.responses.store import TenantStore
 from leftoff.server.responses.types import ConversationRequest, InputItem, ItemDict, ItemsRequest
 from leftoff.server.tenant import tenant_of
 
-_MOST_CONVERSATIONS = 1024
-_MOST_BYTES = 128 * MIB
+_MAX_CONVERSATIONS = 1024
+_MAX_BYTES = 128 * MIB
 _ID_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
-_LISTED, _MOST_LISTED = 20, 100
+_LISTED, _MAX_LISTED = 20, 100
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Conversations:
 
     def __init__(self, num_tenants: int) -> None:
         self._store: TenantStore[KeptConversation] = TenantStore(
-            most_entries=_MOST_CONVERSATIONS, most_bytes=_MOST_BYTES, num_tenants=num_tenants
+            max_entries=_MAX_CONVERSATIONS, max_bytes=_MAX_BYTES, num_tenants=num_tenants
         )
 
     def endpoints(self) -> list[Endpoint]:
@@ -127,8 +127,8 @@ class Conversations:
                 raise bad_field("after", f"{after!r} is not the id of an item here")
             items = items[ids.index(after) + 1 :]
         limit = convert(query.get("limit", str(_LISTED)), int, "limit", strict=False)
-        if not 1 <= limit <= _MOST_LISTED:
-            raise bad_field("limit", f"is {limit}: must be between 1 and {_MOST_LISTED}")
+        if not 1 <= limit <= _MAX_LISTED:
+            raise bad_field("limit", f"is {limit}: must be between 1 and {_MAX_LISTED}")
         return json_response(_listed(items[:limit], has_more=len(items) > limit))
 
     async def create_items(self, request: Request, body: ItemsRequest) -> HttpResponse:

@@ -25,8 +25,8 @@ from leftoff.server.responses.types import Effort, InputItem, ResponsesRequest, 
 from leftoff.server.responses.writer import Keep, ResponseWriter
 from leftoff.server.tenant import tenant_of
 
-_MOST_RESPONSES = 4096
-_MOST_BYTES = 128 * MIB
+_MAX_RESPONSES = 4096
+_MAX_BYTES = 128 * MIB
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Responses(Dialect):
     def __init__(self, hosts: Hosts, num_tenants: int) -> None:
         super().__init__(hosts)
         self._store: TenantStore[Stored] = TenantStore(
-            most_entries=_MOST_RESPONSES, most_bytes=_MOST_BYTES, num_tenants=num_tenants
+            max_entries=_MAX_RESPONSES, max_bytes=_MAX_BYTES, num_tenants=num_tenants
         )
         self._conversations = Conversations(num_tenants)
 

@@ -24,15 +24,15 @@ Value = TypeVar("Value", bound=Sized)
 class TenantStore(Generic[Value]):
     """The latest values by id. Tenants share the room equally, so that none evicts what belongs to another."""
 
-    def __init__(self, *, most_entries: int, most_bytes: int, num_tenants: int = 1) -> None:
-        self._most_entries = max(1, most_entries // num_tenants)
-        self._most_bytes = most_bytes // num_tenants
+    def __init__(self, *, max_entries: int, max_bytes: int, num_tenants: int = 1) -> None:
+        self._max_entries = max(1, max_entries // num_tenants)
+        self._max_bytes = max_bytes // num_tenants
         self._by_tenant: dict[str, LruCache[str, Value]] = {}
 
     def put(self, tenant: str, name: str, value: Value) -> None:
         if tenant not in self._by_tenant:
             self._by_tenant[tenant] = LruCache(
-                max_entries=self._most_entries, max_bytes=self._most_bytes, size_of=lambda _, value: value.num_bytes
+                max_entries=self._max_entries, max_bytes=self._max_bytes, size_of=lambda _, value: value.num_bytes
             )
         self._by_tenant[tenant].put(name, value)
 

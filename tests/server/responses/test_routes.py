@@ -205,8 +205,8 @@ def test_what_one_reply_consists_of_is_one_message_again() -> None:
 
 
 def test_the_store_is_bounded_in_number_and_bytes() -> None:
-    few: TenantStore[Stored] = TenantStore(most_entries=3, most_bytes=1 << 20)
-    small: TenantStore[Stored] = TenantStore(most_entries=100, most_bytes=40_000, num_tenants=2)
+    few: TenantStore[Stored] = TenantStore(max_entries=3, max_bytes=1 << 20)
+    small: TenantStore[Stored] = TenantStore(max_entries=100, max_bytes=40_000, num_tenants=2)
     for number in range(10):
         name, words = f"resp_{number}", [Message("user", "x" * 4000)]
         few.put("", name, Stored.after(None, response(name), words))
