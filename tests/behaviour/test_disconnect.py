@@ -11,7 +11,7 @@ import pytest
 
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 
 PROMPT = "a small boat waits under the old bridge " * 8
@@ -54,6 +54,7 @@ def test_a_running_reply_ends(host: ModelHost, http: httpx.Client, url: str, str
         if stream:
             assert b"200 OK" in connection.recv(1 << 16)
     await_running(host, 0)
+    assert until(lambda: host.log.records), "its end is told on the event loop"
     (record,) = host.log.records
     assert record.finish == "cancelled"
     assert record.generated < LONG_REPLY

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -16,7 +17,6 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from leftoff.host.host import ModelHost
-from leftoff.scheduler.job import Finish
 from leftoff.server.http.connection import NUM_UNREAD, max_unread_bytes
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
@@ -149,7 +149,8 @@ class Replies:
         """All replies, in order, once the last has ended. Raises the error of any that failed."""
         async for batch in self.batches():
             for _, event in batch:
-                _raise_failure(event)
+                if isinstance(event, End) and event.failure is not None:
+                    raise event.failure
         return self.streams
 
 
@@ -219,41 +220,24 @@ class EventStream(Response):
                 self._replies.close()
                 await send(self._failure(too_slow(num_unread())))
                 return
-            data = self._framed(batch) if batch else self._sign_of_life()
+            chunks = chain.from_iterable(self._chunks(stream, event) for stream, event in batch)
+            data = self._framed(chunks) if batch else self._sign_of_life()
             self._is_silent &= not (batch and data)
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": self._writer.last, "more_body": False})
 
     def _sign_of_life(self) -> bytes:
-        chunks = self._writer.keep_alive(self._replies.streams[0])
-        return self._framed_chunks(chunks) or self._writer.framing.nothing
+        return self._framed(self._writer.keep_alive(self._replies.streams[0])) or self._writer.framing.nothing
 
     def _failure(self, error: Exception) -> Message:
-        body = self._writer.framing.frame(self._writer.failure(error)) + self._writer.last
+        body = self._framed([self._writer.failure(error)]) + self._writer.last
         return {"type": "http.response.body", "body": body, "more_body": False}
 
-    def _framed(self, batch: list[tuple[ReplyStream, Event]]) -> bytes:
-        chunks: list[Json] = []
-        for stream, event in batch:
-            chunks += self._chunks(stream, event)
-        return self._framed_chunks(chunks)
-
-    def _framed_chunks(self, chunks: Iterable[Json]) -> bytes:
+    def _framed(self, chunks: Iterable[Json]) -> bytes:
         return b"".join(map(self._writer.framing.frame, chunks))
 
     def _chunks(self, stream: ReplyStream, event: Event) -> Iterable[Json]:
-        try:
-            _raise_failure(event)
-        except Exception as error:
-            return [self._writer.failure(error)]
+        if isinstance(event, End) and event.failure is not None:
+            return [self._writer.failure(event.failure)]
         return self._writer.chunks(stream, event)
-
-
-def _raise_failure(event: Event) -> None:
-    if not isinstance(event, End):
-        return
-    if event.error is not None:
-        raise event.error
-    if event.finish is Finish.CANCELLED:  # by the server's stop: a client that cancels is gone
-        raise stopping()

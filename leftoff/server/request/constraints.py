@@ -33,8 +33,8 @@ from leftoff.server.request.fields import ChatFields, GenerationFields, Response
 from leftoff.server.request.tool_grammar import ToolChoice, ToolGrammars, choose_tools
 from leftoff.types import Prompt, ReasoningTags
 
-_COMPILE_SECONDS = 10.0  # of one's own: neither the compiling of the tokenizer counts, nor those who came before
-_WAITING_SECONDS = 60.0
+_COMPILE_SECONDS = 10.0  # for the grammars of one request, once it is their turn and the tokenizer is compiled
+_WAITING_SECONDS = 60.0  # until it is their turn
 _PROMPT_END_TOKENS = 16
 
 

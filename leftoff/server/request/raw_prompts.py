@@ -22,8 +22,8 @@ from leftoff.types import Prompt, Tokens
 _MAX_PROMPTS = 1024
 _REMEMBERED_LISTS = 16
 _REMEMBERED_BYTES = 32 << 20
-_LONG_LIST = 16 << 10  # bytes of JSON: less is decoded at once
-_MOST_OF_IT = 0.9
+_LONG_LIST = 16 << 10  # bytes of JSON: a shorter list is decoded anew
+_REPLACED_SHARE = 0.9  # of a remembered list: a longer one that begins with as much of it takes its place
 _NO_TOKENS: Tokens = np.empty(0, np.int32)
 _MAX_TOKENS = 1 << 20  # of all prompts of a request; a single one may have as many as the context holds
 
@@ -169,14 +169,14 @@ class IdLists:
         if best is None or cut < 0:
             return _NO_TOKENS, 0
         key, ids = best
-        if common > _MOST_OF_IT * len(ids.data):
-            self._lists.pop(key)  # the longer one takes its place
+        if common > _REPLACED_SHARE * len(ids.data):
+            self._lists.pop(key)
         return ids.tokens[: data.count(b",", 0, cut) + 1], cut
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:
     if left[:_LONG_LIST] != right[:_LONG_LIST]:
-        return 0  # one that begins alike for so little is not worth a look
+        return 0  # what they share would be too little to be worth a comparison
     size = min(len(left), len(right))
     differs = np.frombuffer(left, np.uint8, size) != np.frombuffer(right, np.uint8, size)
     first = int(differs.argmax())
