@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import nodes
@@ -167,7 +168,15 @@ def _to_json(
     depth = budget.charge_walk(value, times=_ESCAPED_CHARACTERS)
     if indent:
         budget.charge_walk(value, times=indent * depth)
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return _encoder(ensure_ascii, indent, tuple(separators) if separators else None, sort_keys).encode(value)
+
+
+@lru_cache(16)
+def _encoder(
+    ensure_ascii: bool, indent: int | None, separators: tuple[str, ...] | None, sort_keys: bool
+) -> json.JSONEncoder:
+    """A template has few ways to write JSON, and making an encoder takes longer than writing a short text."""
+    return json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)  # type: ignore[arg-type]
 
 
 def _from_json(text: str) -> Any:  # noqa: ANN401

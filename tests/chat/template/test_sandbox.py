@@ -223,6 +223,7 @@ def test_depth_is_an_error_and_not_the_end_of_the_process(source: str) -> None:
         "{% macro m() %}{% for i in range(9999) %}" + "x" * 999 + "{% endfor %}{% endmacro %}{% set s = m() %}",
         "{% for a in ['x' * 9999] * 9999 %}{{ loop|join }}{% endfor %}",
         grows("'x'", "ns.x + ns.x"),
+        "{% set s = 'x' * 999999 %}{{ s" + " + s" * 9999 + " }}",
         grows("'x'", "ns.x ~ ns.x"),
         grows("[1]", "ns.x + ns.x"),
         grows("[1]", "[ns.x, ns.x]"),
