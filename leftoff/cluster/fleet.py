@@ -10,18 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from leftoff.cache.costs import Costs
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
+from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaCosts, ReplicaState
 
 _SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
 _REST_S = 2.0  # that a replica which refused a connection is left alone
 _LINGER_S = 3.0  # until a replica has told what it kept of a request that has ended
 _UNKNOWN_LOAD = Load(1, 0, 0, 1 << 30, 0, 0)
-_UNKNOWN_RATES = Rates.of(Costs())
+_UNKNOWN_RATES = Rates.of(ReplicaCosts())
 
 
 def unknown_replica(url: str) -> Replica:
@@ -51,7 +50,7 @@ class ReplicaView:
     flights: set[Flight] = field(default_factory=set)
     reading: Counter[bytes] = field(default_factory=Counter)  # keys of requests that are on their way
     sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_SENT_KEYS))
-    costs: Costs = field(default_factory=Costs)
+    costs: ReplicaCosts = field(default_factory=ReplicaCosts)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     num_requests: int = 0
     num_failures: int = 0

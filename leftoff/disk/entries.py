@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import Record
+from leftoff.cache.blob_store import BlobStore, Record
 from leftoff.disk.blob import Blob, Write
 
 
@@ -28,9 +28,10 @@ class Entry:
 class EntryTable:
     """Entries by name. Every method is atomic."""
 
-    def __init__(self, blobs: Iterable[Blob]) -> None:
+    def __init__(self, blobs: Iterable[Blob], store: BlobStore) -> None:
+        self._store = store
         self._lock = threading.Lock()
-        self._entries = {blob.name: Entry(blob, Record(blob.name, blob.file_bytes)) for blob in blobs}
+        self._entries = {blob.name: Entry(blob, Record(blob.name, blob.file_bytes, store)) for blob in blobs}
         self._lost: list[Record] = []
 
     def find(self, name: str) -> Entry | None:
@@ -53,7 +54,7 @@ class EntryTable:
 
     def add(self, write: Write) -> Entry:
         blob = write.blob
-        entry = Entry(blob, Record(blob.name, blob.file_bytes), write, is_known=True)
+        entry = Entry(blob, Record(blob.name, blob.file_bytes, self._store), write, is_known=True)
         with self._lock:
             self._entries[blob.name] = entry
         return entry

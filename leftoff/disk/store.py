@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
+from leftoff.cache.costs import TierCosts
+from leftoff.cache.report import Origin
 from leftoff.disk.blob import Blob, Write
 from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderError
@@ -52,7 +54,8 @@ class FileBlobStore:
         self._folder = folder
         self._arena = arena
         self._content = content
-        self._table = EntryTable(content.blobs)
+        self.costs = TierCosts()
+        self._table = EntryTable(content.blobs, self)
         self._writer = Writer(
             *(folder, self._table),
             queue_bytes=queue_bytes,
@@ -107,9 +110,17 @@ class FileBlobStore:
         store._writer.start(problem)
         return store
 
+    origin = Origin.DISK
+    shared = None
+    call_ms = None
+
     @property
     def path(self) -> Path:
         return self._folder.path
+
+    @property
+    def num_waiting(self) -> int:
+        return self._writer.num_waiting
 
     @property
     def overhead_bytes(self) -> int:
@@ -162,6 +173,9 @@ class FileBlobStore:
         largest_first = sorted(records, key=lambda record: -record.nbytes)  # else the last of them is waited for alone
         futures = {record: self._get(record) for record in largest_first}
         return [futures[record] for record in records]
+
+    def release(self, record: Record) -> None:
+        self.remove(record)
 
     def remove(self, record: Record) -> None:
         entry = self._table.drop(record)

@@ -107,6 +107,10 @@ class Writer:
             return fits and not self._is_paused and not self._is_stopped
 
     @property
+    def num_waiting(self) -> int:
+        return len(self._queue)
+
+    @property
     def day_left_bytes(self) -> float:
         """How many bytes more may be put today, beside those that wait."""
         with self._changed:

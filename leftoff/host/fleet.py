@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from leftoff.cache.store_tier import StoreSettings
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.chat.replies import ReplyStore
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.engine.memory.arena import Arena
@@ -20,7 +20,7 @@ class Fleet(Protocol):
         """Comes first, once the engine is loaded and its fingerprint is known."""
         ...
 
-    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> StoreSettings | None:
+    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> TierSettings | None:
         """The shared tier, if the fleet has one."""
         ...
 

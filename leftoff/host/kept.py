@@ -3,8 +3,8 @@
 import logging
 from pathlib import Path
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.disk.errors import FolderError
 from leftoff.disk.headers import HeaderFiles
@@ -28,7 +28,7 @@ def cache_root(settings: Settings) -> Path:
     return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
 
 
-def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> DiskSettings | None:
+def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> TierSettings | None:
     """The disk tier, if it is wanted and its folder can be used."""
     if not settings.disk:
         return None
@@ -53,7 +53,7 @@ def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> Disk
         budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + own_bytes)
     # What other models have left is kept as long as this one has half of the budget for itself.
     others_bytes = make_room_among_models(root, blobs.path, budget_bytes // 2)
-    return DiskSettings(blobs, max(0, budget_bytes - others_bytes))
+    return TierSettings(blobs, max(0, budget_bytes - others_bytes))
 
 
 def own_secret(settings: Settings, cache: Cache) -> bytes:

@@ -12,11 +12,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
-from leftoff.cache.costs import STORE_CALLS
+from leftoff.cache.report import Origin
 from leftoff.disk import clock
 from leftoff.disk.blob import Blob
 from leftoff.disk.path_hash import HashedPath
@@ -29,13 +30,14 @@ from leftoff.store.keys import StoredBlob, namespace_hash
 from leftoff.store.link import PROBLEMS, Link, check
 from leftoff.store.objects import OBJECT_PROBLEMS, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
-from leftoff.store.search import Searcher, StoreSearch
+from leftoff.store.replica import STORE_COSTS
+from leftoff.store.search import Searcher
 from leftoff.store.writer import StoreRecord, StoreWriter
 from leftoff.types import Tokens
 
 logger = logging.getLogger("leftoff.store")
 
-TIER = "store"
+NUM_READS = 16  # side by side
 _READ_S = 10.0  # for one object
 _SEARCH_S = 5.0  # for the index; beyond that nobody waits, whatever has happened
 _HEADER_PATIENCE = 20  # times as long as reading would take, while another machine reads the header
@@ -43,6 +45,8 @@ _HEADER_PATIENCE = 20  # times as long as reading would take, while another mach
 
 class StoreBlobs:
     """The blobs of one fingerprint."""
+
+    origin = Origin.STORE
 
     def __init__(
         self,
@@ -56,12 +60,14 @@ class StoreBlobs:
         window_tokens: int = 0,
     ) -> None:
         self.link = link
+        self.shared = self
+        self.costs = replace(STORE_COSTS)
         self._fingerprint = fingerprint
         self._arena = arena
         self.writer = StoreWriter(link, fingerprint, queue_bytes)
         self.take_lost = self.writer.take_lost
         self._searcher = Searcher(link, kind, window_tokens)
-        self._reads = asyncio.Semaphore(STORE_CALLS)
+        self._reads = asyncio.Semaphore(NUM_READS)
         self._verifiers = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-verify")
         self._path = HashedPath("", np.empty(0, np.int32))  # of the item that was put last
         self._prober = prober
@@ -98,18 +104,22 @@ class StoreBlobs:
 
     # --- looking up
 
-    def search(self, wanted: Wanted) -> StoreSearch:
-        patience_s = _SEARCH_S + (_HEADER_PATIENCE * wanted.read_ms / 1000 if wanted.header_end else 0)
-        return StoreSearch(self.link.call(self._search(wanted)), patience_s)
+    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
+        return self.link.call(self._search(wanted))
 
     async def _search(self, wanted: Wanted) -> StoredPath | None:
+        patience_s = _SEARCH_S + (_HEADER_PATIENCE * wanted.read_ms / 1000 if wanted.header_end else 0)
         try:
             check(self.link.index_breaker)
             check(self.link.reads)
-            with self.link.index_breaker.watching(*INDEX_PROBLEMS):
-                path = HashedPath(wanted.namespace, wanted.tokens)
-                found = await self._searcher.header(path, wanted, self.writer.hold_lease)
+            async with asyncio.timeout(patience_s):
+                with self.link.index_breaker.watching(*INDEX_PROBLEMS):
+                    path = HashedPath(wanted.namespace, wanted.tokens)
+                    found = await self._searcher.header(path, wanted, self.writer.hold_lease)
         except PROBLEMS:
+            return None
+        except Exception:
+            logger.exception("an unforeseen error in a search of the store")
             return None
         if not found.blobs:
             return None
@@ -123,7 +133,7 @@ class StoreBlobs:
             *(stored.name, stored.kind, stored.tag, path.namespace, stored.start, stored.end),
             *(nbytes, clock.now(), 0),
         )
-        return blob.holding(StoreRecord(blob.name, stored.nbytes, TIER, blob=blob, object=ObjectName.of(blob, path)))
+        return blob.holding(StoreRecord(blob.name, stored.nbytes, self, blob=blob, object=ObjectName.of(blob, path)))
 
     # --- writing
 
@@ -135,7 +145,7 @@ class StoreBlobs:
             self.writer.promote([known], rank)
             return known
         name = ObjectName.of(blob, self._path)
-        record = StoreRecord(blob.name, blob.file_bytes, TIER, blob=blob, object=name, item=item)
+        record = StoreRecord(blob.name, blob.file_bytes, self, blob=blob, object=name, item=item)
         return record if self.writer.put(record, rank) else None
 
     def promote(self, records: Iterable[Record], rank: Rank) -> None:

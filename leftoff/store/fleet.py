@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from leftoff import __version__
-from leftoff.cache.store_tier import StoreSettings
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
@@ -58,7 +58,7 @@ class FleetMember:
         if self.link.has_store:
             self.link.start(Collector(self.link, self._budget_bytes).run())
 
-    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> StoreSettings | None:
+    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> TierSettings | None:
         """The shared tier, if there is a store."""
         if not self.link.has_store:
             return None
@@ -72,7 +72,7 @@ class FleetMember:
             queue_bytes=queue_bytes,
             window_tokens=memory.window_tokens,
         )
-        return StoreSettings(blobs, view_bytes)
+        return TierSettings(blobs, view_bytes)
 
     def secret(self, own: bytes) -> bytes:
         """The secret of the fleet, so that tenants have the same names on all machines. The first one gives its own."""

@@ -5,49 +5,20 @@ stored. They stop waiting when the lease expires: its holder is gone, or stores 
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import StoredPath, Wanted
+from leftoff.cache.blob_store import Wanted
 from leftoff.disk.path_hash import HashedPath
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.seal import PAGE, SNAPSHOT
 from leftoff.store.keys import StoredBlob
 from leftoff.store.link import Link
 
-logger = logging.getLogger("leftoff.store")
-
 SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
 _FIRST_LOOK_S, _LOOK_S = 0.01, 0.1  # while another machine reads the header: at first, and at most
 _LEASE_MARGIN_MS = 5000.0
-
-
-class StoreSearch:
-    """The answer to come, for the engine's thread."""
-
-    def __init__(self, answer: "Future[StoredPath | None]", patience_s: float) -> None:
-        """After `patience_s` it counts as done whatever happens: no request waits for ever."""
-        self._answer = answer
-        self._deadline = time.monotonic() + patience_s
-
-    @property
-    def is_done(self) -> bool:
-        return self._answer.done() or time.monotonic() > self._deadline
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        self._answer.add_done_callback(lambda _: call())
-
-    @property
-    def found(self) -> StoredPath | None:
-        if not self._answer.done() or self._answer.cancelled():
-            return None
-        if (error := self._answer.exception()) is not None:
-            logger.error("an unforeseen error in a search of the store", exc_info=error)
-            return None
-        return self._answer.result()
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.disk.headers import HeaderFiles
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import SECRET_BYTES, folder_secret
@@ -42,7 +42,7 @@ def test_a_prompt_resumes_where_the_path_ended(tmp_path: Path, path: WrittenPath
             ChainMemory(MemoryKind.WINDOW),
             num_slots=1,
             budget_bytes=UNLIMITED,
-            disk=DiskSettings(store, UNLIMITED),
+            tiers=[TierSettings(store, UNLIMITED)],
             costs=Costs(prefill_tokens_per_ms=0.01),
         )
         cache.check_integrity()

@@ -5,6 +5,7 @@ from leftoff.disk.blob import Blob, Write
 from leftoff.disk.entries import Entry
 from leftoff.disk.path_hash import HashedPath
 from leftoff.disk.queue import WriteQueue
+from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.disk.stores import page, path_of, snapshot
 
 PATH = HashedPath("", path_of(1000))
@@ -14,7 +15,7 @@ SHARED, MIDDLE = Rank(Worth.SHARED, 2), Rank(Worth.MIDDLE, 9)
 
 def entry(item: Item) -> Entry:
     blob = Blob.of(item, PATH)
-    return Entry(blob, Record(blob.name, blob.file_bytes), Write(blob, item, PATH))
+    return Entry(blob, Record(blob.name, blob.file_bytes, MemoryBlobStore()), Write(blob, item, PATH))
 
 
 def filled(*ranks: Rank) -> tuple[WriteQueue[Entry], list[Entry]]:

@@ -29,9 +29,7 @@ def stored(blobs: StoreBlobs, tokens: Tokens, items: Sequence[Item] = ITEMS, nam
 def found(
     blobs: StoreBlobs, tokens: Tokens, namespace: str = "", known: int = 0, header_end: int | None = None
 ) -> StoredPath | None:
-    search = blobs.search(Wanted(namespace, tokens, known, 100.0, header_end))
-    assert until(lambda: search.is_done)
-    return search.found
+    return blobs.search(Wanted(namespace, tokens, known, 100.0, header_end)).result(PATIENCE_S)
 
 
 def fetched(blobs: StoreBlobs, path: StoredPath) -> list[bytes]:
@@ -120,11 +118,11 @@ def test_of_two_machines_one_reads_a_new_header(opened: Opened) -> None:
     assert found(reader, tokens, header_end=300) is None  # and it has the lease now
     waiting = other.search(Wanted("", tokens, 0, 60_000.0, 300))
     time.sleep(0.3)
-    assert not waiting.is_done
+    assert not waiting.done()
     stored(reader, tokens)
-    assert until(lambda: waiting.is_done)
-    assert waiting.found is not None
-    assert len(waiting.found.items) == 3
+    path = waiting.result(PATIENCE_S)
+    assert path is not None
+    assert len(path.items) == 3
 
 
 def test_nobody_waits_for_a_machine_that_is_gone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from leftoff.store.replies import IndexReplies
 from leftoff.store.tools import verify
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, content
 from tests.disk.written_before import PATHS, REPLIES, WINDOW_TOKENS
-from tests.patience import until
 from tests.store.parts import redis
 from tests.store.written_before import restore_index, unpacked
 
@@ -42,9 +41,9 @@ def test_everything_is_found_and_comes_back_bit_for_bit(link: Link) -> None:
     )
     for path in PATHS:
         search = blobs.search(Wanted(path.namespace, path.tokens, 0, 100.0))
-        assert until(lambda search=search: search.is_done)  # type: ignore[misc]
-        assert search.found is not None
-        records = [item.data for item in search.found.items if isinstance(item.data, Record)]
+        stored = search.result(WAIT_S)
+        assert stored is not None
+        records = [item.data for item in stored.items if isinstance(item.data, Record)]
         found = {content(future.result(WAIT_S)) for future in blobs.get(records)}
         assert found >= {content(item) for item in path.items()}
     blobs.close(WAIT_S)
