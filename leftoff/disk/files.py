@@ -17,8 +17,8 @@ from tempfile import TemporaryFile
 
 from blake3 import blake3
 
+from leftoff.blobs.blob import Blob, Write
 from leftoff.cache.blob_store import Item
-from leftoff.disk.blob import Blob, Write
 from leftoff.disk.errors import FolderError, describe
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal

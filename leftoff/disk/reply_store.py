@@ -16,7 +16,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from leftoff.disk import clock
+from leftoff.blobs import clock
 from leftoff.disk.errors import describe
 from leftoff.disk.files import FILE_MODE
 

@@ -14,10 +14,10 @@ from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.store import points
-from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from leftoff.store.keys import SECRET
 from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.medium import open_store
 from leftoff.store.objects import MissingError
 from leftoff.store.observe import Observation, observe
 from leftoff.store.prober import Prober
@@ -67,7 +67,7 @@ class FleetMember:
         except (*PROBLEMS, TimeoutError) as error:
             self.link.reads.failed(error)
         memory = self._memory
-        blobs = StoreBlobs(
+        blobs = open_store(
             *(self.link, self._prober, memory.fingerprint, arena, memory.kind),
             queue_bytes=queue_bytes,
             window_tokens=memory.window_tokens,

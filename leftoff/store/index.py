@@ -17,8 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Worth
-from leftoff.disk.path_hash import HashedPath
 from leftoff.setting import SettingError
 from leftoff.store.keys import REPLICAS, Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix, replica_key
 from leftoff.store.objects import ObjectName

@@ -1,6 +1,6 @@
 """The names of all keys in the index (Redis or Valkey), and the formats of what lies under them. Pure: no client.
 
-Tags are hashes of a namespace and the tokens up to a position (`disk/path_hash.py`), cut to 16 bytes. No token and no
+Tags are hashes of a namespace and the tokens up to a position (`blobs/path_hash.py`), cut to 16 bytes. No token and no
 text is in the index. `F` is the beginning of the fingerprint of model, library and KV type; it stands in braces, so
 that in a Redis Cluster all keys of one fingerprint lie on one machine.
 
@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from blake3 import blake3
 
-from leftoff.disk.blob import blob_name
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath
+from leftoff.blobs.blob import blob_name
+from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath
 
 TAG_BYTES = 16
 REPLICAS = b"leftoff:replicas"

@@ -85,7 +85,7 @@ class Link:
             logger.error("an unforeseen error in a task of the store", exc_info=error)
 
     async def _end(self) -> None:
-        tasks = [*self._tasks]
+        tasks = asyncio.all_tasks(self.loop) - {asyncio.current_task()}  # also those that other threads wait for
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,8 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import from_url
 
-from leftoff.disk.blob import Blob
-from leftoff.disk.path_hash import HashedPath, run_start
+from leftoff.blobs.blob import Blob
 from leftoff.setting import SettingError
 from leftoff.store.keys import namespace_hash, short
 
@@ -41,9 +40,8 @@ class ObjectName:
     tag: bytes
 
     @classmethod
-    def of(cls, blob: Blob, path: HashedPath) -> "ObjectName":
-        run = path.tag(run_start(blob.end)) if blob.end else path.tag(0)
-        return cls(namespace_hash(path.namespace), short(run), blob.end, blob.kind, blob.start, short(blob.tag))
+    def of(cls, blob: Blob) -> "ObjectName":
+        return cls(namespace_hash(blob.namespace), short(blob.run), blob.end, blob.kind, blob.start, short(blob.tag))
 
     @classmethod
     def parse(cls, text: str) -> "ObjectName | None":

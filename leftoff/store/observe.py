@@ -7,11 +7,11 @@ the same tier: a hint for a router, which may miss a little and must not promise
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import TierCosts
 from leftoff.cache.node import WIDTH, Node
 from leftoff.cache.tier import Tier
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.store.keys import short
 from leftoff.store.replica import DISK_COSTS, STORE_COSTS, Held, Load, Rates

@@ -10,7 +10,7 @@ import binascii
 
 from msgspec import MsgspecError, Struct, msgpack
 
-from leftoff.disk.path_hash import HashedPath
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.store.keys import short
 from leftoff.types import Prompt
 

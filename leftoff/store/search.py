@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Wanted
-from leftoff.disk.path_hash import HashedPath
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.seal import PAGE, SNAPSHOT
 from leftoff.store.keys import StoredBlob
@@ -18,7 +18,7 @@ from leftoff.store.link import Link
 
 SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
 _FIRST_LOOK_S, _LOOK_S = 0.01, 0.1  # while another machine reads the header: at first, and at most
-_LEASE_MARGIN_MS = 5000.0
+LEASE_MARGIN_MS = 5000.0
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,13 @@ class FoundBlobs:
 class Searcher:
     """Runs on the loop of the link. May raise the index's problems."""
 
-    def __init__(self, link: Link, kind: MemoryKind, window_tokens: int) -> None:
+    def __init__(
+        self, link: Link, kind: MemoryKind, window_tokens: int, lease_margin_ms: float = LEASE_MARGIN_MS
+    ) -> None:
         self._link = link
         self._kind = kind
         self._window_tokens = window_tokens
+        self._lease_margin_ms = lease_margin_ms
 
     async def blobs(self, path: HashedPath, known: int) -> FoundBlobs:
         async with asyncio.timeout(SEARCH_S):
@@ -50,14 +53,14 @@ class Searcher:
             return found
         key = self._link.index.keys.reading(path.tag(end))
         token_ms = wanted.read_ms / max(1, int(path.tokens.size) - wanted.known)
-        ttl_ms = 2 * token_ms * (end - found.resume) + _LEASE_MARGIN_MS
+        ttl_ms = 2 * token_ms * (end - found.resume) + self._lease_margin_ms
         deadline, look_s = time.monotonic() + ttl_ms / 1000, _FIRST_LOOK_S
         while not await self._link.index.take_lease(key, ttl_ms):
             await asyncio.sleep(look_s)
             look_s = min(_LOOK_S, 2 * look_s)
             before, found = found.resume, await self.blobs(path, wanted.known)
             if found.resume > before:
-                deadline = time.monotonic() + (2 * token_ms * (end - found.resume) + _LEASE_MARGIN_MS) / 1000
+                deadline = time.monotonic() + (2 * token_ms * (end - found.resume) + self._lease_margin_ms) / 1000
             if found.resume >= end or time.monotonic() > deadline:
                 return found
         held(key, ttl_ms)

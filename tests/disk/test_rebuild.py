@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.blob import Blob
 from leftoff.disk.index import Content, TokenRun, runs_back
-from leftoff.disk.path_hash import HashedPath
 from leftoff.disk.rebuild import rebuild_branches
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens

@@ -15,9 +15,9 @@ import numpy as np
 
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.headers import HeaderFiles
+from leftoff.disk.medium import open_folder
 from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import folder_secret
-from leftoff.disk.store import FileBlobStore
 from leftoff.engine.memory.base import WindowPage
 from leftoff.types import Tokens
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, filled, page, path_of, put, snapshot
@@ -73,11 +73,11 @@ def write(root: Path) -> None:
     folder_secret(root)
     for owner, header in HEADERS.items():
         HeaderFiles(root).put(owner, header)
-    store = FileBlobStore.open(root, FINGERPRINT, ARENA, label=LABEL, daily_bytes=1 << 30)
+    store = open_folder(root, FINGERPRINT, ARENA, label=LABEL, daily_bytes=1 << 30)
     records: list[Record] = [put(store, item, path.tokens, path.namespace) for path in PATHS for item in path.items()]
     assert store.flush(WAIT_S)
     store.record_hits(records[:3])
-    replies = FileReplyStore.open(store.path, FINGERPRINT)
+    replies = FileReplyStore.open(store.medium.path, FINGERPRINT)
     assert replies is not None
     for key, (namespace, value) in REPLIES.items():
         replies.put(key, namespace, value)

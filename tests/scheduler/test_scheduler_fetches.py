@@ -17,7 +17,7 @@ from leftoff.cache.fetch import Fetches
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Plan
 from leftoff.cache.sequences import EngineSequence
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
@@ -34,7 +34,7 @@ from tests.scheduler.recorder import ask, prompt, run
 def served(folder: Path, *, slots: int, ram_bytes: int = 1 << 28, num_cells: int = 2048) -> Iterator[Scheduler]:
     settings = ContextSettings(num_cells=num_cells, num_sequences=slots, threads=1)
     with LlamaEngine.open(model_path("llama"), settings) as engine:
-        store = FileBlobStore.open(folder, engine.memory.fingerprint, engine.context.arena)
+        store = open_folder(folder, engine.memory.fingerprint, engine.context.arena)
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, tiers=[TierSettings(store, 1 << 30)])
         yield Scheduler(engine, cache)
         cache.close(PATIENCE_S)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from leftoff.disk.path_hash import HashedPath, run_start
+from leftoff.blobs.path_hash import HashedPath, run_start
 from leftoff.engine.seal import PAGE, SNAPSHOT
 from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix, short
 from leftoff.types import Tokens

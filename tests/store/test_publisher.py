@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leftoff.disk.path_hash import HashedPath
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.store.keys import NUMBER, REPLICAS, replica_key, short
 from leftoff.store.link import Link
 from leftoff.store.observe import NodeCopy, Observation, held_by

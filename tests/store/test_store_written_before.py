@@ -8,9 +8,9 @@ import pytest
 
 from leftoff.cache.blob_store import Record, Wanted
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from leftoff.store.link import Link
+from leftoff.store.medium import open_store
 from leftoff.store.prober import Prober
 from leftoff.store.replies import IndexReplies
 from leftoff.store.tools import verify
@@ -34,7 +34,7 @@ def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Link]:
 
 
 def test_everything_is_found_and_comes_back_bit_for_bit(link: Link) -> None:
-    blobs = StoreBlobs(
+    blobs = open_store(
         *(link, Prober(link), FINGERPRINT, ARENA, MemoryKind.WINDOW),
         queue_bytes=1 << 20,
         window_tokens=WINDOW_TOKENS,

@@ -6,7 +6,7 @@ from tests.disk.stores import path_of
 from tests.patience import until
 from tests.store import kill_loop
 from tests.store.conftest import Opened
-from tests.store.test_blobs import found, stored
+from tests.store.test_medium import found, stored
 
 
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed() -> None:
