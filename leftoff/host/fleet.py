@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from leftoff.blobs.replies import MediumReplies
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.chat.replies import ReplyStore
-from leftoff.disk.reply_store import FileReplyStore
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
@@ -28,7 +28,7 @@ class Fleet(Protocol):
         """The secret that all of the fleet hash the names of tenants with. The first member gives its own."""
         ...
 
-    def replies(self, own: FileReplyStore | None) -> ReplyStore:
+    def replies(self, own: MediumReplies | None) -> ReplyStore:
         """Remembered replies of the fleet, and before them those of this machine."""
         ...
 

@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from leftoff.blobs.replies import MediumReplies
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.config import AUTO, MIB, Settings
@@ -10,7 +11,7 @@ from leftoff.disk.errors import FolderError
 from leftoff.disk.folder import model_folder
 from leftoff.disk.headers import HeaderFiles
 from leftoff.disk.medium import open_folder
-from leftoff.disk.reply_store import FileReplyStore
+from leftoff.disk.reply_store import open_replies
 from leftoff.disk.secret import folder_secret, new_secret
 from leftoff.disk.tools.models import make_room_among_models, models
 from leftoff.engine.devices import default_gpus
@@ -70,12 +71,12 @@ def own_secret(settings: Settings, cache: Cache) -> bytes:
         return new_secret()
 
 
-def reply_store(settings: Settings, cache: Cache) -> FileReplyStore | None:
+def reply_store(settings: Settings, cache: Cache) -> MediumReplies | None:
     """Where replies are kept beyond the end of the process: in the folder of the model, if it has one."""
     if cache.disk is None or not settings.remember_replies:
         return None
     fingerprint = cache.memory.fingerprint
-    return FileReplyStore.open(model_folder(cache_root(settings), fingerprint), fingerprint)
+    return open_replies(model_folder(cache_root(settings), fingerprint), fingerprint)
 
 
 def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from leftoff import __version__
+from leftoff.blobs.replies import MediumReplies, ReplyChain
 from leftoff.cache.blob_tier import TierSettings
-from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
@@ -22,7 +22,7 @@ from leftoff.store.objects import MissingError
 from leftoff.store.observe import Observation, observe
 from leftoff.store.prober import Prober
 from leftoff.store.publisher import Identity, Publisher
-from leftoff.store.replies import IndexReplies
+from leftoff.store.replies import open_index_replies
 from leftoff.store.tools import ABOUT
 from leftoff.types import Prompt
 
@@ -47,6 +47,7 @@ class FleetMember:
         self._days = days
         self.id = secrets.token_hex(8)
         self._publisher: Publisher | None = None
+        self._replies: MediumReplies | None = None
 
     def join(self, memory: Memory, described: str) -> None:
         """Connects. A part that does not answer is tried again later."""
@@ -82,9 +83,10 @@ class FleetMember:
             logger.warning("no secret of the fleet (%s): what it keeps for API keys and salts is not found", error)
             return own
 
-    def replies(self, own: FileReplyStore | None) -> IndexReplies:
+    def replies(self, own: MediumReplies | None) -> ReplyChain:
         """Remembered replies of the fleet, and before them those of this machine."""
-        return IndexReplies(self.link, self._memory.fingerprint, own, days=self._days)
+        self._replies = open_index_replies(self.link, self._memory.fingerprint, days=self._days)
+        return ReplyChain([own, self._replies] if own is not None else [self._replies])
 
     def headers(self, asked: Mapping[str, str], prompt: Prompt, namespace: str, grid: int | None) -> dict[str, str]:
         """For the answer to a prompt: where it may be resumed, if a router asks for that."""
@@ -118,6 +120,8 @@ class FleetMember:
                 self.link.call(self._publisher.leave()).result(_LEAVE_S)
             except (*PROBLEMS, TimeoutError):
                 pass  # the heartbeat expires
+        if self._replies is not None:
+            self._replies.close()
         self.link.close()
 
     async def _introduce(self) -> None:

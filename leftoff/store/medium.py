@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from leftoff.blobs.blob import Blob, Write
@@ -44,7 +44,7 @@ _HEADER_PATIENCE = 20  # times as long as reading would take, while another mach
 class ObjectMedium:
     """Implements `blobs.medium.Medium` and `Sharing` for the blobs of one fingerprint. Made by `open_store`."""
 
-    problems = PROBLEMS
+    problems = (*PROBLEMS, CancelledError)
     left_bytes = math.inf
 
     def __init__(
@@ -182,7 +182,7 @@ class ObjectMedium:
 
     def failed(self, problem: Exception) -> None:
         """A part that fails was reported by its breaker."""
-        if not isinstance(problem, PROBLEMS):
+        if not isinstance(problem, self.problems):
             logger.error("a blob could not be stored", exc_info=problem)
 
     def recover(self, written: Collection[str]) -> Collection[str]:  # noqa: ARG002

@@ -9,7 +9,7 @@ from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.disk.headers import HeaderFiles
-from leftoff.disk.reply_store import FileReplyStore
+from leftoff.disk.reply_store import open_replies
 from leftoff.disk.secret import SECRET_BYTES, folder_secret
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import models
@@ -74,7 +74,7 @@ def test_the_tools_find_no_fault(tmp_path: Path) -> None:
 
 def test_replies_headers_and_the_secret_are_read(tmp_path: Path) -> None:
     root = unpacked(tmp_path)
-    replies = FileReplyStore.open(models(root)[0].path, FINGERPRINT)
+    replies = open_replies(models(root)[0].path, FINGERPRINT)
     assert replies is not None
     assert replies.get([*REPLIES]) == {key: value for key, (_, value) in REPLIES.items()}
     replies.remove(lambda namespace: namespace == "")

@@ -16,7 +16,7 @@ import numpy as np
 from leftoff.cache.blob_store import Item, Record
 from leftoff.disk.headers import HeaderFiles
 from leftoff.disk.medium import open_folder
-from leftoff.disk.reply_store import FileReplyStore
+from leftoff.disk.reply_store import open_replies
 from leftoff.disk.secret import folder_secret
 from leftoff.engine.memory.base import WindowPage
 from leftoff.types import Tokens
@@ -77,7 +77,7 @@ def write(root: Path) -> None:
     records: list[Record] = [put(store, item, path.tokens, path.namespace) for path in PATHS for item in path.items()]
     assert store.flush(WAIT_S)
     store.record_hits(records[:3])
-    replies = FileReplyStore.open(store.medium.path, FINGERPRINT)
+    replies = open_replies(store.medium.path, FINGERPRINT)
     assert replies is not None
     for key, (namespace, value) in REPLIES.items():
         replies.put(key, namespace, value)

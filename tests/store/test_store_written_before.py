@@ -12,7 +12,7 @@ from leftoff.store.collector import Collector
 from leftoff.store.link import Link
 from leftoff.store.medium import open_store
 from leftoff.store.prober import Prober
-from leftoff.store.replies import IndexReplies
+from leftoff.store.replies import open_index_replies
 from leftoff.store.tools import verify
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, content
 from tests.disk.written_before import PATHS, REPLIES, WINDOW_TOKENS
@@ -55,5 +55,5 @@ def test_replies_are_found_in_an_index_that_was_kept(tmp_path: Path) -> None:
         url = unpacked(tmp_path)
         restore_index(tmp_path, index.url)
         with closing(Link(url, index.url, FINGERPRINT)) as link:
-            replies = IndexReplies(link, FINGERPRINT)
+            replies = open_index_replies(link, FINGERPRINT)
             assert replies.get([*REPLIES]) == {key: value for key, (_, value) in REPLIES.items()}

@@ -20,7 +20,7 @@ from leftoff.store.index import connect
 from leftoff.store.link import Link
 from leftoff.store.medium import open_store
 from leftoff.store.prober import Prober
-from leftoff.store.replies import IndexReplies
+from leftoff.store.replies import open_index_replies
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S
 from tests.disk.written_before import PATHS, REPLIES, packed
 from tests.patience import until
@@ -38,10 +38,10 @@ def write(root: Path, index_url: str) -> None:
             for item in path.items():
                 assert blobs.put(item, path.namespace, path.tokens) is not None
         assert blobs.flush(WAIT_S)
-        replies = IndexReplies(link, FINGERPRINT)
+        replies = open_index_replies(link, FINGERPRINT)
         for key, (namespace, value) in REPLIES.items():
             replies.put(key, namespace, value)
-        assert until(lambda: len(IndexReplies(link, FINGERPRINT).get([*REPLIES])) == len(REPLIES))
+        assert until(lambda: len(open_index_replies(link, FINGERPRINT).get([*REPLIES])) == len(REPLIES))
         blobs.close(WAIT_S)
     (root / _INDEX).write_text(json.dumps(asyncio.run(_copied(index_url))))
 
