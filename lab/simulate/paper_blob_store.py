@@ -23,7 +23,6 @@ class PaperBlobStore:
     origin = Origin.DISK
     shared = None
     overhead_bytes = num_waiting = 0
-    bytes_per_ms = call_ms = None
     left_bytes = math.inf
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ TOKEN_BYTES = 4
 
 
 class PathHash:
-    """Reads a path piece by piece; `tag` is the hash up to there."""
+    """Reads a path bit by bit; `tag` is the hash up to there."""
 
     def __init__(self, namespace: str) -> None:
         name = namespace.encode()

@@ -58,7 +58,7 @@ class MediumBlobStore(Generic[M]):
         """
         self.origin = origin
         self.medium = medium
-        self.costs = costs
+        self._costs = costs
         self._arena = arena
         self._sharing = sharing
         self._table = EntryTable()
@@ -81,12 +81,10 @@ class MediumBlobStore(Generic[M]):
         return self if self._sharing is not None else None
 
     @property
-    def bytes_per_ms(self) -> float | None:
-        return self.medium.bytes_per_ms
-
-    @property
-    def call_ms(self) -> float | None:
-        return self.medium.call_ms
+    def costs(self) -> TierCosts:
+        """With what the medium has measured by itself until now."""
+        self._costs.expect(self.medium.bytes_per_ms, self.medium.call_ms)
+        return self._costs
 
     @property
     def written_bytes(self) -> int:

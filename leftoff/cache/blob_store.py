@@ -92,7 +92,10 @@ class BlobStore(Protocol):
         ...
 
     @property
-    def costs(self) -> TierCosts: ...
+    def costs(self) -> TierCosts:
+        """What fetching from it costs, as far as it is known by now."""
+        ...
+
     @property
     def shared(self) -> Shared | None:
         """None if this process alone writes to the medium. Else `stored_paths` is empty: prompts are searched for."""
@@ -101,16 +104,6 @@ class BlobStore(Protocol):
     @property
     def overhead_bytes(self) -> int:
         """Bytes of a record beyond those of its item."""
-        ...
-
-    @property
-    def bytes_per_ms(self) -> float | None:
-        """The rate at which the medium was seen to deliver; None before anything was measured."""
-        ...
-
-    @property
-    def call_ms(self) -> float | None:
-        """How long it takes until the medium begins to answer; None where that is not measured."""
         ...
 
     @property

@@ -67,7 +67,6 @@ class BlobTier(Tier):
         self._insert_stored()
         if self._shared is None:  # what is evicted from a view stays stored, and wears nothing
             self.budget.wear = Wear()
-        self._expect_rate()
 
     @property
     def is_shared(self) -> bool:
@@ -100,7 +99,6 @@ class BlobTier(Tier):
     def catch_up(self, ram: Tier) -> None:
         """Copies from RAM what the blob store had no room for, the latest conversations first. Called when idle."""
         self.forget_lost()
-        self._expect_rate()
         if self._is_behind:
             self._is_behind = False
             for namespace, tokens, last_used in islice(_latest(ram), _MAX_LATE):
@@ -188,7 +186,6 @@ class BlobTier(Tier):
         """
         if self._shared is None:
             return None
-        self._expect_rate()
         if not self._has_snapshots:
             header_end -= header_end % self._page_tokens  # a page that reaches past it is of one prompt alone
         num_left, costs = int(tokens.size) - plan.resume, self.blobs.costs
@@ -215,9 +212,6 @@ class BlobTier(Tier):
         """Starts reading into RAM."""
         self.blobs.record_hits(records)
         return Fetch(self.blobs, records, self.watch)
-
-    def _expect_rate(self) -> None:
-        self.blobs.costs.expect(self.blobs.bytes_per_ms, self.blobs.call_ms)
 
     # --- forgetting
 

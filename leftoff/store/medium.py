@@ -20,7 +20,7 @@ from leftoff.cache.blob_store import Item, Wanted
 from leftoff.cache.report import Origin
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.engine.seal import SEAL_BYTES, seal, unseal
+from leftoff.engine.seal import seal, unseal
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.leases import ReadingLeases
@@ -96,8 +96,7 @@ class ObjectMedium:
         if not found.blobs:
             return None
         end = max(blob.end for blob in found.blobs)
-        blobs = [Blob.at(each.kind, each.start, each.end, each.nbytes - SEAL_BYTES, path) for each in found.blobs]
-        return PathBlobs(wanted.namespace, wanted.tokens[:end].copy(), blobs)
+        return PathBlobs(wanted.namespace, wanted.tokens[:end].copy(), found.blobs)
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
         self.link.call(self._clear(is_meant))

@@ -16,7 +16,7 @@ from leftoff.types import Prompt
 
 HEADER = "x-leftoff-points"
 AT_HEADER = -1
-_MOST_POINTS = 32  # the header, and the latest: 1.5 KB
+_MAX_POINTS = 32  # the header, and the latest: 1.5 KB
 
 
 class Point(Struct, frozen=True, array_like=True):
@@ -42,7 +42,7 @@ def points_of(prompt: Prompt, namespace: str, grid: int | None = None) -> Prompt
         ends.insert(0, (AT_HEADER, prompt.header_end))
     ends.append((0, prompt.length))
     path = HashedPath(namespace, prompt.tokens)
-    cut = {(num_after, end - end % grid if grid else end) for num_after, end in (ends[0], *ends[-_MOST_POINTS + 1 :])}
+    cut = {(num_after, end - end % grid if grid else end) for num_after, end in (ends[0], *ends[-_MAX_POINTS + 1 :])}
     ordered = sorted(cut, key=lambda point: point[1])
     return PromptPoints(
         prompt.length, [Point(num_after, end, short(path.tag(end))) for num_after, end in ordered if end]

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from leftoff.blobs.blob import Blob
 from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Wanted
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.seal import PAGE, SNAPSHOT
-from leftoff.store.keys import StoredBlob
 from leftoff.store.link import Link
 
 SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
@@ -25,7 +25,7 @@ LEASE_MARGIN_MS = 5000.0
 class FoundBlobs:
     """The blobs of a path, and how far one could resume with them."""
 
-    blobs: Sequence[StoredBlob]
+    blobs: Sequence[Blob]
     resume: int
 
 
@@ -67,7 +67,7 @@ class Searcher:
         return await self.blobs(path, wanted.known)  # it may have been stored, and the lease released, in between
 
 
-def resumable(blobs: Sequence[StoredBlob], known: int, kind: MemoryKind) -> int:
+def resumable(blobs: Sequence[Blob], known: int, kind: MemoryKind) -> int:
     """How far one can resume with these blobs, if the first `known` tokens are here."""
     covered = known
     for start, end in sorted((blob.start, blob.end) for blob in blobs if blob.kind == PAGE):

@@ -32,8 +32,6 @@ class MemoryBlobStore:
     origin: Origin = Origin.DISK
     shared: Shared | None = None
     costs: TierCosts = field(default_factory=TierCosts)
-    bytes_per_ms: float | None = None
-    call_ms: float | None = None
     num_waiting: int = 0
     stored: dict[str, Blob] = field(default_factory=dict)
     ranks: dict[str, Rank] = field(default_factory=dict)  # of everything, as if nothing were written yet

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
+from leftoff.cache.costs import TierCosts
 from leftoff.cache.report import Origin
 from leftoff.engine.memory.base import WindowPage
 from leftoff.engine.seal import span_of
@@ -20,7 +21,7 @@ class SharedStore(MemoryBlobStore):
     """Implements `cache.blob_store.BlobStore` and `Shared`; an item that is put a second time stays as it is."""
 
     origin: Origin = Origin.STORE
-    call_ms: float | None = 0.01
+    costs: TierCosts = field(default_factory=lambda: TierCosts(1e5, 0.01, 16, is_probed=True))
     searched: list[Wanted] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -121,7 +121,7 @@ def test_a_disk_that_is_slower_than_reading_is_not_waited_for(bytes_per_ms: floa
     talk(opened(MemoryKind.HYBRID, store))
     store.write(UNLIMITED)
     left = store.after_kill()
-    left.bytes_per_ms = bytes_per_ms
+    left.costs.bytes_per_ms = bytes_per_ms
     driver = opened(MemoryKind.HYBRID, left)
     turn = driver.request(Prompt(np.concatenate([told(prompts()[0]), words(1, 9)])))
     assert turn.report.source == source

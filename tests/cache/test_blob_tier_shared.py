@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.costs import Costs
+from leftoff.cache.costs import Costs, TierCosts
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.cache.chain import ChainMemory
@@ -90,7 +90,7 @@ def test_who_has_the_prompt_does_not_ask() -> None:
 
 
 def test_a_store_that_is_slow_is_not_asked() -> None:
-    store = SharedStore(call_ms=1e9)
+    store = SharedStore(costs=TierCosts(call_ms=1e9))
     Machine(store, MemoryKind.HYBRID).ask(Prompt(tokens(8, 200)))
     assert store.searched == []
 

@@ -88,16 +88,16 @@ def test_with_cores_to_spare_it_writes_while_the_engine_is_busy(tmp_path: Path) 
 
 def test_the_rate_is_measured_on_what_was_left_else_on_what_is_written(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
-        assert store.bytes_per_ms is None
+        assert store.medium.bytes_per_ms is None
         for n in range(3):
             assert store.put(page(100 * n, 100 * n + 100, nbytes=4 << 20), "", TOKENS, END)
         assert store.flush(WAIT_S)
-        is_one_batch = store.bytes_per_ms is not None  # unless the first was written alone
-        assert not is_one_batch or 0 < (store.bytes_per_ms or 0) < 1e9
+        is_one_batch = store.medium.bytes_per_ms is not None  # unless the first was written alone
+        assert not is_one_batch or 0 < (store.medium.bytes_per_ms or 0) < 1e9
     with store_in(tmp_path) as store:
-        assert store.bytes_per_ms is not None
-        assert 0 < store.bytes_per_ms < 1e9
+        assert store.medium.bytes_per_ms is not None
+        assert 0 < store.medium.bytes_per_ms < 1e9
     for file in blob_files(tmp_path):
         file.unlink()
     with store_in(tmp_path) as store:
-        assert store.bytes_per_ms is None
+        assert store.medium.bytes_per_ms is None

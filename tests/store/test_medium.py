@@ -45,7 +45,7 @@ def test_what_one_machine_stores_another_finds_and_loads(opened: Opened) -> None
     assert [type(item).__name__ for item in path.items] == ["Page", "Page", "Snapshot"]
     assert np.array_equal(path.tokens, tokens[:300])
     assert fetched(other, path) == [view_of(item.data).tobytes() for item in ITEMS]
-    assert other.call_ms is not None
+    assert other.medium.call_ms is not None
 
 
 def test_only_what_is_not_here_is_looked_for(opened: Opened) -> None:
