@@ -1,8 +1,9 @@
 """Plain data that several layers share."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import AnyStr
+from typing import Any, AnyStr
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,12 @@ Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
 
 HEADER_ROLES = ("system", "developer")  # of the messages that a conversation begins with
+
+
+def header_size(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The number of system messages that a conversation begins with."""
+    others = (index for index, message in enumerate(messages) if message.get("role") not in HEADER_ROLES)
+    return next(others, len(messages))
 
 
 def owner_of(namespace: str) -> str:

@@ -23,11 +23,11 @@ from lab.bench.process import Process
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.replica import Held, Load, Rates, Replica, ReplicaState, encode
 from leftoff.cluster.router import Router
 from leftoff.hub import default_model
+from leftoff.server.reply.points import AT_HEADER, Point, PromptPoints
 from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
-from leftoff.store.points import AT_HEADER, Point, PromptPoints
-from leftoff.store.replica import Held, Load, Rates, Replica, ReplicaState, encode
 
 _FINGERPRINT = "speed"
 _NUM_REPLICAS, _NUM_CONVERSATIONS, _NUM_TURNS = 8, 1000, 8

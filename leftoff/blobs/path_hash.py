@@ -14,10 +14,11 @@ from leftoff.types import Tokens
 
 RUN_TOKENS = 1024
 TOKEN_BYTES = 4
+SHORT_TAG_BYTES = 16
 
 
 class PathHash:
-    """Reads a path bit by bit; `tag` is the hash up to there."""
+    """Reads a path part by part; `tag` is the hash up to there."""
 
     def __init__(self, namespace: str) -> None:
         name = namespace.encode()
@@ -64,6 +65,11 @@ class HashedPath:
     def run(self, end: int) -> memoryview:
         """The tokens of the run that ends at `end`, a whole one or a part."""
         return as_bytes(self.tokens[run_start(end) : end])
+
+
+def short(tag: bytes) -> bytes:
+    """A tag as it is told to other machines."""
+    return tag[:SHORT_TAG_BYTES]
 
 
 def run_start(end: int) -> int:

@@ -7,6 +7,7 @@ _WEIGHT = 0.2  # of the newest measurement
 _MEMORY = 0.99  # of all earlier points of a line, with each new one
 _MIN_POINTS = 3  # of a line
 _LARGE = 0.25  # of the largest
+_FULL_RATE = 4  # times `rate_tokens`
 SMALLEST_BYTES = 1 << 16  # moving fewer says more about the call than about the rate
 
 
@@ -74,7 +75,8 @@ class Costs:
     def saw_prefill(self, num_tokens: int, ms: float, num_cells: int = 0) -> None:
         if 2 * num_tokens >= self.rate_tokens and ms > 0:
             self.prefill_tokens_per_ms += _WEIGHT * (num_tokens / ms - self.prefill_tokens_per_ms)
-            self.token_by_cells.add(num_cells, ms / num_tokens)
+            if num_tokens >= _FULL_RATE * self.rate_tokens:  # smaller ones are slower whatever the number of cells
+                self.token_by_cells.add(num_cells, ms / num_tokens)
 
     def saw_step(self, ms: float, num_replies: int = 1, num_cells: int = 0) -> None:
         self.step_ms += _WEIGHT * (ms - self.step_ms)

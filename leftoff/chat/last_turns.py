@@ -6,7 +6,6 @@ says, its place in the text, its tokens, is made once, as long as the turn is re
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import dropwhile, islice
 
 from blake3 import blake3
 from msgspec import msgpack
@@ -15,7 +14,7 @@ from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import MadePrompt
 from leftoff.chat.replies import Transcript
 from leftoff.lru import LruCache
-from leftoff.types import HEADER_ROLES
+from leftoff.types import header_size
 
 _REMEMBERED_BYTES = 64 << 20
 _NAMING = 3  # messages after the header, by which a conversation is known again
@@ -69,6 +68,6 @@ class LastTurns:
 
 def _name(conversation: Conversation) -> bytes | None:
     """A hash of the first messages after the header, which clients change. None for a conversation that has fewer."""
-    turns = dropwhile(lambda message: message.get("role") in HEADER_ROLES, conversation.messages)
-    first = [*islice(turns, _NAMING)]
+    start = header_size(conversation.messages)
+    first = conversation.messages[start : start + _NAMING]
     return blake3(msgpack.encode((conversation.namespace, first))).digest() if len(first) == _NAMING else None

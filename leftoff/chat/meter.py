@@ -11,10 +11,10 @@ from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 
 _USUAL_CHARACTERS = 8  # per token: no more in any language, a text with fewer is simply tokenised
-_MOST_CHARACTERS = 128  # of a token, where nothing is known
+_MAX_TOKEN_CHARACTERS = 128  # of a token, where nothing is known
 _SLICE_CHARACTERS = 1 << 16
 _SLICE_BYTES = 1 << 20
-_MOST_VALUES = 1 << 16  # a hundredth of a second
+_MAX_VALUES = 1 << 16  # a hundredth of a second
 _SEPARATORS = (b",", b"[", b"{")
 # A slice may begin and end inside of a token: its count is not quite that of the whole text. Far less than this off.
 _MARGIN = 2
@@ -31,14 +31,18 @@ class TooManyTokensError(Exception):
 class TokenMeter:
     """Checks texts against one vocabulary and context size. Thread-safe."""
 
-    def __init__(self, vocabulary: Vocabulary, context_tokens: int) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, context_tokens: int, *, slice_characters: int = _SLICE_CHARACTERS
+    ) -> None:
         self.context_tokens = context_tokens
         self._vocabulary = vocabulary
+        # A cut changes the tokens next to it, so the slices are long where tokens may be long.
+        self._slice_characters = max(slice_characters, (vocabulary.longest_text or 0) ** 2)
 
     @property
     def longest_text(self) -> int:
         """The most characters of one token; where the vocabulary has no bound, a generous guess."""
-        return self._vocabulary.longest_text or _MOST_CHARACTERS
+        return self._vocabulary.longest_text or _MAX_TOKEN_CHARACTERS
 
     @property
     def most_characters(self) -> int:
@@ -49,13 +53,10 @@ class TokenMeter:
         """Raises `TooManyTokensError` for a text that cannot fit. A text that passes may still be slightly too long."""
         if len(text) <= _USUAL_CHARACTERS * self.context_tokens:
             return
-        self._check_characters(len(text))
-        self._check_slices(text)
-
-    def _check_characters(self, num_characters: int) -> None:
         longest = self._vocabulary.longest_text
-        if longest is not None and num_characters > longest * self.context_tokens:
-            raise TooManyTokensError(-(-num_characters // longest))
+        if longest is not None and len(text) > longest * self.context_tokens:
+            raise TooManyTokensError(-(-len(text) // longest))
+        self._check_slices(text)
 
     def _check_slices(self, text: str) -> None:
         num_tokens, size = 0, self._slice_characters
@@ -65,11 +66,6 @@ class TokenMeter:
             num_tokens += self._vocabulary.tokenize(part.strip() if self._vocabulary.strips else part).size
             if num_tokens > _MARGIN * self.context_tokens:
                 raise TooManyTokensError(self.context_tokens)
-
-    @property
-    def _slice_characters(self) -> int:
-        """A cut changes the tokens next to it, so the slices are long where tokens may be long."""
-        return max(_SLICE_CHARACTERS, (self._vocabulary.longest_text or 0) ** 2)
 
 
 def num_characters(given: object) -> int:
@@ -94,13 +90,13 @@ def num_characters(given: object) -> int:
     return total
 
 
-def has_more_values(data: bytes, most: int) -> bool:
+def has_more_values(data: bytes, most: int, *, slice_bytes: int = _SLICE_BYTES) -> bool:
     """Whether a JSON text has more than `most` values, by its commas and opening brackets outside of strings."""
     if _num_separators(data) <= most:
         return False  # whether or not they are inside of strings
     num_values, is_inside, rest = 0, False, b""
-    for start in range(0, len(data), _SLICE_BYTES):
-        part = rest + data[start : start + _SLICE_BYTES]
+    for start in range(0, len(data), slice_bytes):
+        part = rest + data[start : start + slice_bytes]
         rest = b"\\" if _ends_escaping(part) else b""
         plain = part.removesuffix(rest).replace(rb"\\", b"").replace(rb"\"", b"")
         signs = np.frombuffer(plain, np.uint8)
@@ -123,4 +119,4 @@ def _num_separators(data: bytes) -> int:
 
 def is_bearable(text: str) -> bool:
     """Whether a JSON string inside a request, such as the arguments of a call, is small enough to be decoded."""
-    return len(text) <= _MOST_VALUES or not has_more_values(text.encode("utf-8", "replace"), _MOST_VALUES)
+    return len(text) <= _MAX_VALUES or not has_more_values(text.encode("utf-8", "replace"), _MAX_VALUES)

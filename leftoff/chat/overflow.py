@@ -19,7 +19,7 @@ from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.work import checkpoint
 from leftoff.lru import LruCache
-from leftoff.types import HEADER_ROLES, Prompt
+from leftoff.types import Prompt, header_size
 
 _REMEMBERED_CUTS = 4096
 
@@ -152,7 +152,7 @@ class Parted(NamedTuple):
 
 def parted(messages: Sequence[MessageDict]) -> Parted:
     """A conversation as its header and the messages after it."""
-    size = next((i for i, message in enumerate(messages) if message.get("role") not in HEADER_ROLES), len(messages))
+    size = header_size(messages)
     return Parted(messages[:size], messages[size:])
 
 

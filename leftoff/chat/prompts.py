@@ -19,9 +19,9 @@ from leftoff.types import MessageSpan, Prompt, Tokens
 Rewrite = Callable[[Rendered], Rendered]
 
 _LONG_MESSAGE = 2000  # characters
-_SHORTEST_PARAGRAPH = 200
-_MOST_BREAKS = 2
-_SHORTEST_MARKER = 4
+_MIN_PARAGRAPH = 200
+_MAX_BREAKS = 2
+_MIN_MARKER = 4
 _OBJECT_BYTES = 100
 
 
@@ -72,11 +72,10 @@ class PromptMaker:
 
         What the prompt has in common with the last turn's is not made again.
         """
-        prefill = conversation.prefill if conversation.add_generation_prompt else ""
-        asked = conversation.without_prefill() if prefill else conversation
+        prefill = _prefill(conversation)
         forms = Forms(last.forms if last is not None else ())
         check = self._check if rewrite is None else None  # it may yet become shorter
-        turn = self._render(asked, check, forms, last.last_turn if last is not None else None)
+        turn = self._render(conversation, check, forms, last.last_turn if last is not None else None)
         rendered = rewrite(turn.rendered) if rewrite is not None else turn.rendered
         if prefill or rewrite is not None:
             rendered = replace(rendered, text=rendered.text + prefill)
@@ -90,21 +89,19 @@ class PromptMaker:
 
     def render(self, conversation: Conversation) -> Rendered:
         """The text of the prompt; it need not fit."""
-        prefill = conversation.prefill if conversation.add_generation_prompt else ""
-        asked = conversation.without_prefill() if prefill else conversation
-        rendered = self._render(asked, None).rendered
-        return replace(rendered, text=rendered.text + prefill)
+        rendered = self._render(conversation, None).rendered
+        return replace(rendered, text=rendered.text + _prefill(conversation))
 
     def _render(
         self,
-        asked: Conversation,
+        conversation: Conversation,
         check: Callable[[str], None] | None,
         forms: Forms | None = None,
         last: LastTurn | None = None,
     ) -> LastTurn:
+        asked = conversation.without_prefill() if _prefill(conversation) else conversation
         shown = [tool for tool in asked.tools or () if not tool.get(DEFERRED)]
         tools = self.quirks.tools(shown or None)
-
         whole = self.quirks.messages(asked.messages, forms)
 
         def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
@@ -153,15 +150,20 @@ def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:
     found: list[int] = []
     if last is not None and last.end - last.start >= _LONG_MESSAGE:
         position = text.rfind("\n\n", last.start, last.end)
-        while position >= 0 and len(found) < _MOST_BREAKS:
+        while position >= 0 and len(found) < _MAX_BREAKS:
             found.append(position + 2)
-            position = text.rfind("\n\n", last.start, position - _SHORTEST_PARAGRAPH)
+            position = text.rfind("\n\n", last.start, position - _MIN_PARAGRAPH)
     return found[::-1]
+
+
+def _prefill(conversation: Conversation) -> str:
+    """The beginning of the reply, which the client wrote."""
+    return conversation.prefill if conversation.add_generation_prompt else ""
 
 
 def _one_token(vocabulary: Vocabulary, marker: str) -> int | None:
     """The single token that a marker consists of; None if it is several, or too short to be a marker."""
-    if len(marker) < _SHORTEST_MARKER or not vocabulary.has_text:
+    if len(marker) < _MIN_MARKER or not vocabulary.has_text:
         return None
     tokens = vocabulary.tokenize(marker)
     return int(tokens[0]) if tokens.size == 1 else None

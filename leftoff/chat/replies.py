@@ -23,8 +23,8 @@ from leftoff.lru import LruCache
 
 _REMEMBERED_BYTES = 32 << 20
 _OVERHEAD_BYTES = 400
-_MOST_REPLIES = 4  # to one conversation: who generates a reply anew may still go on with an earlier one
-_LARGEST_WHOLE = 1 << 53  # JavaScript rounds larger ones
+_MAX_REPLIES = 4  # to one conversation: who generates a reply anew may still go on with an earlier one
+_MAX_WHOLE = 1 << 53  # JavaScript rounds larger ones
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class RememberedReplies:
         """`conversation` is the key of the conversation that was replied to, for which `find` was called before."""
         known = self._replies.get(conversation)
         others = (other for other in known.written if other.shown != written.shown) if known else ()
-        replies = (written, *others)[:_MOST_REPLIES]
+        replies = (written, *others)[:_MAX_REPLIES]
         self._replies.put(conversation, _Replies(namespace, replies))
         if self._store is not None:
             self._store.put(conversation, namespace, msgpack.encode(replies))
@@ -173,4 +173,4 @@ def _number(text: str) -> float | None:
     value = float(text)
     if not math.isfinite(value):
         return None
-    return int(value) if value.is_integer() and abs(value) <= _LARGEST_WHOLE else value
+    return int(value) if value.is_integer() and abs(value) <= _MAX_WHOLE else value

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict
 
 from rich.console import Console
@@ -82,19 +82,13 @@ def _clear(console: Console, args: argparse.Namespace, settings: Settings) -> in
 
 def _links(args: argparse.Namespace, settings: Settings) -> Iterator[Link]:
     """A link to each group, or to those whose name or description begins as `--model` says, one after the other."""
-    with _linked(settings, _NO_FINGERPRINT) as link:
+    with closing(Link(settings.store, settings.index, _NO_FINGERPRINT)) as link:
         names = [name for name in link.call(link.objects.groups()).result() if len(name) == len(link.group)]
         named = [(name, link.call(tools.about(link.objects, name)).result()[1]) for name in names]
     for group, described in named:
         if args.only is None or group.startswith(args.only) or described.startswith(args.only):
-            with _linked(settings, group) as link:
+            with closing(Link(settings.store, settings.index, group)) as link:
                 yield link
-
-
-@contextmanager
-def _linked(settings: Settings, fingerprint: str) -> Iterator[Link]:
-    with closing(Link(settings.store, settings.index, fingerprint)) as link:
-        yield link
 
 
 _ACTIONS: dict[str, Callable[[Console, argparse.Namespace, Settings], int]] = {

@@ -57,7 +57,7 @@ def open_fleet(settings: Settings) -> Fleet | None:
             raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
         return None
     try:
-        from leftoff.store.fleet import FleetMember  # noqa: PLC0415  # an extra that need not be installed
+        from leftoff.cluster.member import FleetMember  # noqa: PLC0415  # an extra that need not be installed
     except ImportError as error:
         raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
     return FleetMember(

@@ -14,7 +14,8 @@ from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import as_url
 from leftoff.client import ChatClient, connect
 from leftoff.errors import LeftoffError
-from leftoff.server.admin.prewarm import LAST, PrewarmFile, read_file
+from leftoff.host.header_file import HeaderFile, read_header
+from leftoff.server.admin.prewarm import LAST
 from leftoff.setting import SettingError
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     url = as_url(args.url)
     if url is None:
         raise SettingError(f"--url {args.url!r} is no address: give one such as {_DEFAULT_URL}")
-    files = [(str(path), read_file(path)) for path in args.files]
+    files = [(str(path), read_header(path)) for path in args.files]
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     with ended_by_signals(), closing(connect(url, *settings_from(args).api_key[:1], timeout=_TIMEOUT)) as http:
         client = ChatClient(http)
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _body(file: PrewarmFile) -> dict[str, Any]:
+def _body(file: HeaderFile) -> dict[str, Any]:
     return {"messages": file.messages, "tools": file.tools, "chat_template_kwargs": file.options or None}
 
 

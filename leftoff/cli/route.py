@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.index and not args.replica:
         raise LeftoffError("leftoff route needs --index redis://HOST, or --replica URL for each replica")
     try:
-        from leftoff.cluster.app import RouterApp  # noqa: PLC0415
+        from leftoff.cluster.app import RouterApp, listed  # noqa: PLC0415
     except ImportError as error:
         raise MissingPackageError(f"leftoff route cannot import {error.name}: {_EXTRA}") from error
     import uvicorn  # noqa: PLC0415
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     with logging_to_stderr(args.log_level):
         listener = listen(args.host, args.port)
         config = uvicorn.Config(
-            RouterApp(args.index, args.replica),
+            RouterApp(args.index, listed(args.replica) if args.replica else None),
             log_config=None,
             access_log=False,
             ws="none",

@@ -1,4 +1,4 @@
-"""Many machines, one cache: routes requests to several `leftoff serve` processes, by itself or inside Ray Serve."""
+"""A fleet of `leftoff serve` processes: what each tells of itself, and the router over them, alone or on Ray Serve."""
 
 from typing import Any
 

@@ -2,32 +2,45 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import msgspec
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from leftoff.cluster.fleet import Fleet, ReplicaView, unknown_replica
+from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.proxy import Proxy
+from leftoff.cluster.replica import Replica
 from leftoff.cluster.router import Router
 
 logger = logging.getLogger("leftoff.route")
 
 _HEALTH_S = 1.0
 
+FindUrls = Callable[[Fleet], Awaitable[Collection[str]]]  # the URLs of replicas that may not be in the index
+
+
+def listed(urls: Sequence[str]) -> FindUrls:
+    """Finds replicas whose URLs are given once for all."""
+    ours = [url.rstrip("/") for url in urls]
+
+    async def find(_: Fleet) -> list[str]:
+        return ours
+
+    return find
+
 
 class RouterApp:
     """An ASGI application. `/health`, `/metrics` and `/cluster` are its own."""
 
-    def __init__(self, index_url: str | None = None, replica_urls: Sequence[str] = ()) -> None:
+    def __init__(self, index_url: str | None = None, find_urls: FindUrls | None = None) -> None:
         self.fleet = Fleet()
-        self._replica_urls = [url.rstrip("/") for url in replica_urls]
+        self._find_urls = find_urls
         self._meters = Meters(self.fleet)
         self._index = IndexFollower(index_url, self.fleet) if index_url else None
         self._proxy: Proxy | None = None
@@ -51,12 +64,12 @@ class RouterApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def start(self) -> None:
-        """Begins to follow the index, and to ask replicas that were named for their health."""
+        """Begins to follow the index, and to ask replicas that are not in it for their health."""
         if self._index is not None:
             self._index.start()
         self._proxy = Proxy(Router(self.fleet, self._index), self._meters)
-        if self._replica_urls:
-            self._asking = asyncio.get_running_loop().create_task(self._ask_for_health())
+        if self._find_urls is not None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_for_health(self._find_urls))
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -67,22 +80,33 @@ class RouterApp:
         if self._proxy is not None:
             await self._proxy.close()
 
-    async def _ask_for_health(self) -> None:
-        """Replicas that were named, unless they have a heartbeat in the index."""
+    async def _ask_for_health(self, find_urls: FindUrls) -> None:
+        """Once a second: replicas that are not in the index are there as long as they answer."""
         timeout = aiohttp.ClientTimeout(total=2 * _HEALTH_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                known = {view.told.url for view in self.fleet.views.values() if view.number is not None}
-                for url in self._replica_urls:
-                    if url not in known:
-                        await self._ask_one(session, url)
+                urls = await self._listed(find_urls) | {view.id for view in self._views(is_in_index=False)}
+                known = {view.told.url for view in self._views(is_in_index=True)}
+                for url in urls & known:
+                    self.fleet.views.pop(url, None)  # it was known by its URL until its first heartbeat
+                await asyncio.gather(*(self._ask_one(session, url) for url in urls - known))
                 await asyncio.sleep(_HEALTH_S)
+
+    async def _listed(self, find_urls: FindUrls) -> set[str]:
+        try:
+            return {*await asyncio.wait_for(find_urls(self.fleet), 2 * _HEALTH_S)}
+        except Exception as error:  # whoever lists them may fail: the replicas that are known answer on
+            logger.warning("cannot list the replicas: %s", str(error) or type(error).__name__)
+            return set()
+
+    def _views(self, *, is_in_index: bool) -> list[ReplicaView]:
+        return [view for view in self.fleet.views.values() if view.is_in_index is is_in_index]
 
     async def _ask_one(self, session: aiohttp.ClientSession, url: str) -> None:
         with suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with session.get(f"{url}/health") as answer:
                 if answer.ok:
-                    self.fleet.beat(unknown_replica(url))
+                    self.fleet.beat(Replica(url, url))
                     return
         view = self.fleet.views.pop(url, None)
         if view is not None:
@@ -96,11 +120,11 @@ class RouterApp:
             return None
         if path in ("/health", "/v1/health"):
             is_ready = bool(self.fleet.candidates(""))
-            return _json({"status": "ok" if is_ready else "no replica"}, 200 if is_ready else 503)
+            return JSONResponse({"status": "ok" if is_ready else "no replica"}, 200 if is_ready else 503)
         if path == "/metrics":
             return Response(self._meters.text(), media_type="text/plain; version=0.0.4")
         if path == "/cluster":
-            return _json(self._described())
+            return JSONResponse(self._described())
         return None
 
     def _described(self) -> dict[str, Any]:
@@ -144,7 +168,3 @@ def _differences(groups: Sequence[Sequence[ReplicaView]]) -> list[str]:
         if group is not most
         for view in group
     ]
-
-
-def _json(content: Any, status: int = 200) -> Response:  # noqa: ANN401
-    return Response(msgspec.json.encode(content), status, media_type="application/json")

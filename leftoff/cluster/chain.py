@@ -3,9 +3,10 @@
     key 0: the API key, tools, system prompt    key 1: … and the first message    key 2: … and the second    …
 
 Two requests that share the first keys share the beginning of their prompts. That is all a router must know of them: no
-template, no tokenizer. Prompts that are no chats are cut into pieces of 1,024 characters in place of messages.
+template, no tokenizer. Prompts that are no chats are cut into parts of 1,024 characters in place of messages.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -17,13 +18,14 @@ from blake3 import blake3
 from leftoff.types import HEADER_ROLES
 
 KEY_BYTES = 16
-_PIECE = 1024  # characters of a text
+_PART_CHARACTERS = 1024  # of a text
 # What stands before the messages, or changes how the template shows them, in any dialect.
 _BEFORE = ("tools", "system", "instructions", "functions", "chat_template_kwargs", "cache_salt", "think", "template")
 _MESSAGES = ("messages", "input", "prompt")  # the first of them that is there
 _IDENTITY = ("authorization", "x-api-key", "x-cache-salt")
 _MARK = "cache_control"  # clients move it from message to message
 _OWNED = ("previous_response_id", "conversation")
+_OWNED_IN_PATH = re.compile(r"/(?:responses|conversations)/((?:resp|conv)_[\w-]+)")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -36,19 +38,18 @@ class Chain:
     ends: tuple[int, ...]
     model: str = ""
     owner: str | None = None
-    is_text: bool = False  # pieces of a text in place of messages
+    is_text: bool = False  # parts of a text in place of messages
     header: int = 0  # the key after the last of the system messages that it begins with
 
 
-NO_CHAIN = Chain((), ())
-
-
-def read_chain(body: bytes, headers: Mapping[str, str]) -> Chain:
-    """The chain of a request's body; `NO_CHAIN` for what is no prompt, which any replica may refuse."""
+def read_chain(body: bytes, headers: Mapping[str, str], path: str = "") -> Chain:
+    """The chain of a request; one without keys for what is no prompt, which any replica may answer or refuse."""
+    if (named := _OWNED_IN_PATH.search(path)) is not None:
+        return Chain((), (), owner=named[1])
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return NO_CHAIN
+        return Chain((), ())
     parts, is_text = _parts(fields, has_marks=_MARK.encode() in body)
     model = fields.get("model")
     return _hashed(
@@ -63,7 +64,9 @@ def read_chain(body: bytes, headers: Mapping[str, str]) -> Chain:
 def _parts(fields: Mapping[str, Any], *, has_marks: bool) -> tuple[list[bytes], bool]:
     said: Any = next((fields[name] for name in _MESSAGES if fields.get(name)), [])
     if isinstance(said, str):
-        return [said[start : start + _PIECE].encode() for start in range(0, len(said), _PIECE)], True
+        return [
+            said[start : start + _PART_CHARACTERS].encode() for start in range(0, len(said), _PART_CHARACTERS)
+        ], True
     if not isinstance(said, list):
         return [_encode(said)], False
     return [_encode(_unmarked(each) if has_marks else each) for each in said], False

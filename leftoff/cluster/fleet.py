@@ -7,25 +7,18 @@ its health, and what it holds is guessed from what was sent there.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
+from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Replica, ReplicaCosts, ReplicaState
+from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaCosts, ReplicaState
 
-_SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
-_REST_S = 2.0  # that a replica which refused a connection is left alone
-_LINGER_S = 3.0  # until a replica has told what it kept of a request that has ended
-_UNKNOWN_LOAD = Load(1, 0, 0, 1 << 30, 0, 0)
-_UNKNOWN_RATES = Rates.of(ReplicaCosts())
-
-
-def unknown_replica(url: str) -> Replica:
-    """A replica of which only the URL is known."""
-    return Replica(url, url, "", "", "", "", ReplicaState.READY, 0, _UNKNOWN_LOAD, _UNKNOWN_RATES, has_store=False)
+_MAX_SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
+_REST_S = 2.0  # how long a replica that refused a connection is left alone
 
 
 @dataclass(eq=False)
@@ -42,6 +35,7 @@ class ReplicaView:
 
     told: Replica
     clock: Callable[[], float] = time.monotonic
+    linger_s: float = 3.0  # how long an ended request counts as read there: by then the replica has told what it kept
     held: dict[bytes, Held] = field(default_factory=dict)
     number: int | None = None  # of the last delta that was applied; None if what it holds is not known
     num_late: int = 0  # heartbeats in a row that told of later deltas
@@ -49,7 +43,7 @@ class ReplicaView:
     rests_until: float = 0.0
     flights: set[Flight] = field(default_factory=set)
     reading: Counter[bytes] = field(default_factory=Counter)  # keys of requests that are on their way
-    sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_SENT_KEYS))
+    sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_MAX_SENT_KEYS))
     costs: ReplicaCosts = field(default_factory=ReplicaCosts)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     num_requests: int = 0
@@ -58,6 +52,11 @@ class ReplicaView:
     @property
     def id(self) -> str:
         return self.told.id
+
+    @property
+    def is_in_index(self) -> bool:
+        """It has a heartbeat. Of others only the URL is known, which is their id."""
+        return self.told.id != self.told.url
 
     @property
     def takes_requests(self) -> bool:
@@ -87,8 +86,13 @@ class ReplicaView:
         slots_ms = max(0, num_ahead) * rates.reply_tokens * rates.step_ms / max(1, load.num_slots)
         return max(reading_ms, own_ms) + slots_ms
 
+    @property
+    def work(self) -> Work:
+        load, rates = self.told.load, self.told.rates
+        return Work(len(self.flights), load.queued_tokens / rates.prefill_tokens_per_ms / 1000)
+
     def beat(self, told: Replica) -> None:
-        """A heartbeat came."""
+        """Takes in a heartbeat."""
         self.told, self.seen_at = told, self.clock()
         self.gone.clear()
         for name in told.rates.__struct_fields__:
@@ -109,7 +113,7 @@ class ReplicaView:
         return True
 
     def replace_held(self, held: Iterable[Held], number: int) -> None:
-        """All that it holds, as of one delta."""
+        """Sets all that it holds, as it was after the delta of this number."""
         self.held = {each.tag: each for each in held}
         self.number = number
 
@@ -152,7 +156,7 @@ class ReplicaView:
     def ended(self, flight: Flight) -> None:
         """A request was answered, or failed."""
         self.flights.discard(flight)
-        asyncio.get_running_loop().call_later(_LINGER_S, self._forget, flight)
+        asyncio.get_running_loop().call_later(self.linger_s, self._forget, flight)
 
     def _forget(self, flight: Flight) -> None:
         for key in flight.keys:  # `Counter -= …` looks at every key there is
@@ -171,6 +175,7 @@ class Fleet:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.views: dict[str, ReplicaView] = {}
+        self.leaving: Collection[str] = ()  # URLs of replicas that are to stop, and get nothing new
         self._clock = clock
 
     def beat(self, told: Replica) -> ReplicaView:
@@ -193,10 +198,16 @@ class Fleet:
 
         If all of them have failed lately, these are better than none.
         """
-        there = [view for view in self.views.values() if view.is_there and view.id not in besides]
+        staying = (view for view in self.views.values() if view.is_there and view.told.url not in self.leaving)
+        there = [view for view in staying if view.id not in besides]
         ready = [view for view in there if view.takes_requests] or there
         named = [view for view in ready if model and view.told.model == model]
         return named or ready
+
+    @property
+    def work(self) -> dict[str, Work]:
+        """What the replicas have to do, by URL."""
+        return {view.told.url: view.work for view in self.views.values()}
 
     @property
     def groups(self) -> dict[str, list[ReplicaView]]:

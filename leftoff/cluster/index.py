@@ -13,19 +13,19 @@ from typing import Any
 from msgspec import MsgspecError
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.store.index import INDEX_PROBLEMS, connect, heartbeats
+from leftoff.cluster.replica import decode_delta, decode_held, heartbeats
+from leftoff.store.index import INDEX_PROBLEMS, connect
 from leftoff.store.keys import NUMBER, Keys
-from leftoff.store.replica import decode_delta, decode_held
 
 logger = logging.getLogger("leftoff.route")
 
 _BEAT_S = 0.5
 _RETRY_S = 1.0
 _BLOCK_MS = 500
-_PATIENCE_S = 0.05  # of a request for the index
+_PATIENCE_S = 0.05  # how long a request waits for the index
 _DAY_S = 86_400
-_MOST_DELTAS = 500  # read at once
-_LATE_BEATS = 4  # so many heartbeats in a row that told of a delta which has not come: it is lost
+_MAX_DELTAS = 500  # in one answer of the index
+_LATE_BEATS = 4  # after so many heartbeats in a row that name a delta which has not come, it counts as lost
 
 
 class IndexFollower:
@@ -35,7 +35,7 @@ class IndexFollower:
         self._redis: Any = connect(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
         self._fleet = fleet
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last_ids: dict[bytes, bytes] = {}  # of the streams of deltas
+        self._last_ids: dict[bytes, bytes] = {}  # the last entry read, by stream of deltas
         self.is_reachable = True
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class IndexFollower:
         for key in keys:
             await self._begin_stream(key)
         streams = {key: self._last_ids[key] for key in keys}
-        for key, entries in await self._redis.xread(streams, count=_MOST_DELTAS, block=_BLOCK_MS) or ():
+        for key, entries in await self._redis.xread(streams, count=_MAX_DELTAS, block=_BLOCK_MS) or ():
             for entry_id, fields in entries:
                 self._last_ids[key] = entry_id
                 self._apply(fields)

@@ -1,7 +1,7 @@
 """What a router remembers of the prompts it has passed on: where in a conversation resume points may lie.
 
-Replicas tell it with their answers (`store/points.py`). It is a cache: what one router has learnt, others find in the
-index, and a router that knows nothing of a conversation only estimates worse.
+Replicas tell it with their answers (`server/reply/points.py`). It is a cache: what one router has learnt, others find
+in the index, and a router that knows nothing of a conversation only estimates worse.
 """
 
 from bisect import bisect_left
@@ -13,12 +13,12 @@ from msgspec import MsgspecError, Struct, msgpack
 
 from leftoff.cluster.chain import Chain
 from leftoff.lru import LruCache
-from leftoff.store.points import AT_HEADER, PromptPoints
+from leftoff.server.reply.points import AT_HEADER, PromptPoints
 
-_MOST_KEYS = 200_000  # about 100 bytes each
-_MOST_TAGS = 8  # positions remembered for one key
+_MAX_KEYS = 200_000  # about 100 bytes each
+_MAX_TAGS = 8  # positions remembered for one key
 _NEW_KEYS = 3  # a turn adds a reply and a message or two: more unknown keys, and others may know them
-_WEIGHT = 0.2  # of the newest measurement
+_WEIGHT = 0.2  # of the newest measurement in the average
 _TOKENS_PER_BYTE = 0.25  # until it is measured
 
 
@@ -30,7 +30,7 @@ class Place(Struct, frozen=True, array_like=True):
 
 
 class Shared(Protocol):
-    """Where routers share what they have learnt. Both may fail silently: it is a cache."""
+    """Where routers share what they have learnt. It is a cache: finding and putting may both fail silently."""
 
     async def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]: ...
     def put(self, values: Mapping[bytes, bytes]) -> None: ...
@@ -45,14 +45,11 @@ class Known:
     positions: tuple[int, ...]  # for each key of the chain, about how many tokens come before its end
 
 
-NOTHING_KNOWN = Known((), 0, ())
-
-
 class PromptMemory:
     """Places by the keys of chains. Belongs to the event loop."""
 
     def __init__(self, shared: Shared | None = None) -> None:
-        self._places: LruCache[bytes, tuple[Place, ...]] = LruCache(max_entries=_MOST_KEYS)
+        self._places: LruCache[bytes, tuple[Place, ...]] = LruCache(max_entries=_MAX_KEYS)
         self._shared = shared
         self._tokens_per_byte = _TOKENS_PER_BYTE
 
@@ -87,7 +84,7 @@ class PromptMemory:
         changed: dict[bytes, bytes] = {}
         for key, places in _by_key(chain, told).items():
             known = self._places.get(key) or ()
-            merged = tuple(dict.fromkeys((*places, *known)))[:_MOST_TAGS]
+            merged = tuple(dict.fromkeys((*places, *known)))[:_MAX_TAGS]
             if merged != known:
                 self._places.put(key, merged)
                 changed[key] = msgpack.encode(merged)
@@ -96,11 +93,11 @@ class PromptMemory:
 
 
 def _by_key(chain: Chain, told: PromptPoints) -> dict[bytes, list[Place]]:
-    """The points by the key under which each is remembered: one whose text reaches at least as far.
+    """Groups the points by the key under which each is remembered: the first whose text reaches as far as the point.
 
-    Messages are counted from the last, since rules may drop some in front; but a template may show one message as
-    several, so the share of the text counts too. The last piece of a text is seldom whole, and the next prompt has
-    another key there: the piece before it stands for it.
+    Messages are counted from the last one, since header rules may drop some at the beginning. A template may also show
+    one message as several, so a point is not put before its share of the text either. A text that is no chat goes on in
+    its last part, whose key is another one then: its points are remembered under the key before.
     """
     last = len(chain.keys) - 1
     places: dict[bytes, list[Place]] = {}
@@ -120,4 +117,4 @@ def _decoded(value: bytes) -> tuple[Place, ...]:
     try:
         return msgpack.decode(value, type=tuple[Place, ...])
     except MsgspecError:
-        return ()  # of another version of leftoff
+        return ()  # written by another version of leftoff

@@ -28,24 +28,15 @@ class Meters:
             buckets=_FIRST_TOKEN_S,
             registry=registry,
         )
-        self._retries = Counter("leftoff_route_retries", "Requests that another replica had to take", registry=registry)
-        self._refusals = Counter("leftoff_route_refusals", "Requests that no replica took", registry=registry)
-        self._breaks = Counter("leftoff_route_broken_answers", "Answers that broke off midway", registry=registry)
+        self.retries = Counter("leftoff_route_retries", "Requests that another replica had to take", registry=registry)
+        self.refusals = Counter("leftoff_route_refusals", "Requests that no replica took", registry=registry)
+        self.breaks = Counter("leftoff_route_broken_answers", "Answers that broke off midway", registry=registry)
         registry.register(_FleetCollector(fleet))
 
     def chosen(self, choice: ReplicaChoice, seconds: float) -> None:
         self._requests.labels(choice.view.id).inc()
         self._decisions.observe(seconds)
         self._expected.observe(choice.estimate.first_token_ms / 1000)
-
-    def retried(self) -> None:
-        self._retries.inc()
-
-    def refused(self) -> None:
-        self._refusals.inc()
-
-    def broken(self) -> None:
-        self._breaks.inc()
 
     def text(self) -> bytes:
         """In the format of Prometheus."""

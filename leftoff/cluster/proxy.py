@@ -18,28 +18,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
+from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import ReplicaView
-from leftoff.cluster.memory import NOTHING_KNOWN
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
 from leftoff.server.anthropic.writer import error_body as anthropic_error
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ApiError, ClientGoneError, busy, shape_at
 from leftoff.server.ollama.writer import error_body as ollama_error
-from leftoff.store import points
+from leftoff.server.reply import points
 
 logger = logging.getLogger("leftoff.route")
 
 REPLICA = "x-leftoff-replica"
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "expect"})
-NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
-NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
+_NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
+_NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
 _SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
-_OWNED_IN_PATH = re.compile(r"/(?:responses|conversations)/((?:resp|conv)_[\w-]+)")
 _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
 _BUSY = 503
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 _CONNECT_S = 2.0
 _KEEP_ALIVE_S = 3.0  # a server closes idle connections after five seconds
 _PROBLEMS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
@@ -59,16 +57,19 @@ class Answer:
 
 
 class Proxy:
-    """Passes requests on. Belongs to the event loop."""
+    """Passes requests on. Belongs to the event loop, and is made there."""
 
     def __init__(self, router: Router, meters: Meters) -> None:
         self._router = router
         self._meters = meters
-        self._session: aiohttp.ClientSession | None = None
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        )
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -79,7 +80,7 @@ class Proxy:
         except ApiError as error:
             await _refusal(scope["path"], error)(scope, receive, send)
             return
-        chain = read_chain(body, request.headers) if body else NO_CHAIN
+        chain = read_chain(body, request.headers, scope["path"])
         with suppress(ClientGoneError):
             await attended(receive, self._pass_on(request, body, chain, send))
 
@@ -88,12 +89,12 @@ class Proxy:
         refused: Answer | None = None
         while True:
             try:
-                choice = await self._choose(request, chain, tried)
+                choice = await self._choose(chain, tried)
             except (NoReplicaError, AllFullError) as error:
                 if refused is not None:
                     await self._send_back(request, refused, None, send)
                 else:
-                    self._meters.refused()
+                    self._meters.refusals.inc()
                     await _refusal(request.scope["path"], busy(str(error)))(request.scope, request.receive, send)
                 return
             tried.append(choice.view.id)
@@ -108,17 +109,13 @@ class Proxy:
                 return
             except ReplicaFailedError as error:
                 choice.view.failed()
-                self._meters.retried()
+                self._meters.retries.inc()
                 logger.warning("replica %s: %s: trying another one", choice.view.told.url, error)
             finally:
                 choice.view.ended(flight)
 
-    async def _choose(self, request: Request, chain: Chain, tried: list[str]) -> ReplicaChoice:
+    async def _choose(self, chain: Chain, tried: list[str]) -> ReplicaChoice:
         began = time.perf_counter()
-        if (named := _OWNED_IN_PATH.search(request.url.path)) is not None:
-            owner = await self._router.owner_of(named[1])
-            if owner is not None and owner.id not in tried:
-                return ReplicaChoice(owner, chain, owner.estimate(NO_CHAIN, NOTHING_KNOWN))
         choice = await self._router.choose(chain, tried)
         self._meters.chosen(choice, time.perf_counter() - began)
         return choice
@@ -140,9 +137,8 @@ class Proxy:
             await asyncio.gather(asking, gone, return_exceptions=True)
 
     async def _begin(self, request: Request, body: bytes, view: ReplicaView) -> Answer:
-        self._session = self._session or open_session()
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        headers = [(k, v) for k, v in request.headers.items() if k not in NOT_PASSED_ON]
+        headers = [(k, v) for k, v in request.headers.items() if k not in _NOT_PASSED_ON]
         response = await self._session.request(
             request.method,
             view.told.url.rstrip("/") + path,
@@ -158,7 +154,7 @@ class Proxy:
     async def _send_back(self, request: Request, answer: Answer, choice: ReplicaChoice | None, send: Send) -> None:
         response = answer.response
         told = ((name.lower(), value) for name, value in response.headers.items())
-        headers = [(name.encode(), value.encode()) for name, value in told if name not in NOT_SENT_BACK]
+        headers = [(name.encode(), value.encode()) for name, value in told if name not in _NOT_SENT_BACK]
         if choice is not None:
             headers.append((REPLICA.encode(), choice.view.id.encode()))
             self._learn(request, answer, choice)
@@ -184,7 +180,7 @@ class Proxy:
 
     async def _break_off(self, request: Request, answer: Answer, choice: ReplicaChoice | None, send: Send) -> None:
         """The replica failed in the middle. A stream can say so; for the rest the connection is cut."""
-        self._meters.broken()
+        self._meters.breaks.inc()
         where = choice.view.told.url if choice is not None else "a replica"
         logger.warning("%s broke off in the middle of an answer to %s", where, request.url.path)
         if choice is not None:
@@ -207,23 +203,14 @@ class Proxy:
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-def open_session() -> aiohttp.ClientSession:
-    """Connections to replicas, as many as there are requests. To be called on the event loop."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
-        auto_decompress=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-    )
-
-
 async def _body(request: Request) -> bytes:
     """A request may be sent twice, so all of it is held; each server has a lower limit of its own."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > _MOST_BYTES:
-            raise ApiError(413, f"the body has more than {_MOST_BYTES >> 20} MiB: send less", code="body_too_large")
+        if size > _MAX_BYTES:
+            raise ApiError(413, f"the body has more than {_MAX_BYTES >> 20} MiB: send less", code="body_too_large")
         parts.append(part)
     return b"".join(parts)
 

@@ -1,37 +1,35 @@
-"""leftoff on Ray Serve: replicas as deployments, each a thin wrapper around one `leftoff serve` process.
+"""leftoff on Ray Serve, which starts, places, restarts and scales `leftoff serve` processes.
 
     serve run leftoff.cluster:app model=/models/m.gguf index=redis://host:6379 store=s3://bucket/cache
 
-Ray starts, watches and scales the replicas, and restarts those that die. The ingress reads requests and hands them to
-the replica that the request router names (`ray_router.py`).
+The ingress is the application of `leftoff route`, so a request takes the same path with Ray and without: from the
+router straight to a process, which is found in the index or in the roster of those that Ray has started.
 """
 
+import asyncio
 import math
 import re
+import secrets
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
-import aiohttp
 import msgspec
 import ray
 from ray import serve
-from ray.exceptions import RayActorError, RayTaskError
-from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, RequestRouterConfig
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
-from leftoff.cluster import ray_link
-from leftoff.cluster.proxy import NOT_PASSED_ON, NOT_SENT_BACK, open_session
-from leftoff.cluster.ray_router import URL
-from leftoff.store import points
-from leftoff.store.index import connect, heartbeats
+from leftoff.cluster.app import RouterApp
+from leftoff.cluster.fleet import Fleet
+from leftoff.cluster.roster import Roster
 
-QUEUED_S = "queued_s"  # seconds of reading that a replica has before it
+REQUESTS, READ_S = "requests", "read_s"  # of `Work`, as Ray's metrics
 _URL = re.compile(r"http://[\w.:\[\]-]+:\d+")
-_ATTEMPTS = 3
-_MOST_AT_ONCE = 256  # requests at a replica: its own queue is what limits
+_ROSTER = "roster"
+_MAX_REQUESTS = 2560  # at one ingress: what limits is the queue of each server
+_LEAVE_S = 60.0  # for the requests of a replica that is to stop
+_STOP_S = 15.0  # for its process after that
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,13 +51,12 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
 class Replica:
     """One `leftoff serve` process on this node. Ray makes one of these per replica."""
 
-    def __init__(self, flags: list[str], index: str) -> None:
+    def __init__(self, flags: list[str], roster: Any) -> None:  # noqa: ANN401
         host = ray.util.get_node_ip_address()
         command = [sys.executable, "-m", "leftoff", "serve", *flags, "--host", host, "--port", "0"]
+        self._roster = roster
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._url = self._listening_url()
-        self._session: aiohttp.ClientSession | None = None
-        self._redis: Any = connect(index, protocol=2, socket_timeout=2) if index else None
 
     def _listening_url(self) -> str:
         assert self._process.stdout is not None
@@ -68,84 +65,35 @@ class Replica:
                 return match[0]
         raise RuntimeError(f"leftoff serve ended with exit code {self._process.wait()}: its log says why")
 
-    def __del__(self) -> None:
+    async def __del__(self) -> None:
+        """Ray calls it to stop a replica, which first ends what it has begun; what is left after that Ray kills."""
+        with suppress(Exception):  # the roster may stop at the same time
+            async with asyncio.timeout(_LEAVE_S):
+                while (await self._roster.leave.remote(self._url)).requests:
+                    await asyncio.sleep(1)
         self._process.terminate()
-
-    async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> AsyncIterator[Any]:
-        """Yields the status and the headers of the answer with its first bytes, then the rest."""
-        self._session = self._session or open_session()
-        passed = {k: v for k, v in headers.items() if k not in NOT_PASSED_ON} | {points.HEADER: "1"}
-        async with self._session.request(
-            method, self._url + path, data=body or None, headers=passed, allow_redirects=False
-        ) as answer:
-            chunks = answer.content.iter_any()
-            yield answer.status, dict(answer.headers), await anext(chunks, b"")
-            async for chunk in chunks:
-                yield chunk
+        await asyncio.to_thread(self._process.wait)
 
     async def check_health(self) -> None:
         """Ray calls it every few seconds, and starts another replica if it raises."""
         if (code := self._process.poll()) is not None:
             raise RuntimeError(f"leftoff serve has ended with exit code {code}")
-
-    def record_routing_stats(self) -> dict[str, Any]:
-        return {URL: self._url}
+        self._roster.enter.remote(self._url)  # not awaited: this process is well whether the roster is or not
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """From the process's own heartbeat: how long it would take to read all that waits."""
-        if self._redis is None:
-            return {}
-        for told in await heartbeats(self._redis):
-            if told.url == self._url:
-                return {QUEUED_S: told.load.queued_tokens / told.rates.prefill_tokens_per_ms / 1000}
-        return {}
-
-
-class Ingress:
-    """Takes requests of any dialect, and streams what a replica answers."""
-
-    def __init__(self, replicas: Any) -> None:  # noqa: ANN401
-        self._replicas = replicas.options(stream=True)
-
-    async def __call__(self, request: Request) -> Response:
-        if (request.method, request.url.path) == ("GET", "/metrics"):
-            return Response(ray_link.metrics(), media_type="text/plain; version=0.0.4")
-        body, headers = await request.body(), dict(request.headers)
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        attempt = 0
-        while True:
-            attempt += 1
-            answer = self._replicas.ask.remote(request.method, path, headers, body)
-            try:
-                status, told, first = await anext(aiter(answer))
-                break
-            except (RayActorError, RayTaskError):  # nothing was answered yet: another replica may
-                if attempt == _ATTEMPTS:
-                    raise
-        told = {name.lower(): value for name, value in told.items()}
-        ray_link.begun(body, headers, told.get(points.HEADER))
-        kept = {name: value for name, value in told.items() if name not in NOT_SENT_BACK}
-        return StreamingResponse(_all(first, answer), status, kept)
-
-
-async def _all(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
+        work = await self._roster.work.remote(self._url)
+        return {REQUESTS: work.requests, READ_S: work.read_s}
 
 
 class ScaleByWork:
     """Ray's autoscaling policy: as many replicas as the requests need, and as the prompts that wait to be read do."""
 
     def __init__(self, target_requests: float = 8.0, target_read_s: float = 5.0) -> None:
-        self._target_requests = target_requests
-        self._target_read_s = target_read_s
+        self._targets = {REQUESTS: target_requests, READ_S: target_read_s}
 
     def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-        read_s = sum((ctx.aggregated_metrics or {}).get(QUEUED_S, {}).values())
-        return max(
-            math.ceil(ctx.total_num_requests / self._target_requests), math.ceil(read_s / self._target_read_s)
-        ), {}
+        told = ctx.aggregated_metrics or {}
+        return max(math.ceil(sum(told.get(name, {}).values()) / target) for name, target in self._targets.items()), {}
 
 
 def app(args: dict[str, Any]) -> serve.Application:
@@ -162,22 +110,35 @@ def app(args: dict[str, Any]) -> serve.Application:
         Replica,
         name="replica",
         ray_actor_options={"num_cpus": options.num_cpus, "num_gpus": options.num_gpus},
-        max_ongoing_requests=_MOST_AT_ONCE,
         health_check_period_s=2,
+        graceful_shutdown_timeout_s=_LEAVE_S + _STOP_S,
         autoscaling_config=AutoscalingConfig(
             min_replicas=options.min_replicas, max_replicas=options.max_replicas, policy=policy
         ),
-        request_router_config=RequestRouterConfig(
-            request_router_class="leftoff.cluster.ray_router:StateRouter",
-            request_router_kwargs={"index": options.index or None},
-            request_routing_stats_period_s=1,
-        ),
     )
     ingress = serve.deployment(
-        Ingress,
+        serve.ingress(_ingress(options.index or None))(),
         name="ingress",
         num_replicas=options.ingresses,
-        max_ongoing_requests=10 * _MOST_AT_ONCE,
+        max_ongoing_requests=_MAX_REQUESTS,
         ray_actor_options={"num_cpus": 0},
     )
-    return ingress.bind(replicas.bind(flags, options.index))
+    roster = serve.deployment(Roster, name=_ROSTER, ray_actor_options={"num_cpus": 0}).bind()
+    return ingress.bind(replicas.bind(flags, roster), roster)
+
+
+def _ingress(index: str | None) -> Any:  # noqa: ANN401
+    """What Ray calls in each ingress to make its application."""
+
+    def build() -> RouterApp:
+        roster = serve.get_deployment_handle(_ROSTER, serve.get_replica_context().app_name)
+        router = secrets.token_hex(8)
+
+        async def find(fleet: Fleet) -> list[str]:
+            urls: list[str]
+            urls, fleet.leaving = await roster.exchange.remote(router, fleet.work)
+            return urls
+
+        return RouterApp(index, find)
+
+    return build

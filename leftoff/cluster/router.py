@@ -17,13 +17,13 @@ from leftoff.cluster.memory import Known, PromptMemory
 from leftoff.cluster.score import Estimate, FoundPoint
 from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache
-from leftoff.store.points import PromptPoints
+from leftoff.server.reply.points import PromptPoints
 
 NO_STORE: Mapping[str, list[FoundPoint]] = MappingProxyType({})
-_MOST_OWNERS = 100_000
-_ASKED_TAGS = 3  # the deepest places for which the store is asked
-_STORED_S, _MISSING_S = 10.0, 1.0  # how long it is believed that the store has something, or has it not
-_NEAR_TOKENS = 64  # what is missing is read faster than the store is asked
+_MAX_OWNERS = _MAX_STORED = 100_000
+_ASKED_TAGS = 3  # the store is asked for so many of the deepest places
+_STORED_S, _MISSING_S = 10.0, 1.0  # how long an answer of the store is believed, yes or no
+_NEAR_TOKENS = 64  # so few are prefilled faster than the store answers
 
 
 class NoReplicaError(LeftoffError):
@@ -44,7 +44,7 @@ class ReplicaChoice:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Among equals the one that was sent the least: so new conversations spread."""
+        """The lowest is chosen. At equal prices that is the replica with the fewest requests so far."""
         return self.estimate.price_ms, self.view.num_requests
 
 
@@ -55,11 +55,10 @@ class Router:
         self.fleet = fleet
         self._index = index
         self._memory = PromptMemory(index)
-        self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(
-            max_entries=_MOST_OWNERS
-        )  # until when, and whether
-        self._owners: LruCache[str, str] = LruCache(max_entries=_MOST_OWNERS)
-        self._token_bytes: dict[str, float] = {}  # by fingerprint: what a token's state weighs, about
+        # By tag: whether the store has it, and until when that is believed.
+        self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(max_entries=_MAX_STORED)
+        self._owners: LruCache[str, str] = LruCache(max_entries=_MAX_OWNERS)
+        self._token_bytes: dict[str, float] = {}  # by fingerprint: about how many bytes of state a token has
 
     async def choose(self, chain: Chain, besides: Collection[str] = ()) -> ReplicaChoice:
         """Raises `NoReplicaError` and `AllFullError`."""
@@ -68,7 +67,7 @@ class Router:
             raise NoReplicaError(f"no replica can be reached ({len(self.fleet.views)} known, {len(besides)} tried)")
         if chain.owner is not None and (owner := await self._owner(chain.owner, views)) is not None:
             views = [owner]
-        if not (free := [view for view in views if not view.is_full]):
+        if not (free := [view for view in views if not (chain.keys and view.is_full)]):  # only prompts are queued
             raise AllFullError(f"all {len(views)} replicas have as many requests waiting as they take")
         return (await self.ranked(chain, free))[0]
 
@@ -108,10 +107,6 @@ class Router:
             found = await self._index.find([_owner_key(name)])
             owner = found.get(_owner_key(name), b"").decode()
         return next((view for view in views if view.id == owner), None)
-
-    async def owner_of(self, name: str) -> ReplicaView | None:
-        """The replica that made an id, if it is there."""
-        return await self._owner(name, self.fleet.candidates(""))
 
     # --- the store
 

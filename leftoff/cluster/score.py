@@ -3,7 +3,7 @@
     first token = max(queue, fetching) + loading + prefill of what is missing
 
 Fetching from a disk or from the store goes on while other requests run, so the queue hides it; loading into the engine
-and prefill are the engine's own work. The router, the Ray router and the simulation all call this module.
+and prefill are the engine's own work. The router and the simulation both call this module.
 
 It knows no tokens and no network: a prompt is its length, and the resume points that were found on its path.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from leftoff.store.replica import ReplicaCosts
+from leftoff.cluster.replica import ReplicaCosts
 
 _OTHERS = 1.0  # how much the wait of requests that come later counts, beside that of this one
 
@@ -44,7 +44,7 @@ class Estimate:
 
     @property
     def work_ms(self) -> float:
-        """How long the engine is busy with it: by so much the replica's queue grows."""
+        """How long the engine is busy with the prompt, and so how much longer the replica's queue gets."""
         return self.load_ms + self.read_ms
 
     @property

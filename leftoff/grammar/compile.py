@@ -94,9 +94,9 @@ class Grammars:
         self._kept.put(lark, state)
         return state
 
-    def match(self, start: LLMatcher) -> Matcher:
+    def match(self, start: LLMatcher, **options: float) -> Matcher:
         """A matcher for one reply, from the grammar's start state."""
-        return Matcher(start.deep_copy(), self._tokenizer.vocab_size, self._masks)
+        return Matcher(start.deep_copy(), self._tokenizer.vocab_size, self._masks, **options)
 
     @property
     def num_kept(self) -> int:

@@ -2,6 +2,8 @@
 
 llguidance's lexer is greedy: a lexeme takes as many characters as it can. A rule is safe as a lexeme if no character
 that may follow it can also continue it. Any other rule is parsed character by character, which is exact but slow.
+llguidance's own `gbnf_to_lark` makes a lexeme of every regular rule: `root ::= word "s"` with `word ::= [a-z]+` then
+accepts nothing. So grammars are not left to it.
 """
 
 from collections.abc import Sequence
@@ -169,24 +171,33 @@ class _CharacterSets:
                 return self._continuing_concat(items)
             case Choice(items):
                 return self._continuing_choice(items)
-            case Repeat(item, _, most):
-                again = self.first(item) if most != 1 or self.may_be_empty(node) else _NONE
-                return self.continuing(item) | again
+            case Repeat(item):
+                return self._continuing_repeat(node, item)
         return _NONE
+
+    def _continuing_repeat(self, node: Repeat, item: Node) -> Characters:
+        found, again = self.continuing(item), self.first(item)
+        if node.most == 1:
+            return found | again if node.least == 0 else found
+        if _overlap(found, again):
+            return _ALL  # where one ends and the next begins is not clear
+        return found if node.least == node.most and not self.may_be_empty(item) else found | again
 
     def _continuing_concat(self, items: Sequence[Node]) -> Characters:
         found = _NONE
-        for item in reversed(items):
-            found |= self.continuing(item)
-            if not self.may_be_empty(item):
-                break
-            found |= self.first(item)
+        for item in items:
+            self._spend(len(found))
+            first = self.first(item)
+            if _overlap(found, first):
+                return _ALL  # what comes may belong to this item or to those before it
+            found = self.continuing(item) | (found | first if self.may_be_empty(item) else _NONE)
         return found
 
     def _continuing_choice(self, items: Sequence[Node]) -> Characters:
         """A branch may be a prefix of another, so any character may continue them unless their first ones differ."""
         seen = _NONE
         for item in items:
+            self._spend(len(seen))
             if _overlap(seen, self.first(item)):
                 return _ALL
             seen |= self.first(item)

@@ -17,7 +17,7 @@ _EIGHT_FLOATS = np.dtype("V32")  # copied as one item
 _BIASES = np.where(_ALLOWED, 0, -np.inf).astype(np.float32).view(_EIGHT_FLOATS)
 
 # Waking a thread and waiting for it where cores are scarce takes as long. Masks of small vocabularies take less.
-_HANDING_OVER_SECONDS = 300e-6
+_HAND_OVER_SECONDS = 300e-6
 _DECAY = 0.9
 
 
@@ -27,8 +27,16 @@ class Matcher:
     No two threads touch `state` at a time: `accept` waits for the mask before it.
     """
 
-    def __init__(self, state: LLMatcher, num_tokens: int, executor: Executor) -> None:
+    def __init__(
+        self,
+        state: LLMatcher,
+        num_tokens: int,
+        executor: Executor,
+        *,
+        hand_over_seconds: float = _HAND_OVER_SECONDS,
+    ) -> None:
         self._state = state
+        self._hand_over_seconds = hand_over_seconds
         self._executor = executor
         self._bits = np.empty((num_tokens + 31) // 32 * 4, np.uint8)
         self._biases = np.empty(self._bits.size, _EIGHT_FLOATS)
@@ -49,7 +57,7 @@ class Matcher:
         self.is_done = is_stopped(self._state)
         if not self.is_done:
             self._is_computed = False
-            self._computing = self._submit() if self._seconds > _HANDING_OVER_SECONDS else None
+            self._computing = self._submit() if self._seconds > self._hand_over_seconds else None
 
     def _submit(self) -> Future[None] | None:
         with suppress(RuntimeError):  # the executor is shut down while the last replies end

@@ -13,7 +13,7 @@ _SNAPSHOTS = 8  # of a conversation, about
 _PART_OF_RAM = 0.5  # of what is available once the model is loaded: other programs start and grow
 _PART_OF_DISK = 0.25  # of what is free
 _USUAL_BYTES = 4 * GIB  # enough for a small model and many users, if the machine has it
-_LEAST_RAM_BYTES = GIB // 4
+_MIN_RAM_BYTES = GIB // 4
 
 _QUEUE_PART = 8  # one over the part of the RAM budget that may wait to be written to disk
 _QUEUE_BYTES = GIB // 2, 4 * GIB  # at least, at most
@@ -30,7 +30,7 @@ def conversation_bytes(memory: Memory, num_tokens: int) -> int:
 def ram_budget(memory: Memory, available_bytes: int) -> int:
     """The bytes of RAM for the cache of a model that is loaded."""
     need = max(_USUAL_BYTES, _CONVERSATIONS_IN_RAM * _usual_conversation(memory))
-    return max(_LEAST_RAM_BYTES, min(need, int(_PART_OF_RAM * available_bytes)))
+    return max(_MIN_RAM_BYTES, min(need, int(_PART_OF_RAM * available_bytes)))
 
 
 def disk_budget(memory: Memory, free_bytes: int) -> int:

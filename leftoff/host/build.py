@@ -37,13 +37,13 @@ from leftoff.setting import numbers
 
 logger = logging.getLogger("leftoff.drafts")
 
-# The borders of pieces with --deterministic. Fewer would have more read again at each turn; more would slow reading
-# down: llama.cpp's kernels work on tiles of 64 tokens.
+# With --deterministic, prefill chunks end at multiples of this. With a larger number more would be read again at each
+# turn; a smaller one would slow prefill down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
 _VIEW_PART = 16  # times as much of the shared store is remembered as RAM holds
 _SHOWN_DIGITS = 8
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
-_LEAST_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
+_MIN_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
@@ -58,8 +58,7 @@ def fitted(settings: Settings) -> tuple[Settings, str]:
         chooses_layers=settings.gpu_layers != ALL_LAYERS,
         margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target or "0")),
     )
-    where = dataclasses.replace(_model_settings(settings), mtp=_uses_mtp(settings))
-    fit = fit_model(Path(settings.model), where, _context_settings(settings), wishes)
+    fit = fit_model(Path(settings.model), _model_settings(settings), _context_settings(settings), wishes)
     chosen = dataclasses.replace(
         settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
     )
@@ -76,8 +75,7 @@ def open_host(
 ) -> ModelHost:
     """Loads the model of the settings and makes all that belongs to it. A fleet comes unjoined."""
     settings, fit_line = fitted(settings)
-    where = dataclasses.replace(_model_settings(settings), mtp=_uses_mtp(settings))
-    model = load_model(Path(settings.model), where, _context_settings(settings), progress)
+    model = load_model(Path(settings.model), _model_settings(settings), _context_settings(settings), progress)
     make = partial(make_scheduler, settings=settings, fleet=fleet)
     return ModelHost(model, make, settings, fleet=fleet, log=log, sampling=sampling, fit_line=fit_line)
 
@@ -130,7 +128,7 @@ def _drafter(engine: LlamaEngine, cache: Cache, settings: Settings) -> Drafter |
     if settings.draft == "off" or settings.deterministic or not engine.memory.can_draft:
         return None
     times = BatchTimes(measure_batches(engine))
-    if settings.draft == "auto" and times.best_gain() < _LEAST_GAIN:
+    if settings.draft == "auto" and times.best_gain() < _MIN_GAIN:
         return None
     mtp = _mtp_drafts(engine, times, settings)
     if settings.draft == "mtp" and mtp is None:
@@ -152,7 +150,7 @@ def _mtp_drafts(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> M
     if engine.mtp is None:
         return None
     step_ms = measure_mtp(engine)
-    if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _LEAST_GAIN:
+    if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _MIN_GAIN:
         logger.info("no drafts with the MTP layer: it guesses for %.2f ms, a token takes %.2f", step_ms, times.ms)
         engine.close_mtp()
         return None
@@ -225,6 +223,7 @@ def _model_settings(settings: Settings) -> ModelSettings:
         override_tensor=settings.override_tensor,
         mmap=settings.mmap,
         mlock=settings.mlock,
+        mtp=_uses_mtp(settings),
     )
 
 

@@ -1,6 +1,6 @@
 """The fleet of a host, as the host sees it: who composes a server that shares its cache hands one in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -10,7 +10,6 @@ from leftoff.chat.replies import ReplyStore
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.types import Prompt
 
 
 class Fleet(Protocol):
@@ -30,10 +29,6 @@ class Fleet(Protocol):
 
     def replies(self, own: MediumReplies | None) -> ReplyStore:
         """Remembered replies of the fleet, and before them those of this machine."""
-        ...
-
-    def headers(self, asked: Mapping[str, str], prompt: Prompt, namespace: str, grid: int | None) -> dict[str, str]:
-        """HTTP headers for the answer to a prompt, if a router has `asked` for them in the headers of the request."""
         ...
 
     def announce(

@@ -29,6 +29,7 @@ from leftoff.errors import LeftoffError
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import Trigger
 from leftoff.host.fleet import Fleet
+from leftoff.host.header_file import HeaderFile
 from leftoff.host.kept import header_files, own_secret, reply_store
 from leftoff.host.request_log import RequestLog
 from leftoff.host.slot_files import SlotFiles
@@ -185,14 +186,9 @@ class ModelHost:
         """Keeps the header of a chat on disk if it is long, in the form of a file for `--prewarm`."""
         if self.headers is None or (chat.prompt.header_end or 0) < _LONG_HEADER:
             return
-        conversation = chat.conversation
-        header = {
-            "messages": chat.header,
-            "tools": conversation.tools,
-            "options": conversation.options,
-            "namespace": conversation.namespace,
-        }
-        self.headers.put(owner_of(conversation.namespace), msgspec.json.encode(header))
+        asked = chat.conversation
+        header = HeaderFile(chat.header, asked.tools, asked.options, asked.namespace)
+        self.headers.put(owner_of(asked.namespace), msgspec.json.encode(header))
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
         """Drops all that is kept for the namespaces that are meant. On the engine's thread."""

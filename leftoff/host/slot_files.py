@@ -16,8 +16,8 @@ from leftoff.chat.replies import ReplyStore
 from leftoff.lru import LruCache
 from leftoff.types import Tokens
 
-_MOST_FILES = 4096
-_MOST_BYTES = 64 << 20
+_MAX_FILES = 4096
+_MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SlotFiles:
     def __init__(self, store: ReplyStore | None) -> None:
         self._store = store
         self._files: LruCache[bytes, SlotFile] = LruCache(
-            max_entries=_MOST_FILES, max_bytes=_MOST_BYTES, size_of=lambda _, file: len(file.data)
+            max_entries=_MAX_FILES, max_bytes=_MAX_BYTES, size_of=lambda _, file: len(file.data)
         )
 
     def put(self, tenant: str, name: str, file: SlotFile) -> None:

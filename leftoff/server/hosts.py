@@ -12,9 +12,8 @@ class Hosts:
     def __init__(self, host: ModelHost) -> None:
         self._host = host
 
-    def of(self, model: str | None = None) -> ModelHost:
+    def of(self, model: str | None = None) -> ModelHost:  # noqa: ARG002
         """The host of the model that a request names; without a name, the one that answers then. Not to be kept."""
-        del model
         return self._host
 
     def __iter__(self) -> Iterator[ModelHost]:
@@ -29,13 +28,3 @@ class Hosts:
     def secret(self) -> bytes:
         """The names of tenants are hashed with it."""
         return self._host.secret
-
-    def announce(self, url: str) -> None:
-        """Tells the fleet of each host, if it has one, at which URL it answers."""
-        for host in self:
-            host.announce(url)
-
-    def drain(self) -> None:
-        """Tells the fleets that no more requests are wanted."""
-        for host in self:
-            host.drain()

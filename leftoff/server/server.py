@@ -86,7 +86,8 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        self._hosts.drain()
+        for host in self._hosts:
+            host.drain()
         for acceptor in self._acceptors:
             acceptor.pause()
         await super().shutdown([self._socket])
@@ -110,7 +111,8 @@ def run(
     """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
     raise_handle_limit(settings)
     with closing(Server(hosts, settings, listener)) as server:
-        hosts.announce(server.public_url)
+        for host in hosts:
+            host.announce(server.public_url)
         if on_ready:
             on_ready(server.url)
         server.run()

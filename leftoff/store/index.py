@@ -6,11 +6,9 @@ was removed a moment ago: a blob is put before it is added here, and removed her
 
 import secrets
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from msgspec import MsgspecError
 from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -21,9 +19,8 @@ from leftoff.blobs.blob import Blob
 from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Worth
 from leftoff.setting import SettingError
-from leftoff.store.keys import REPLICAS, Keys, PrefixSearch, bit_of, blob_prefix, replica_key
+from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix
 from leftoff.store.objects import ObjectName
-from leftoff.store.replica import Replica, decode_replica
 
 INDEX_PROBLEMS = (RedisError, OSError, TimeoutError)
 _CALL_S = 1.0
@@ -186,17 +183,6 @@ class Index:
 
     async def release_lease(self, key: bytes) -> None:
         await self._release([key], [self.token])
-
-
-async def heartbeats(redis: Any) -> list[Replica]:  # noqa: ANN401
-    """The last heartbeat of every replica, of any fingerprint; those of other versions are left out."""
-    ids = await redis.zrange(REPLICAS, 0, -1)
-    beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
-    found = []
-    for beat in filter(None, beats):
-        with suppress(MsgspecError):
-            found.append(decode_replica(beat))
-    return found
 
 
 def connect(url: str, **options: Any) -> "Redis":  # noqa: ANN401

@@ -15,11 +15,11 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
     leftoff:{F}:reply:<k>      a remembered reply; <k> is the key of its conversation, which tells the namespace apart
     leftoff:{F}:replies:<h>    a set of these keys of a namespace, whose hash is <h>: to remove them all
     leftoff:{F}:process        the number of the index's process when the objects were listed last
-    leftoff:{F}:deltas         a stream: what replicas keep and drop, `replica.Delta`
-    leftoff:{F}:held:<id>      a hash: all that a replica holds, tag -> `replica.Held`, and b"number" of its last delta
+    leftoff:{F}:deltas         a stream: what replicas keep and drop, `cluster/replica.py`
+    leftoff:{F}:held:<id>      a hash: all that a replica holds, tag -> `Held`, and b"number" of its last delta
     leftoff:secret             the secret of the fleet: with it the names of tenants are hashed
     leftoff:replicas           a sorted set of the ids of all replicas, of any fingerprint, by their last heartbeat
-    leftoff:replica:<id>       a heartbeat, `replica.Replica`, which expires
+    leftoff:replica:<id>       a heartbeat, `Replica`, which expires
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,20 +28,14 @@ import numpy as np
 from blake3 import blake3
 
 from leftoff.blobs.blob import Blob
-from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath
+from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, short
 from leftoff.engine.seal import SEAL_BYTES
 
-TAG_BYTES = 16
 REPLICAS = b"leftoff:replicas"
 SECRET = b"leftoff:secret"
 NUMBER = b"number"  # the field of `held` that is no tag
 _FINGERPRINT_DIGITS = 32
 _MAX_KINDS = 1 << 16
-
-
-def short(tag: bytes) -> bytes:
-    """A tag as keys and formats have it."""
-    return tag[:TAG_BYTES]
 
 
 def replica_key(replica_id: str) -> bytes:

@@ -25,9 +25,8 @@ from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.leases import ReadingLeases
 from leftoff.store.link import PROBLEMS, Link, check
-from leftoff.store.objects import OBJECT_PROBLEMS, Got, MissingError, ObjectName, Reader
+from leftoff.store.objects import OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
-from leftoff.store.replica import STORE_COSTS
 from leftoff.store.search import LEASE_MARGIN_MS, Searcher
 
 logger = logging.getLogger("leftoff.store")

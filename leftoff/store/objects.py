@@ -16,12 +16,15 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import from_url
 
 from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import short
+from leftoff.cache.costs import TierCosts
 from leftoff.setting import SettingError
-from leftoff.store.keys import namespace_hash, short
+from leftoff.store.keys import namespace_hash
 
 OBJECT_PROBLEMS = (BaseError, OSError, TimeoutError)
 _CONNECT_S, _CALL_S = 2, 30  # a large blob takes its time
 _LISTED_AT_ONCE = 1000
+STORE_COSTS = TierCosts(1e5, 20.0, calls_at_once=16)  # of fetching, before anything is measured
 
 
 class MissingError(Exception):

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import secrets
 import time
+from contextlib import suppress
 
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.link import Link
@@ -51,11 +52,8 @@ class Prober:
             await self.measure_store()
 
     async def ask_index(self) -> None:
-        try:
-            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
-                await self._link.index.now()
-        except INDEX_PROBLEMS:
-            return
+        with suppress(*INDEX_PROBLEMS), self._link.index_breaker.watching(*INDEX_PROBLEMS):
+            await self._link.index.now()
 
     async def measure_store(self) -> None:
         """Fetches the probe; where there is none it is put first."""
@@ -74,13 +72,11 @@ class Prober:
 
     async def _put_probe(self) -> None:
         self._next = 0.0
-        try:
+        with suppress(*OBJECT_PROBLEMS):
             with self._link.writes.watching(*OBJECT_PROBLEMS):
                 async with asyncio.timeout(_PROBE_S):
                     await self._link.objects.put(_PROBE, secrets.token_bytes(_PROBE_BYTES))
             self._link.reads.worked()
-        except OBJECT_PROBLEMS:
-            return
 
     def saw(self, call_ms: float, rest_ms: float) -> None:
         """A call that is much slower than usual counts only if the next one is, too: it may have waited for a part."""

@@ -85,3 +85,12 @@ def test_small_saves_do_not_hide_how_fast_large_ones_are() -> None:
         costs.saw_save(1000 * _MB, 109.0)
     assert costs.save_ms(1000 * _MB) == pytest.approx(109.0, rel=0.2)
     assert costs.save_ms(_MB) == pytest.approx(9.0, rel=0.2)
+
+
+def test_short_prompts_do_not_hide_what_neighbours_cost_long_ones() -> None:
+    costs = Costs(rate_tokens=512)
+    for _ in range(200):
+        costs.saw_prefill(512, 40.0, 600)  # eight prompts of 64 tokens: slower by the token than a long one
+    for num_cells in range(8192, 32769, 8192):
+        costs.saw_prefill(8192, 8192 * (0.05 + 1e-6 * num_cells), num_cells)
+    assert costs.token_by_cells.slope == pytest.approx(1e-6, rel=0.1)

@@ -49,9 +49,7 @@ def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_what_fits_is_not_refused(
     vocabulary: Vocabulary, text: str, context_tokens: int, slice_characters: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leftoff.chat.meter._SLICE_CHARACTERS", slice_characters)
-        least = at_least(TokenMeter(vocabulary, context_tokens), text)
+    least = at_least(TokenMeter(vocabulary, context_tokens, slice_characters=slice_characters), text)
     assert least is None or vocabulary.tokenize(text).size >= least >= context_tokens
 
 
@@ -145,7 +143,5 @@ def separators(value: Any) -> int:  # noqa: ANN401
 @given(value=VALUES)
 def test_what_stands_in_texts_is_not_counted(value: Any, slice_bytes: int) -> None:  # noqa: ANN401
     data, wanted = json.dumps(value).encode(), separators(value)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leftoff.chat.meter._SLICE_BYTES", slice_bytes)
-        assert not has_more_values(data, wanted)
-        assert wanted == 0 or has_more_values(data, wanted - 1)
+    assert not has_more_values(data, wanted, slice_bytes=slice_bytes)
+    assert wanted == 0 or has_more_values(data, wanted - 1, slice_bytes=slice_bytes)

@@ -1,7 +1,7 @@
 """The slow proofs of the router: four real servers with the model of the package, a real index, and `leftoff route`.
 
     python -m tests.cluster.prove                   all of them
-    python -m tests.cluster.prove traffic agents    some of them
+    python -m tests.cluster.prove traffic agents    some of them; `grows` needs Ray
 
 Each prints what it saw and ends with an error if something is not as it must be. `tests/store/prove.py` has those of
 the store without a router.
@@ -21,8 +21,8 @@ import httpx
 
 from lab.bench.process import Process
 from tests.cli.running import serving
-from tests.cluster.processes import router
-from tests.cluster.test_proxy import known
+from tests.cluster.processes import ray_cluster, router
+from tests.cluster.test_proxy import chat, known
 from tests.patience import until
 from tests.store.prove import WORDS, Fleet, Talk, Told, ask, fleet
 
@@ -117,6 +117,18 @@ def hangs() -> None:
                 server.process.send_signal(signal.SIGCONT)
 
 
+def grows() -> None:
+    """On Ray, without an index: a second replica is started when there is much to do, and found."""
+    with closing(ray_cluster("--replicas", "1:2")) as cluster, ThreadPoolExecutor(32) as pool:
+        began, (first,) = time.monotonic(), (each["url"] for each in known(cluster))
+        while len(known(cluster)) < 2:
+            answers = pool.map(lambda _: chat(cluster.url, "Hello", max_tokens=100, ignore_eos=True), range(32))
+            assert {answer.status_code for answer in answers} == {200}
+        print(f"  a second one after {time.monotonic() - began:.1f} s")
+        assert first in {each["url"] for each in known(cluster)}
+        assert chat(cluster.url, "Hello").status_code == 200
+
+
 def _outcome(error: BaseException | None) -> str:
     """Answered, cut off in the middle of an answer, or refused."""
     if error is None:
@@ -124,7 +136,7 @@ def _outcome(error: BaseException | None) -> str:
     return "cut off" if isinstance(error, httpx.TransportError | json.JSONDecodeError) else "refused"
 
 
-PROOFS: Sequence[Callable[[], None]] = (traffic, agents, kills, hangs)
+PROOFS: Sequence[Callable[[], None]] = (traffic, agents, kills, hangs, grows)
 
 
 def main() -> None:

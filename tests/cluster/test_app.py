@@ -1,5 +1,6 @@
 """A router over replicas that share an index and a store: they are found, and conversations move without being read."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -7,16 +8,12 @@ import httpx
 import pytest
 
 from lab.bench.process import Process
+from leftoff.cluster.app import RouterApp
+from leftoff.cluster.fleet import Fleet
 from tests.cluster.processes import replica, router
 from tests.cluster.test_proxy import chat, known
 from tests.patience import PATIENCE_S, until
-from tests.store.parts import Redis, redis
-
-
-@pytest.fixture(scope="module")
-def index() -> Iterator[Redis]:
-    with redis() as part:
-        yield part
+from tests.store.parts import Redis
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +68,29 @@ def test_another_router_knows_what_the_first_has_learnt(index: Redis, route: Pro
             assert answer.headers["x-leftoff-replica"] == home
     finally:
         other.close()
+
+
+def test_replicas_that_are_known_stay_when_nobody_lists_them_any_more(replicas: list[Process]) -> None:
+    asked = 0
+
+    async def find(_: Fleet) -> list[str]:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise ConnectionError("whoever lists them is gone")
+        return [replicas[0].url]
+
+    async def play() -> list[str]:
+        app = RouterApp(find_urls=find)
+        app.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while asked < 3:
+                await asyncio.sleep(0.05)
+        ids = [view.id for view in app.fleet.candidates("")]
+        await app.close()
+        return ids
+
+    assert asyncio.run(play()) == [replicas[0].url]
 
 
 def test_a_replica_that_stops_is_left_out_and_its_conversation_goes_on(route: Process, replicas: list[Process]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leftoff.cluster.chain import NO_CHAIN, Chain, read_chain
+from leftoff.cluster.chain import Chain, read_chain
 
 SYSTEM = {"role": "system", "content": "You are brief."}
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "?"}]
@@ -64,4 +64,10 @@ def test_ids_that_one_replica_knows_are_found() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b"\xff", b"[" * 100_000])
 def test_what_is_no_request_has_no_chain(body: bytes) -> None:
-    assert read_chain(body, {}) is NO_CHAIN
+    assert read_chain(body, {}) == Chain((), ())
+
+
+def test_a_path_names_what_one_replica_keeps() -> None:
+    assert read_chain(b"", {}, "/v1/responses/resp_1a/cancel") == Chain((), (), owner="resp_1a")
+    assert read_chain(b'{"items": []}', {}, "/v1/conversations/conv_2/items") == Chain((), (), owner="conv_2")
+    assert read_chain(b"", {}, "/v1/responses") == Chain((), ())

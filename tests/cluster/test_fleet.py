@@ -5,14 +5,12 @@ import json
 from dataclasses import dataclass
 
 import msgspec
-import pytest
 
-from leftoff.cluster import fleet
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.memory import Known, Place
+from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 from leftoff.cluster.score import FoundPoint
-from leftoff.store.replica import EXPIRY_S, Delta, Held, Load, Rates, Replica, ReplicaState
 
 RATES = Rates(1.0, 10.0, 100.0, 1e6, 0.0, 1e6, 0.0, 1e6, 10.0)
 IDLE = Load(2, 0, 0, 4, 0, 1000)
@@ -80,11 +78,10 @@ def test_requests_on_their_way_count_at_once() -> None:
     asyncio.run(play())
 
 
-def test_what_was_read_for_a_request_is_forgotten_when_the_replica_has_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_LINGER_S", 0.0)
-
+def test_what_was_read_for_a_request_is_forgotten_when_the_replica_has_told() -> None:
     async def play() -> list[int]:
         seen = view()
+        seen.linger_s = 0.0
         first, second = (seen.send(CHAIN, 800.0) for _ in range(2))
         found = []
         for flight in (first, second):
@@ -149,3 +146,11 @@ def test_of_an_unknown_replica_what_was_sent_is_remembered() -> None:
         assert seen.estimate(asked, known).resume == 39
 
     asyncio.run(play())
+
+
+def test_a_replica_that_is_to_stop_gets_nothing_new() -> None:
+    fleet = Fleet(Clock())
+    for name in ("a", "b"):
+        fleet.beat(replica(name))
+    fleet.leaving = ["http://a"]
+    assert [each.id for each in fleet.candidates("")] == ["b"]

@@ -9,8 +9,8 @@ from redis import Redis as Client
 
 from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.replica import Delta, Held, Replica, encode
 from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
-from leftoff.store.replica import Delta, Held, Replica, encode
 from tests.cluster.test_fleet import held, replica
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis, redis
@@ -25,7 +25,7 @@ def server() -> Iterator[Redis]:
 
 
 class Teller:
-    """A replica's side of the index, as `leftoff/store/replica.py` describes it."""
+    """A replica's side of the index, as `leftoff/cluster/replica.py` describes it."""
 
     def __init__(self, server: Redis) -> None:
         self.redis = Client.from_url(server.url)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.memory import Known, PromptMemory
-from leftoff.store.points import AT_HEADER, Point, PromptPoints
+from leftoff.server.reply.points import AT_HEADER, Point, PromptPoints
 
 SYSTEM = {"role": "system", "content": "word " * 400}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import yaml
 
-from leftoff.cluster.chain import NO_CHAIN
+from leftoff.cluster.chain import Chain
 from leftoff.cluster.fleet import Fleet
-from leftoff.cluster.memory import NOTHING_KNOWN
+from leftoff.cluster.memory import Known
 from leftoff.cluster.meters import Meters
 from leftoff.cluster.router import ReplicaChoice
 from tests.cluster.test_fleet import replica
@@ -17,16 +17,17 @@ from tests.patience import PATIENCE_S
 from tests.server.embedded import embedded_server
 
 DOCS = Path(__file__).parents[2] / "docs" / "cluster"
+NO_CHAIN = Chain((), ())
 
 
 def figures() -> str:
     fleet = Fleet()
     view = fleet.beat(replica("a"))
     meters = Meters(fleet)
-    meters.chosen(ReplicaChoice(view, NO_CHAIN, view.estimate(NO_CHAIN, NOTHING_KNOWN)), 0.001)
-    meters.retried()
-    meters.refused()
-    meters.broken()
+    meters.chosen(ReplicaChoice(view, NO_CHAIN, view.estimate(NO_CHAIN, Known((), 0, ()))), 0.001)
+    meters.retries.inc()
+    meters.refusals.inc()
+    meters.breaks.inc()
     return meters.text().decode()
 
 

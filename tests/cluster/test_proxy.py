@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from lab.bench.process import Process
+from leftoff.server.reply import points
 from tests.cluster.processes import replica, router
 from tests.patience import PATIENCE_S, until
 
@@ -50,6 +51,16 @@ def test_an_answer_is_as_a_replica_gives_it(replicas: list[Process], route: Proc
     assert through.json()["choices"] == straight.json()["choices"]
     assert through.headers["x-leftoff-replica"] in {process.url for process in replicas}
     assert "x-leftoff-points" not in through.headers
+
+
+def test_a_replica_tells_where_a_prompt_may_be_resumed_with_an_index_or_without(replicas: list[Process]) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    answer = httpx.post(
+        f"{replicas[0].url}/v1/chat/completions", json=body, headers={points.HEADER: "1"}, timeout=PATIENCE_S
+    )
+    told = points.decode_points(answer.headers[points.HEADER])
+    assert told is not None
+    assert told.length == told.points[-1].position == answer.json()["usage"]["prompt_tokens"]
 
 
 def test_a_conversation_stays_where_its_state_is(route: Process) -> None:

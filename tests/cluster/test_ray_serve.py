@@ -1,6 +1,8 @@
-"""`leftoff cluster up`, where Ray is installed: two replicas behind one address, and conversations that stay."""
+"""`leftoff cluster up`, where Ray is installed: replicas behind one address, that Ray starts again when they die."""
 
-import sys
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +12,12 @@ import pytest
 
 from lab.bench.process import Process
 from leftoff.cli.main import main
-from tests.cluster.test_proxy import chat
-from tests.patience import PATIENCE_S
-from tests.store.parts import free_port, redis
+from tests.cluster.processes import ray_cluster
+from tests.cluster.test_proxy import HEADER, chat, known
+from tests.patience import PATIENCE_S, until
+from tests.store.parts import redis
+
+NO_RAY = "ray is not installed: pip install 'leftoff[ray]' to test the cluster on it"
 
 
 @pytest.mark.parametrize("text", ["0", "3:2", "x", "2:y"])
@@ -22,47 +27,97 @@ def test_a_wrong_number_of_replicas_is_refused(text: str, capsys: pytest.Capture
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'leftoff[ray]' to test the cluster on it")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    pytest.importorskip("ray", reason=NO_RAY)
     store: Path = tmp_path_factory.mktemp("store")
-    address = f"http://127.0.0.1:{free_port()}"
     with redis() as index:
-        up = ("--port", address.rpartition(":")[2], "--replicas", "2", "--cpus", "0.5")
-        shared = ("--index", index.url, "--store", f"file://{store}")
-        serving = ("--", "--threads", "1", "--ctx", "4096", "--slots", "2", "--ram", "128", "--disk", "0")
-        process = Process([sys.executable, "-m", "leftoff", "cluster", "up", *up, *shared, *serving])
-        yield process.url
+        process = ray_cluster("--replicas", "2", "--index", index.url, "--store", f"file://{store}")
+        assert until(lambda: len(known(process)) == 2)
+        yield process
         process.close()
 
 
-def test_conversations_find_their_state_again(url: str) -> None:
+def story(url: str) -> "httpx._client.StreamContextManager":  # type: ignore[name-defined]
+    body = {"messages": [{"role": "system", "content": HEADER}, {"role": "user", "content": "Tell me a story."}]}
+    return httpx.stream(
+        "POST",
+        f"{url}/v1/chat/completions",
+        json=body | {"stream": True, "max_tokens": 2000, "ignore_eos": True},
+        timeout=PATIENCE_S,
+    )
+
+
+def process_at(url: str) -> int:
+    """The id of the server process that listens there."""
+    port = int(url.rpartition(":")[2])
+    (sock,) = {
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    }
+    for handle in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if str(handle.readlink()) == f"socket:[{sock}]":
+                return int(handle.parts[2])
+        except OSError:
+            continue
+    raise AssertionError(f"nobody listens at {url}")
+
+
+def test_conversations_find_their_state_again(cluster: Process) -> None:
     computed = []
     for name in ("Ada", "Bob"):
         said = [f"My name is {name}."]
         for question in ("What is my name?", "Say it again.", "And once more."):
-            answer = chat(url, *said).json()
+            answer = chat(cluster.url, *said).json()
             computed.append(answer["timings"]["prompt_n"])
             said += [answer["choices"][0]["message"]["content"], question]
     assert computed[0] > 200
     assert max(computed[1:3] + computed[4:]) < 100, "only the first prompt of a conversation is read as a whole"
 
 
-def test_the_router_of_the_ingress_tells_its_figures(url: str) -> None:
-    chat(url, "Hello")
-    assert "leftoff_route_requests_total" in httpx.get(f"{url}/metrics", timeout=PATIENCE_S).text
+def test_the_router_of_the_ingress_tells_its_figures(cluster: Process) -> None:
+    chat(cluster.url, "Hello")
+    assert "leftoff_route_requests_total" in httpx.get(f"{cluster.url}/metrics", timeout=PATIENCE_S).text
 
 
-def test_what_a_replica_refuses_is_refused(url: str) -> None:
-    assert chat(url, "Hello", temperature="hot").status_code == 400
+def test_what_a_replica_refuses_is_refused(cluster: Process) -> None:
+    assert chat(cluster.url, "Hello", temperature="hot").status_code == 400
+
+
+def test_a_stream_comes_token_by_token_and_ends_with_its_client(cluster: Process) -> None:
+    with story(cluster.url) as stream:
+        lines = stream.iter_lines()
+        assert len([next(lines) for _ in range(8)]) == 8
+        assert sum(int(str(each["in_flight"])) for each in known(cluster)) == 1, "it goes on"
+    assert until(lambda: all(each["in_flight"] == 0 for each in known(cluster)))
+    assert until(lambda: all(each["load"]["num_running"] == 0 for each in known(cluster)))  # type: ignore[index]
+
+
+def test_a_replica_that_is_killed_is_started_again(cluster: Process) -> None:
+    """One that had begun ends with an error in the words of its dialect; the next is answered by the other replica."""
+    urls = {str(each["id"]): str(each["url"]) for each in known(cluster)}
+    with story(cluster.url) as stream:
+        home = stream.headers["x-leftoff-replica"]
+        lines = stream.iter_lines()
+        assert next(lines).startswith("data: ")
+        os.kill(process_at(urls[home]), signal.SIGKILL)
+        last = [line for line in lines if line][-1]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "replica_failed"
+    answer = chat(cluster.url, "Tell me a story.")
+    assert answer.status_code == 200
+    assert answer.headers["x-leftoff-replica"] in urls.keys() - {home}
+    assert until(lambda: len(known(cluster)) == 2 and home not in {each["id"] for each in known(cluster)})
+    assert chat(cluster.url, "Hello").status_code == 200
 
 
 @pytest.mark.filterwarnings("ignore")  # those of Ray itself
 def test_replicas_are_added_by_requests_and_by_what_is_to_be_read() -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'leftoff[ray]' to test the cluster on it")
+    pytest.importorskip("ray", reason=NO_RAY)
     from leftoff.cluster.ray_serve import ScaleByWork  # noqa: PLC0415
 
     scale = ScaleByWork(target_requests=4, target_read_s=5)
-    by_requests = SimpleNamespace(total_num_requests=9, aggregated_metrics={"queued_s": {"a": 1.0, "b": 2.0}})
-    by_reading = SimpleNamespace(total_num_requests=2, aggregated_metrics={"queued_s": {"a": 19.0, "b": 2.0}})
-    unknown = SimpleNamespace(total_num_requests=2, aggregated_metrics=None)
-    assert [scale(context)[0] for context in (by_requests, by_reading, unknown)] == [3, 5, 1]
+    by_requests = {"requests": {"a": 6.0, "b": 3.0}, "read_s": {"a": 1.0, "b": 2.0}}
+    by_reading = {"requests": {"a": 2.0}, "read_s": {"a": 19.0, "b": 2.0}}
+    decided = [scale(SimpleNamespace(aggregated_metrics=told))[0] for told in (by_requests, by_reading, None)]
+    assert decided == [3, 5, 0], "Ray holds it between the fewest and the most replicas"

@@ -11,10 +11,10 @@ from redis import Redis as Client
 from leftoff.cluster.chain import Chain, read_chain
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
+from leftoff.cluster.replica import Load
 from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
+from leftoff.server.reply.points import AT_HEADER, Point, PromptPoints
 from leftoff.store.keys import Keys
-from leftoff.store.points import AT_HEADER, Point, PromptPoints
-from leftoff.store.replica import Load
 from tests.cluster.test_fleet import held, replica
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis, redis
@@ -101,6 +101,7 @@ def test_full_gone_and_tried_replicas_are_not_chosen() -> None:
         chosen(Router(fleet()), chain("Hi"))
     with pytest.raises(AllFullError, match="all 2 replicas"):
         chosen(Router(fleet("a", "b", load=FULL)), chain("Hi"))
+    assert chosen(Router(fleet("a", load=FULL)), Chain((), ())), "what is no prompt takes no place in a queue"
     router = Router(fleet("a", "b"))
     assert run(router.choose(chain("Hi"), besides=["a"])).view.id == "b"
 

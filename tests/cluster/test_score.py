@@ -2,8 +2,8 @@
 
 import pytest
 
+from leftoff.cluster.replica import ReplicaCosts
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
-from leftoff.store.replica import ReplicaCosts
 
 MB = 1_000_000
 

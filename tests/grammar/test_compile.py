@@ -128,9 +128,8 @@ def test_a_grammar_that_is_too_long_is_refused(grammars: Grammars) -> None:
         grammars.compile(Grammar(" | ".join(f'"{number}"' for number in range(300_000))))
 
 
-def test_the_next_mask_is_worked_out_on_another_thread(grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leftoff.grammar.matcher._HANDING_OVER_SECONDS", -1.0)
-    matcher = grammars.match(grammars.compile(from_regex("[a-z]{9}")))
+def test_the_next_mask_is_worked_out_on_another_thread(grammars: Grammars) -> None:
+    matcher = grammars.match(grammars.compile(from_regex("[a-z]{9}")), hand_over_seconds=-1.0)
     for token in grammars.vocabulary.tokenize("abc").tolist():
         assert matcher._computing is not None
         matcher._computing.result(PATIENCE_S)  # though nobody has asked for it

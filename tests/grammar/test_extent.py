@@ -128,6 +128,10 @@ def test_rules_that_refer_to_each_other_in_too_many_ways_are_refused() -> None:
     rules = [f"r{i} ::= r{(i + 1) % 300}? r{(7 * i) % 300}? [{chr(0x4E00 + 2 * i)}a]" for i in range(300)]
     with pytest.raises(GrammarError, match="too many ways"):
         from_gbnf("\n".join(["root ::= r0", *rules]))
+    for between in (" ", "|"):
+        parts = between.join(f"[{chr(0x4E00 + 2 * i)}]?" for i in range(9000))
+        with pytest.raises(GrammarError, match="too many ways"):
+            from_gbnf(f'root ::= "(" root ")" | x\nx ::= {parts}')
 
 
 def test_a_grammar_with_much_text_between_free_values_is_followed(grammars: Grammars) -> None:

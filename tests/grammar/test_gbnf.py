@@ -58,6 +58,8 @@ name ::= [a-z] [a-z0-9_]*
         # What follows a word may also continue it: a greedy lexer would never get past the word.
         ('root ::= word "s"\nword ::= [a-z]+', ["cats", "ss"], ["s", "cat"]),
         ('root ::= ("a" | "ab") "b"', ["ab", "abb"], ["a", "aab"]),
+        ('root ::= "(" root ")" | word "c"\nword ::= [a-z]* "b"', ["abc", "(abbc)", "bcbc"], ["c", "(ac)"]),
+        ('root ::= "(" root ")" | ab "b"\nab ::= ("a" | "b" "a"?)+', ["ab", "babb", "(bb)"], ["b", "a"]),
         ('root ::= list\nlist ::= "(" list ")" | word "s"\nword ::= [a-z]+', ["cats", "((ss))"], ["(cat)", "(cats"]),
     ],
 )

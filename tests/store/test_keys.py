@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from leftoff.blobs.blob import Blob
-from leftoff.blobs.path_hash import HashedPath, run_start
+from leftoff.blobs.path_hash import HashedPath, run_start, short
 from leftoff.engine.seal import PAGE, SEAL_BYTES, SNAPSHOT
-from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix, short
+from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix
 from leftoff.types import Tokens
 
 KEYS = Keys("ab" * 32)

@@ -11,8 +11,8 @@ from lab.simulate.llm import Llm
 from lab.simulate.scheme import Budget
 from lab.simulate.trace import Request
 from leftoff.cache.policy import ValuePerByte
+from leftoff.cluster.replica import ReplicaCosts
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
-from leftoff.store.replica import ReplicaCosts
 from leftoff.types import Tokens
 
 _UNLIMITED = 1 << 60

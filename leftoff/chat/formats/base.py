@@ -1,7 +1,7 @@
 """The interface of output formats: the syntax of tool calls, for grammars, and a parser of replies."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,16 +80,8 @@ class OutputFormat(ABC):
     syntax: CallSyntax
     reasoning: ReasoningTags | None
     before_content: str = ""  # what the model must write before content
-
-    @property
-    @abstractmethod
-    def trigger(self) -> str:
-        """The text that begins a call; empty if a call may begin without one."""
-
-    @property
-    @abstractmethod
-    def markers(self) -> Sequence[str]:
-        """All texts that the parser looks for. Control tokens with these texts must not be hidden from it."""
+    trigger: str  # the text that begins a call; empty if a call may begin without one
+    markers: tuple[str, ...]  # all texts that the parser looks for: control tokens with these are shown to it
 
     @abstractmethod
     def parse(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:

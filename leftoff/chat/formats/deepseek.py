@@ -15,8 +15,8 @@ V3 and R1 write `function`, a separator, the name, and the arguments as a block 
 
 from leftoff.chat.formats.base import ANY_TYPE, CallSyntax, OfferedTools, ParameterSyntax
 from leftoff.chat.formats.json_calls import parse_named_call
-from leftoff.chat.formats.parameters import STRING, Parameter, parse_parameters
-from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
+from leftoff.chat.formats.parameters import STRING, Parameter, ParameterTags, parse_parameters
+from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
 
 BEGIN, _END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
@@ -32,7 +32,7 @@ _PARAMETER, _PARAMETER_END = '<｜DSML｜parameter name="', "</｜DSML｜paramet
 _NAME_END = Markers('">', strips=False)
 _IS_STRING, _IS_JSON = '" string="true">', '" string="false">'
 _KEY_ENDS = Markers(_IS_STRING, _IS_JSON, strips=False)
-_VALUE_END = Markers(_PARAMETER_END, strips=False)
+_TAGS = ParameterTags(_PARAMETER, Markers(_PARAMETER_END, strips=False), _INVOKE_END)
 
 
 class DeepSeekCalls(CallFormat):
@@ -81,15 +81,8 @@ class DsmlCalls(CallFormat):
 
     def _parse_call(self, scanner: Scanner) -> Waiting[None]:
         name = yield from scanner.word(_NAME_END)
-        yield from parse_parameters(scanner, name, lambda: self._parse_key(scanner), _VALUE_END)
+        yield from parse_parameters(scanner, name, _TAGS, lambda: self._parse_key(scanner))
 
-    def _parse_key(self, scanner: Scanner) -> Waiting[Parameter | None]:
-        yield from scanner.spaces()
-        if not (yield from scanner.accept(_PARAMETER)):
-            yield from scanner.expect(_INVOKE_END)
-            return None
-        key: list[str] = []
-        end = yield from scanner.until(_KEY_ENDS, key.append)
-        if end is None:
-            raise MismatchError
-        return Parameter("".join(key), STRING if end == _IS_STRING else ANY_TYPE - STRING)
+    def _parse_key(self, scanner: Scanner) -> Waiting[Parameter]:
+        key = yield from scanner.word(_KEY_ENDS)
+        return Parameter(key, STRING if scanner.word_end == _IS_STRING else ANY_TYPE - STRING)

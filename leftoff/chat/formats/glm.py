@@ -7,13 +7,13 @@
 """
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
-from leftoff.chat.formats.parameters import Parameter, parse_parameters
-from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
+from leftoff.chat.formats.parameters import Parameter, ParameterTags, parse_parameters
+from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
 
 _NAME_ENDS = Markers("<arg_key>", "</tool_call>")
 _KEY_END = Markers("</arg_key>", strips=False)
-_VALUE_END = Markers("</arg_value>", strips=False)
+_TAGS = ParameterTags("<arg_key>", Markers("</arg_value>", strips=False), "</tool_call>")
 
 
 class GlmCalls(CallFormat):
@@ -30,20 +30,12 @@ class GlmCalls(CallFormat):
     markers = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 
     def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        taken: list[str] = []
-        tag = yield from scanner.until(_NAME_ENDS, taken.append)
-        if tag is None:
-            raise MismatchError
-        scanner.at -= len(tag)
-        name = "".join(taken).strip()
+        name = yield from scanner.word(_NAME_ENDS)
+        scanner.at -= len(scanner.word_end)
 
-        def parse_key() -> Waiting[Parameter | None]:
-            yield from scanner.spaces()
-            if not (yield from scanner.accept("<arg_key>")):
-                yield from scanner.expect("</tool_call>")
-                return None
+        def parse_key() -> Waiting[Parameter]:
             key = yield from scanner.word(_KEY_END)
             yield from scanner.expect("<arg_value>")
             return Parameter(key, tools.types(name, key))
 
-        yield from parse_parameters(scanner, name, parse_key, _VALUE_END)
+        yield from parse_parameters(scanner, name, _TAGS, parse_key)

@@ -31,7 +31,7 @@ class MistralCalls(CallFormat):
         if (yield from scanner.peek()) == "[":
             yield from parse_call_list(scanner)
             return
-        name: list[str] = []
-        if (yield from scanner.until(_NAME_ENDS, name.append)) == "[CALL_ID]":
+        name = yield from scanner.word(_NAME_ENDS)
+        if scanner.word_end == "[CALL_ID]":
             yield from scanner.word(_ID_END)
-        yield from parse_named_call(scanner, "".join(name).strip())
+        yield from parse_named_call(scanner, name)

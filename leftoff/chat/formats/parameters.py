@@ -29,6 +29,15 @@ class Parameter:
     types: frozenset[str]
 
 
+@dataclass(frozen=True)
+class ParameterTags:
+    """The texts that begin a parameter, end its value, and end the call."""
+
+    begin: str
+    value_ends: Markers
+    call_end: str
+
+
 class ObjectWriter:
     """Emits the JSON around the values of an object."""
 
@@ -79,23 +88,30 @@ class _ValueWriter:
 def parse_parameters(
     scanner: Scanner,
     name: str,
-    parse_key: Callable[[], Waiting[Parameter | None]],
-    value_ends: Markers,
+    tags: ParameterTags,
+    parse_key: Callable[[], Waiting[Parameter]],
     is_complete: Callable[[], Waiting[bool]] | None = None,
 ) -> Waiting[None]:
-    """Parses the parameters of a call, until `parse_key` returns None at its end.
+    """Parses the parameters of a call, up to and including its end. `parse_key` goes on behind a tag that begins one.
 
-    A value ends with one of `value_ends`. Where the text of an end tag may be part of a value, `is_complete` tells
-    whether it is over.
+    Where the text of a value's end may be part of the value, `is_complete` tells whether it is over.
     """
-    parameter = yield from parse_key()
+
+    def next_parameter() -> Waiting[Parameter | None]:
+        yield from scanner.spaces()
+        if (yield from scanner.accept(tags.begin)):
+            return (yield from parse_key())
+        yield from scanner.expect(tags.call_end)
+        return None
+
+    parameter = yield from next_parameter()
     scanner.start_call(name)
     arguments = ObjectWriter(scanner)
     while parameter is not None:
         arguments.key(parameter.key)
         value = _ValueWriter(scanner.emit_arguments, parameter.types)
         while True:
-            end = yield from scanner.until(value_ends, value.write)
+            end = yield from scanner.until(tags.value_ends, value.write)
             if end is None:
                 value.break_off()
                 raise MismatchError
@@ -104,7 +120,7 @@ def parse_parameters(
             value.write(end)
         value.end()
         scanner.mark()
-        parameter = yield from parse_key()
+        parameter = yield from next_parameter()
         scanner.unmark()
     arguments.end()
     scanner.mark()

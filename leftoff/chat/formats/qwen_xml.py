@@ -10,14 +10,14 @@ harbour
 """
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
-from leftoff.chat.formats.parameters import Parameter, parse_parameters
+from leftoff.chat.formats.parameters import Parameter, ParameterTags, parse_parameters
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
 
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
 _TAG_END = Markers(">", strips=False)
-_VALUE_ENDS = Markers(_PARAMETER_END, "\n" + _PARAMETER_END, strips=False)
+_TAGS = ParameterTags(_PARAMETER, Markers(_PARAMETER_END, "\n" + _PARAMETER_END, strips=False), _FUNCTION_END)
 
 
 class QwenXmlCalls(CallFormat):
@@ -41,16 +41,12 @@ class QwenXmlCalls(CallFormat):
         if not is_enclosed and name not in tools.names:
             raise MismatchError
 
-        def parse_key() -> Waiting[Parameter | None]:
-            yield from scanner.spaces()
-            if not (yield from scanner.accept(_PARAMETER)):
-                yield from scanner.expect(_FUNCTION_END)
-                return None
+        def parse_key() -> Waiting[Parameter]:
             key = yield from scanner.word(_TAG_END)
             yield from scanner.accept("\n")
             return Parameter(key, tools.types(name, key))
 
-        yield from parse_parameters(scanner, name, parse_key, _VALUE_ENDS, lambda: self._is_at_next_tag(scanner))
+        yield from parse_parameters(scanner, name, _TAGS, parse_key, lambda: self._is_at_next_tag(scanner))
         if is_enclosed:
             yield from scanner.expect("</tool_call>")
 

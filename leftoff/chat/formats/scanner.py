@@ -72,6 +72,7 @@ class Scanner:
         self.is_ended = False
         self.is_cut = False  # it ended where the model would have gone on
         self.num_calls = 0
+        self.word_end = ""  # that the last `word` ended with
         self.spaces_before_marker = ""  # that `until` skipped with the last marker
         self._mark: int | None = None
         self._parts: list[Part] = []
@@ -162,9 +163,10 @@ class Scanner:
             yield from self.more()
 
     def word(self, ends: Markers) -> Waiting[str]:
-        """Returns the text before the first of `ends`, stripped, and skips that end. It must come."""
+        """Returns the text before the first of `ends`, stripped, and skips that end, the `word_end`. It must come."""
         taken: list[str] = []
-        if (yield from self.until(ends, taken.append)) is None:
+        self.word_end = (yield from self.until(ends, taken.append)) or ""
+        if not self.word_end:
             raise MismatchError
         return "".join(taken).strip()
 

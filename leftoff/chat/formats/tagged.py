@@ -1,7 +1,6 @@
 """Replies with reasoning and tool calls between tags, and content around them: how most models write."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 from leftoff.chat.formats.base import CallSyntax, OfferedTools, OutputFormat, ParseOptions
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
@@ -31,19 +30,13 @@ class TaggedFormat(OutputFormat):
         self.name = name
         self.syntax = calls.syntax
         self.reasoning = reasoning
+        self.trigger = "" if calls.is_bare else calls.triggers[0]
+        tags = (reasoning.begin.strip(), reasoning.end.strip()) if reasoning else ()
+        self.markers = (*tags, *calls.triggers, *calls.markers)
         self._calls = calls
         self._triggers = Markers(*calls.triggers)
         self._reasoning_end = Markers(reasoning.end) if reasoning else Markers()
         self._shown_reasoning_end = Markers(reasoning.end, strips=False) if reasoning else Markers()
-
-    @property
-    def trigger(self) -> str:
-        return "" if self._calls.is_bare else self._calls.triggers[0]
-
-    @property
-    def markers(self) -> Sequence[str]:
-        tags = (self.reasoning.begin, self.reasoning.end) if self.reasoning else ()
-        return (*(tag.strip() for tag in tags), *self._calls.triggers, *self._calls.markers)
 
     def parse(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:
         if options.begins_in_reasoning:

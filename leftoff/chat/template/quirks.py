@@ -15,7 +15,7 @@ from typing import Any
 from leftoff.chat.formats.parts import parse_arguments
 from leftoff.chat.meter import is_bearable
 from leftoff.chat.template.render import ChatTemplate, MessageDict, TemplateError, TemplateLimitError, ToolDict
-from leftoff.types import HEADER_ROLES
+from leftoff.types import HEADER_ROLES, header_size
 
 _SHORT_ID_LENGTH = 9
 
@@ -169,7 +169,7 @@ def _short_id(name: object) -> str:
 
 
 def _merged_header(messages: list[MessageDict]) -> list[MessageDict]:
-    size = _header_size(messages)
+    size = header_size(messages)
     if size < 2:
         return messages
     return [_with_contents(messages[0], messages[:size]), *messages[size:]]
@@ -187,7 +187,7 @@ def _with_contents(message: MessageDict, messages: list[MessageDict]) -> Message
 
 def _late_header_into_user(messages: list[MessageDict]) -> list[MessageDict]:
     """Makes it a reminder within the user's turn: many templates want user and assistant to take turns."""
-    size = _header_size(messages)
+    size = header_size(messages)
     changed = messages[:size]
     is_reminder = False
     for message in messages[size:]:
@@ -202,11 +202,6 @@ def _late_header_into_user(messages: list[MessageDict]) -> list[MessageDict]:
 
 def _reminder(message: MessageDict) -> MessageDict:
     return {"role": "user", "content": f"<system-reminder>\n{message['content']}\n</system-reminder>"}
-
-
-def _header_size(messages: list[MessageDict]) -> int:
-    roles = (message.get("role") for message in messages)
-    return next((index for index, role in enumerate(roles) if role not in HEADER_ROLES), len(messages))
 
 
 def _as_parts(message: MessageDict) -> MessageDict:

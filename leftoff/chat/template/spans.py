@@ -13,11 +13,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any
 
 from leftoff.chat.template.render import MessageDict, TemplateError, TemplateLimitError
-from leftoff.types import HEADER_ROLES, KnownTokens, common_length
+from leftoff.types import KnownTokens, common_length, header_size
 
 MARK = "\U000f5a5a"  # from a private use area; the next character is the number of the message
 _FIRST_NUMBER, _MAX_NUMBERS = 0x100000, 0xFFFE
@@ -97,7 +97,7 @@ def _by_last_turn(
     if not kept or any(one.index >= other.index for one, other in pairwise(kept)):
         return None
     anchor = kept.pop()
-    before = [*_header(messages), *_question(messages, anchor)]
+    before = [*messages[: header_size(messages)], *_question(messages, anchor)]
     if len(before) >= anchor.index:
         return None  # it is as short as it can be
     short = [*before, *messages[anchor.index :]]
@@ -120,10 +120,6 @@ def num_equal(left: Sequence[MessageDict], right: Sequence[MessageDict]) -> int:
     """How many messages both begin with."""
     size = min(len(left), len(right))
     return next((index for index in range(size) if left[index] != right[index]), size)
-
-
-def _header(messages: Sequence[MessageDict]) -> list[MessageDict]:
-    return [*takewhile(lambda message: message.get("role") in HEADER_ROLES, messages)]
 
 
 def _question(messages: Sequence[MessageDict], anchor: TextSpan) -> list[MessageDict]:
@@ -244,11 +240,9 @@ def _moved_back(text: str, messages: Sequence[MessageDict], starts: dict[int, in
 
 def _by_differences(text: str, messages: Sequence[MessageDict], render: Render) -> _Found:
     """Finds only what the placement of snapshots needs: the first message after the header, and the last user's."""
-    roles = [message.get("role") for message in messages]
-    first = next((i for i, role in enumerate(roles) if role not in HEADER_ROLES), None)
-    last = _last_user(messages)
+    first, last = header_size(messages), _last_user(messages)
     starts = {}
-    for index in {i for i in (first, last) if i is not None}:
+    for index in {i for i in (first, last) if i is not None and i < len(messages)}:
         changed = [{**m, "content": MARK} if i == index else m for i, m in enumerate(messages)]
         other = _try(render, changed, True)
         if other is not None and other != text:

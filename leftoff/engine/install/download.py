@@ -1,6 +1,9 @@
 """Downloads archives from PyPI and npm, or from the mirrors that pip and npm are configured for on this machine.
 
 What arrives is believed by its hash alone. A download that breaks off goes on where it stopped, now or next time.
+`pip download` would do less: it refuses wheels whose tags are for another Python, though only their libraries are
+wanted here; it does not go on with a download of an earlier run; environments made by uv have no pip; and the archives
+of npm would need all of this besides.
 """
 
 import configparser
@@ -141,20 +144,17 @@ def _client() -> httpx.Client:
 
 def python_index() -> str:
     """The package index that pip or uv would use here."""
-    return _first(_variables(_INDEX_VARIABLES), _pip_settings(), _PYPI)
+    return _configured(_INDEX_VARIABLES, _pip_settings(), _PYPI)
 
 
 def npm_registry() -> str:
     """The registry that npm would use here."""
-    return _first(_variables(_REGISTRY_VARIABLES), _npm_settings(), _NPM)
+    return _configured(_REGISTRY_VARIABLES, _npm_settings(), _NPM)
 
 
-def _first(variables: Iterator[str], settings: Iterator[str], default: str) -> str:
-    return next(filter(None, (*variables, *settings)), default).strip().rstrip("/")
-
-
-def _variables(names: tuple[str, ...]) -> Iterator[str]:
-    return (os.environ.get(name, "") for name in names)
+def _configured(variables: tuple[str, ...], settings: Iterator[str], default: str) -> str:
+    found = (*map(os.environ.get, variables), *settings)
+    return next(filter(None, found), default).strip().rstrip("/")
 
 
 def _pip_settings() -> Iterator[str]:

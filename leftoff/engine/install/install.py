@@ -18,7 +18,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -187,7 +186,7 @@ def _unpack(path: Path, archive: Archive, folder: Path) -> None:
             if not fnmatch.fnmatchcase(name, archive.take) or not _LIBRARY.fullmatch(base):
                 continue
             with (folder / base).open("xb") as file:
-                shutil.copyfileobj(content(), file, 1 << 20)
+                shutil.copyfileobj(content, file, 1 << 20)
             taken += 1
     except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
         raise InstallError(f"{archive.file} cannot be unpacked ({error})") from error
@@ -195,24 +194,18 @@ def _unpack(path: Path, archive: Archive, folder: Path) -> None:
         raise InstallError(f"{archive.file} has no library like {archive.take}")
 
 
-def _members(path: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
-    """The names of the files in an archive, and how to open each; links and folders are left out."""
+def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """The names of the files in an archive, and each of them opened; links and folders are left out."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as wheel:
             for info in wheel.infolist():
-                yield info.filename, partial(wheel.open, info)
+                yield info.filename, wheel.open(info)
         return
     with tarfile.open(path, "r:gz") as tarball:
         for member in tarball:
-            if member.isfile():
-                yield member.name, partial(_open_member, tarball, member)
-
-
-def _open_member(tarball: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = tarball.extractfile(member)
-    if content is None:
-        raise InstallError(f"{member.name} cannot be read")
-    return content
+            content = tarball.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, content
 
 
 def _library_of(package: Package, folder: Path) -> Path:

@@ -1,28 +1,27 @@
 """/cache: the tree, the last reuse reports, and deletion. A tenant sees and deletes only what is its own."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
 from typing import Any
 
-import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.cache.blob_tier import BlobTier
-from leftoff.cache.node import Node, ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
+from leftoff.cache.tree_copy import NodeCopy, PointCopy, TreeCopy, copy_tree
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
 from leftoff.server.reply.response import json_response
+from leftoff.server.request.aside import aside
 from leftoff.server.tenant import Tenant, tenant_of
-from leftoff.types import Tokens
 
 _SHOWN_NODES = 1000
 _SHOWN_REQUESTS = 20
@@ -70,14 +69,6 @@ class TierView(Struct):
     most_bytes: int | UnsetType = UNSET
 
 
-@dataclass(frozen=True)
-class _Beginning:
-    """The first tokens of a node, to be detokenized off the engine's thread."""
-
-    view: NodeView
-    tokens: Tokens
-
-
 class CacheApi(Dialect):
     """Show and clear the cache."""
 
@@ -90,12 +81,9 @@ class CacheApi(Dialect):
         ]
 
     async def tree(self, request: Request) -> Response:
-        limit = _count(request, _SHOWN_NODES)
-        beginnings: list[_Beginning] = []
-        view = await self._host.between_steps(lambda: self._view(tenant_of(request), limit, beginnings))
-        for beginning in beginnings:
-            beginning.view.text = self._host.model.vocabulary.text(beginning.tokens)
-        return json_response(view)
+        tenant, limit = tenant_of(request), _count(request, _SHOWN_NODES)
+        state, copies = await self._host.between_steps(lambda: (self._state(tenant), self._copies(tenant, limit)))
+        return json_response(await aside(self._host, lambda: state | {"trees": [*map(self._tree, copies)]}))
 
     async def clear(self, request: Request) -> Response:
         tenant, salt = tenant_of(request), request.query_params.get("salt")
@@ -128,10 +116,9 @@ class CacheApi(Dialect):
             "entries": num_points - sum(budget.num_points for budget in budgets),
         }
 
-    def _view(self, tenant: Tenant, limit: int, beginnings: list[_Beginning]) -> dict[str, Any]:
-        """The cache as one tenant sees it. `trees` are those in RAM; the disk has its own."""
+    def _state(self, tenant: Tenant) -> dict[str, Any]:
+        """The cache as one tenant sees it, without trees."""
         cache = self._host.cache
-        own = [(name, tree) for name, tree in cache.ram.trees.items() if tenant.sees(name)]
         free_tokens = {"free_tokens": cache.memory.free_cells} if tenant.is_alone else {}
         return {
             "tiers": [tier_view(tier, tenant) for tier in cache.tiers],
@@ -139,46 +126,50 @@ class CacheApi(Dialect):
             "context_tokens": cache.memory.num_cells,
             **free_tokens,
             "slots": [slot_view(sequence, tenant) for sequence in cache.sequences],
-            "trees": [self._tree(name, tree, limit, beginnings) for name, tree in own],
         }
 
-    def _tree(self, name: str, tree: Tree, limit: int, beginnings: list[_Beginning]) -> dict[str, Any]:
-        nodes = [node for node in tree.nodes() if node.is_live]
-        ids = {id(node): index for index, node in enumerate(nodes)}
-        views = [self._node(node, ids) for node in nodes[:limit]]
-        for node, view in zip(nodes, views, strict=False):
-            beginnings.append(_Beginning(view, np.array(node.tokens[:_PREVIEW_TOKENS])))
-        held = _held_by(nodes)
+    def _copies(self, tenant: Tenant, limit: int) -> list["_RamTree"]:
+        """The trees in RAM; the disk has its own."""
+        ram = self._host.cache.ram
+        own = [name for name in ram.trees if tenant.sees(name)]
+        return [_RamTree(copy_tree(ram, name, limit), _held_by(ram.trees[name])) for name in own]
+
+    # --- aside
+
+    def _tree(self, tree: "_RamTree") -> dict[str, Any]:
+        nodes = [node for root in tree.copy.roots for node in root.nodes()]
+        ids = {id(node): number for number, node in enumerate(nodes)}
+        parents = {id(child): ids[id(node)] for node in nodes for child in node.children}
         return {
-            "namespace": name,
-            "tokens": tree.num_tokens,
-            "bytes": held.num_bytes,
-            "entries": held.num_points,
-            "num_nodes": len(nodes),
-            "nodes": views,
+            "namespace": tree.copy.namespace,
+            "tokens": tree.held.num_tokens,
+            "bytes": tree.held.num_bytes,
+            "entries": tree.held.num_points,
+            "num_nodes": tree.held.num_nodes,
+            "nodes": [self._node(node, ids[id(node)], parents.get(id(node))) for node in nodes],
         }
 
-    def _node(self, node: Node, ids: dict[int, int]) -> NodeView:
+    def _node(self, node: NodeCopy, number: int, parent: int | None) -> NodeView:
         return NodeView(
-            id=ids[id(node)],
-            parent=ids.get(id(node.parent)),
+            id=number,
+            parent=parent,
             start=node.start,
             end=node.end,
             age_s=_age(node.last_used),
-            page_bytes=_page_bytes([node]),
-            entries=[self._entry(point) for point in node.points],
-            text="",
+            page_bytes=sum({(page.page_start, page.page_end): page.nbytes for page in node.pages}.values()),
+            entries=[_entry(point) for point in node.points],
+            text=self._host.model.vocabulary.text(node.tokens[:_PREVIEW_TOKENS]),
         )
 
-    def _entry(self, point: ResumePoint) -> dict[str, Any]:
-        ranking = self._host.cache.ram.budget.ranking
-        return {
-            "position": point.position,
-            "bytes": point.total_bytes,
-            "hits": ranking.hits(point),
-            "age_s": _age(ranking.last_used(point)),
-            "has_logits": point.logits is not None,
-        }
+
+def _entry(point: PointCopy) -> dict[str, Any]:
+    return {
+        "position": point.position,
+        "bytes": point.nbytes,
+        "hits": point.hits,
+        "age_s": _age(point.last_used),
+        "has_logits": point.has_logits,
+    }
 
 
 def slot_view(sequence: EngineSequence, tenant: Tenant, *, with_age: bool = True) -> SlotView:
@@ -200,30 +191,36 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
         written = (blobs.written_bytes, budget.most_bytes) if blobs is not None else ()
         counts = (budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions, waiting)
         return TierView(budget.name, *counts, *written)
-    own = [_held_by(tree.nodes()) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
+    own = [_held_by(tree) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]
     num_bytes, num_points = sum(held.num_bytes for held in own), sum(held.num_points for held in own)
     return TierView(budget.name, num_bytes, budget.budget_bytes, num_points)
 
 
 @dataclass(frozen=True)
 class _Held:
-    """Bytes and resume points of some nodes of a tree."""
+    """What a tree holds. Pages that nodes or points share count once."""
 
     num_bytes: int
     num_points: int
+    num_nodes: int
+    num_tokens: int
 
 
-def _held_by(nodes: Iterable[Node]) -> _Held:
-    nodes = list(nodes)
+@dataclass(frozen=True)
+class _RamTree:
+    """The nodes that are shown, and what all of them hold."""
+
+    copy: TreeCopy
+    held: _Held
+
+
+def _held_by(tree: Tree) -> _Held:
+    nodes = [node for node in tree.nodes() if node.is_live]
     points = [point for node in nodes for point in node.points]
-    windows = {page for point in points for page in point.window}
-    shared_bytes = _page_bytes(nodes) + sum(page.nbytes for page in windows)
-    return _Held(sum(point.nbytes for point in points) + shared_bytes, len(points))
-
-
-def _page_bytes(nodes: Iterable[Node]) -> int:
-    """Each page counts once: nodes may share one."""
-    return sum(page.nbytes for page in {stretch.stored for node in nodes for stretch in node.stretches})
+    pages = {stretch.stored for node in nodes for stretch in node.stretches}
+    window_pages = {page for point in points for page in point.window}
+    sizes = [point.nbytes for point in points], [page.nbytes for page in pages], [page.nbytes for page in window_pages]
+    return _Held(sum(map(sum, sizes)), len(points), len(nodes), tree.num_tokens)
 
 
 def _age(moment: float) -> float:

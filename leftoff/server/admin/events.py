@@ -9,16 +9,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from leftoff.host.host import HostClosedError, ModelHost
 from leftoff.host.request_log import RequestLog, RequestRecord
-from leftoff.server.admin.cache import SlotView, TierView, slot_view, tier_view
+from leftoff.server.admin.cache import slot_view, tier_view
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.connection import ENDS_WITH_SERVER
 from leftoff.server.http.endpoint import Endpoint, attended
@@ -30,29 +30,6 @@ _encode = msgspec.json.Encoder().encode
 _PAUSE_SECONDS = 1.0
 _MAX_WAITING = 256  # reports for one who reads slowly; the oldest are dropped
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-
-
-class Totals(Struct):
-    """Requests, tokens and seconds of one tenant since the server started."""
-
-    requests: int
-    reused_tokens: int
-    computed_tokens: int
-    generated_tokens: int
-    read_ahead_tokens: int
-    prompt_seconds: float
-    started_at: float
-
-
-class CacheState(Struct):
-    """How full everything is. `running` and `waiting` are requests of the tenant."""
-
-    tiers: list[TierView]
-    slots: list[SlotView]
-    context_tokens: int
-    running: int
-    waiting: int
-    totals: Totals
 
 
 class EventsApi(Dialect):
@@ -98,7 +75,7 @@ class _Feed(Response):
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        last: CacheState | None = None
+        last: dict[str, Any] | None = None
         due = 0.0
         while True:
             if time.monotonic() >= due:
@@ -116,26 +93,26 @@ class _Feed(Response):
             self._records.get_nowait()
         self._records.put_nowait(record)
 
-    def _state(self) -> CacheState:
-        """Called on the engine's thread."""
+    def _state(self) -> dict[str, Any]:
+        """How full everything is, and the tenant's requests. Called on the engine's thread."""
         host, tenant = self._host, self._tenant
         counts = self._log.counts[tenant.name]
-        return CacheState(
-            tiers=[tier_view(tier, tenant) for tier in host.cache.tiers],
-            slots=[slot_view(sequence, tenant, with_age=False) for sequence in host.cache.sequences],
-            context_tokens=host.cache.memory.num_cells,
-            running=sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs),
-            waiting=sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting),
-            totals=Totals(
-                requests=counts.requests.total(),
-                reused_tokens=counts.reused_tokens,
-                computed_tokens=counts.computed_tokens.total(),
-                generated_tokens=counts.generated_tokens,
-                read_ahead_tokens=counts.read_ahead_tokens,
-                prompt_seconds=counts.prompt_seconds,
-                started_at=self._log.started_at,
-            ),
-        )
+        return {
+            "tiers": [tier_view(tier, tenant) for tier in host.cache.tiers],
+            "slots": [slot_view(sequence, tenant, with_age=False) for sequence in host.cache.sequences],
+            "context_tokens": host.cache.memory.num_cells,
+            "running": sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs),
+            "waiting": sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting),
+            "totals": {
+                "requests": counts.requests.total(),
+                "reused_tokens": counts.reused_tokens,
+                "computed_tokens": counts.computed_tokens.total(),
+                "generated_tokens": counts.generated_tokens,
+                "read_ahead_tokens": counts.read_ahead_tokens,
+                "prompt_seconds": counts.prompt_seconds,
+                "started_at": self._log.started_at,
+            },
+        }
 
 
 def _event(name: bytes, content: object) -> bytes:

@@ -1,27 +1,25 @@
 """Prewarming: compute the common beginning of conversations ahead of the first one, and pin it in the cache.
 
-What to compute comes with a request, from a file, or from the headers that clients used last (`disk/headers.py`), which
-have the form of such files.
+What to compute comes with a request, from a file, or from the headers that clients used last.
 """
 
 import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.chat.conversation import Conversation
-from leftoff.chat.template.render import MessageDict, TemplateError
+from leftoff.chat.template.render import TemplateError
 from leftoff.config import MIB
+from leftoff.host.header_file import HeaderFile, last_headers, read_header
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
 from leftoff.server.dialect import Dialect
@@ -49,18 +47,6 @@ class Prewarmed(Struct):
     tokens: int
     computed: int
     bytes: int
-
-
-class PrewarmFile(Struct):
-    """The contents of a JSON file for --prewarm. `options` are variables for the template."""
-
-    messages: list[MessageDict]
-    tools: list[dict[str, Any]] | None = None
-    options: dict[str, Any] = {}
-    namespace: str = ""
-
-    def conversation(self) -> Conversation:
-        return Conversation(self.messages, self.tools, self.options, self.namespace)
 
 
 class PrewarmedLast(Struct):
@@ -96,8 +82,9 @@ class PrewarmApi(Dialect):
 
     async def prewarm_last(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        files = [file for file in _last_files(self._host, tenant.name) if tenant.sees(file.namespace)]
-        return json_response(await _prewarm_last(self._host, files))
+        host = self._host
+        files = [file for file in last_headers(host.headers, tenant.name) if tenant.sees(file.namespace)]
+        return json_response(await _prewarm_last(host, files))
 
 
 async def prewarm(host: ModelHost, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
@@ -122,18 +109,18 @@ async def prewarm(host: ModelHost, read: Callable[[], Conversation], request: Re
 def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:
     """Prewarm what the settings name, before the server listens."""
     names = host.settings.prewarm
-    files = [(name, read_file(Path(name))) for name in names if name != LAST]
+    files = [(name, read_header(Path(name))) for name in names if name != LAST]
 
     async def read_all() -> list[NamedPrewarmed]:
         read = [NamedPrewarmed(name, await read_one(name, file)) for name, file in files]
         if LAST not in names:
             return read
-        last = await _prewarm_last(host, _last_files(host))
+        last = await _prewarm_last(host, last_headers(host.headers))
         for reason in last.failed:
             logger.warning("a header that was used last is not prewarmed: %s", reason)
         return [*read, *(NamedPrewarmed(LAST, prewarmed) for prewarmed in last.headers)]
 
-    async def read_one(name: str, file: PrewarmFile) -> Prewarmed:
+    async def read_one(name: str, file: HeaderFile) -> Prewarmed:
         try:
             return await prewarm(host, file.conversation)
         except (ApiError, TemplateError) as error:
@@ -142,26 +129,15 @@ def prewarm_at_start(host: ModelHost) -> list[NamedPrewarmed]:
     return asyncio.run(read_all())
 
 
-async def _prewarm_last(host: ModelHost, files: Sequence[PrewarmFile]) -> PrewarmedLast:
+async def _prewarm_last(host: ModelHost, files: Sequence[HeaderFile]) -> PrewarmedLast:
     """One that another model's template or context cannot take does not keep the others from being read."""
     done = PrewarmedLast([], [])
-    for file in files:
+    for file in files[:_MAX_LAST]:
         try:
             done.headers.append(await prewarm(host, file.conversation))
         except (ApiError, TemplateError) as error:
             done.failed.append(str(error))
     return done
-
-
-def _last_files(host: ModelHost, owner: str | None = None) -> list[PrewarmFile]:
-    """The most recent headers. Files that are damaged, or that another version wrote, are left out."""
-    found: list[PrewarmFile] = []
-    for content in host.headers.last(owner) if host.headers is not None else ():
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            file = msgspec.json.decode(content, type=PrewarmFile)
-            if all(isinstance(message.get("role"), str) for message in file.messages):
-                found.append(file)
-    return found[:_MAX_LAST]
 
 
 def _prompt(host: ModelHost, conversation: Conversation) -> Prompt:
@@ -173,20 +149,3 @@ def _prompt(host: ModelHost, conversation: Conversation) -> Prompt:
     if not is_header or not whole.header_end:
         return whole
     return replace(whole, tokens=whole.tokens[: whole.header_end], messages=whole.messages[: len(messages)], breaks=())
-
-
-def read_file(path: Path) -> PrewarmFile:
-    """A `.json` file has messages; any other is the text of a system prompt."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"--prewarm {path}: it cannot be read ({error})") from error
-    if path.suffix != ".json":
-        return PrewarmFile([{"role": "system", "content": text}])
-    try:
-        file = msgspec.json.decode(text, type=PrewarmFile)
-    except msgspec.MsgspecError as error:
-        raise SettingError(f'--prewarm {path}: {error}; it must look like {{"messages": [...]}}') from error
-    if not all(isinstance(message.get("role"), str) for message in file.messages):
-        raise SettingError(f'--prewarm {path}: a message has no role: write {{"role": "system", "content": "..."}}')
-    return file

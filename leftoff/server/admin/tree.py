@@ -5,14 +5,16 @@ The engine's thread only copies references, of the nodes that were used last. Me
 
 import itertools
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.server.admin.merged_tree import MOST_NODES, Copy, Merged, PointView, copy_tree, merge
+from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.tree_copy import NodeCopy, TreeCopy, copy_tree
+from leftoff.server.admin.merged_tree import Merged, PointView, merge
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
@@ -21,8 +23,9 @@ from leftoff.server.request.aside import aside
 from leftoff.server.tenant import Tenant, tenant_of
 from leftoff.types import Tokens
 
+_MAX_NODES = 1000  # of a tree, those that were used last
 _PREVIEW_TOKENS = 48
-_MOST_SEARCHED = 1 << 20  # tokens
+_MAX_SEARCHED = 1 << 20  # tokens
 
 
 class MergedNodeView(Struct):
@@ -51,13 +54,6 @@ class TreeView(Struct):
     namespace: str
     is_whole: bool
     nodes: list[MergedNodeView]
-
-
-@dataclass(frozen=True)
-class _Copied:
-    namespace: str
-    is_whole: bool
-    roots: list[Copy]
 
 
 class TreeApi(Dialect):
@@ -122,34 +118,23 @@ class TreeApi(Dialect):
             raise ApiError(404, f"there is no {wanted!r} in the tree any more: read it again", code="not_found")
         return found
 
-    async def _copied(self, tenant: Tenant) -> list[_Copied]:
+    async def _copied(self, tenant: Tenant) -> list[TreeCopy]:
         return await self._host.between_steps(lambda: self._copy_all(tenant))
 
     # --- on the engine's thread
 
-    def _copy_all(self, tenant: Tenant) -> list[_Copied]:
-        cache, now = self._host.cache, time.monotonic()
-        sequences = [each for each in cache.sequences if tenant.sees(each.namespace) and not each.is_empty]
-        names = {name: None for tier in cache.tiers for name in tier.trees if tenant.sees(name)}
-        names |= dict.fromkeys(each.namespace for each in sequences)
-        copied = []
-        for name in names:
-            tiers = [tier for tier in cache.tiers if name in tier.trees]
-            copies = [copy_tree(tier.budget.name, tier.trees[name], tier.budget.ranking, now) for tier in tiers]
-            own = [each for each in sequences if each.namespace == name]
-            ages = [0.0 if each.is_busy else now - each.last_used for each in own]
-            slots = [
-                Copy(f"slot {each.seq}", 0, each.tokens.tobytes(), age) for each, age in zip(own, ages, strict=True)
-            ]
-            if roots := [*slots, *(root for roots, _ in copies for root in roots)]:
-                copied.append(_Copied(name, all(is_whole for _, is_whole in copies), roots))
-        return copied
+    def _copy_all(self, tenant: Tenant) -> list[TreeCopy]:
+        cache = self._host.cache
+        trees = [copy_tree(tier, name, _MAX_NODES) for tier in cache.tiers for name in tier.trees if tenant.sees(name)]
+        trees += [_sequence_copy(each) for each in cache.sequences if tenant.sees(each.namespace) and not each.is_empty]
+        names = dict.fromkeys(tree.namespace for tree in trees if tree.roots)
+        return [_joined([tree for tree in trees if tree.namespace == name]) for name in names]
 
     # --- aside
 
-    def _view(self, copied: _Copied, wanted: str) -> TreeView:
-        nodes = [*itertools.islice(merge(copied.roots), 2 * MOST_NODES)]
-        text, budget = self._host.model.vocabulary.text, _MOST_SEARCHED
+    def _view(self, copied: TreeCopy, wanted: str) -> TreeView:
+        nodes = [*itertools.islice(merge(copied.roots), 2 * _MAX_NODES)]
+        text, budget = self._host.model.vocabulary.text, _MAX_SEARCHED
         views = []
         for node in nodes:
             tokens = np.frombuffer(node.key, np.int32)[:budget]
@@ -168,7 +153,7 @@ class TreeApi(Dialect):
             parent=node.parent.id if node.parent is not None else None,
             start=node.start,
             end=node.end,
-            age_s=round(max(0.0, min(copy.age_s for copy in node.copies)), 1),
+            age_s=round(max(0.0, time.monotonic() - max(copy.last_used for copy in node.copies)), 1),
             slots=[int(copy.source.split()[1]) for copy in node.copies if copy.source.startswith("slot")],
             ram_tokens=ram_tokens,
             ram_bytes=round(ram_bytes) + of["RAM"],
@@ -180,3 +165,14 @@ class TreeApi(Dialect):
             text=self._host.model.vocabulary.text(np.frombuffer(node.key, np.int32)[:_PREVIEW_TOKENS]),
             is_found=is_found,
         )
+
+
+def _sequence_copy(sequence: EngineSequence) -> TreeCopy:
+    last_used = time.monotonic() if sequence.is_busy else sequence.last_used
+    return TreeCopy(sequence.namespace, [NodeCopy(f"slot {sequence.seq}", 0, sequence.tokens.tobytes(), last_used)])
+
+
+def _joined(trees: Sequence[TreeCopy]) -> TreeCopy:
+    """The trees of one namespace, one beside the other."""
+    roots = [root for tree in trees for root in tree.roots]
+    return TreeCopy(trees[0].namespace, roots, all(tree.is_whole for tree in trees))

@@ -23,6 +23,7 @@ from leftoff.scheduler.job import Finish
 from leftoff.server.http.connection import NUM_UNREAD, most_unread_bytes
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, stopping, too_slow
+from leftoff.server.reply import points
 from leftoff.server.reply.stream import End, Event, Piece, ReplyStream, start_reply
 from leftoff.server.request.job import ReplyJob
 
@@ -196,9 +197,10 @@ async def answer(
 
 def _headers_for_router(request: Request, host: ModelHost, job: ReplyJob) -> dict[str, str]:
     """A router asks where the prompt may be resumed."""
-    if host.fleet is None:
+    if points.HEADER not in request.headers:
         return {}
-    return host.fleet.headers(request.headers, job.prompt, job.namespace, host.engine.settings.grid)
+    found = points.points_of(job.prompt, job.namespace, host.engine.settings.grid)
+    return {points.HEADER: points.encode_points(found)}
 
 
 def json_response(content: Any) -> Response:  # noqa: ANN401

@@ -8,12 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leftoff.blobs.path_hash import HashedPath
-from leftoff.store.keys import NUMBER, REPLICAS, replica_key, short
+from leftoff.blobs.path_hash import HashedPath, short
+from leftoff.cache.tree_copy import NodeCopy, PageCopy, PointCopy, TreeCopy
+from leftoff.cluster.observe import Observation, held_by
+from leftoff.cluster.publisher import Publisher
+from leftoff.cluster.replica import (
+    Delta,
+    Held,
+    Load,
+    Rates,
+    Replica,
+    ReplicaState,
+    decode_delta,
+    decode_held,
+    decode_replica,
+)
+from leftoff.store.keys import NUMBER, REPLICAS, replica_key
 from leftoff.store.link import Link
-from leftoff.store.observe import NodeCopy, Observation, held_by
-from leftoff.store.publisher import Identity, Publisher
-from leftoff.store.replica import Delta, Held, Load, Rates, ReplicaState, decode_delta, decode_held, decode_replica
 from leftoff.types import Tokens
 from tests.disk.stores import FINGERPRINT, path_of
 from tests.store.parts import Redis
@@ -21,14 +32,16 @@ from tests.store.parts import Redis
 TOKENS = path_of(3000, seed=50)
 LOAD = Load(2, 0, 0, 512, 0, 4096)
 RATES = Rates(*[1.0] * len(Rates.__struct_fields__))
-NOTHING = Observation(0, LOAD, RATES, {}, {}, [])
-IDENTITY = Identity("r1", "http://one", FINGERPRINT, "tiny", "tiny, KV f16", "1", b"s" * 32, True)
+NOTHING = Observation(0, LOAD, RATES, [], [], [])
+REPLICA = Replica("r1", "http://one", FINGERPRINT, "tiny", "tiny, KV f16", "1")
 
 
 def node(tokens: Tokens, start: int, points: list[int], covered: int, *children: NodeCopy) -> NodeCopy:
     """Tokens from `start` on, with snapshots of 10 bytes and pages of 1 byte per token up to `covered`."""
-    pages = [(at, min(at + 256, covered), min(256, covered - at)) for at in range(start, covered, 256)]
-    return NodeCopy(start, tokens[start:].tobytes(), [(point, 10) for point in points], pages, children)
+    spans = [(at, min(at + 256, covered)) for at in range(start, covered, 256)]
+    pages = [PageCopy(*span, *span, span[1] - span[0]) for span in spans]
+    resumable = [PointCopy(point, 10, 0, 0.0, False, False) for point in points]
+    return NodeCopy("RAM", start, tokens[start:].tobytes(), 0.0, pages, resumable, [*children])
 
 
 def held_at(end: int, ram_bytes: int, disk_bytes: int = 0, tokens: Tokens = TOKENS, namespace: str = "") -> Held:
@@ -37,7 +50,7 @@ def held_at(end: int, ram_bytes: int, disk_bytes: int = 0, tokens: Tokens = TOKE
 
 
 def test_a_point_is_held_if_its_pages_are() -> None:
-    seen = replace(NOTHING, ram={"": [node(TOKENS, 0, [1000, 2048, 2900], covered=2100)]})
+    seen = replace(NOTHING, ram=[TreeCopy("", [node(TOKENS, 0, [1000, 2048, 2900], covered=2100)])])
     assert {*held_by(seen, has_pages=True).values()} == {held_at(1000, 1034), held_at(2048, 2058)}
     assert len(held_by(seen, has_pages=False)) == 3
 
@@ -46,7 +59,7 @@ def test_branches_are_hashed_from_where_they_part() -> None:
     other = np.concatenate([TOKENS[:1500], path_of(800, seed=51)])
     below = [node(TOKENS, 1500, [1600, 2500], 2500), node(other, 1500, [2100], 2300)]
     top = node(TOKENS[:1500], 0, [1500], 1500, *below)
-    held = held_by(replace(NOTHING, disk={"one/": [top]}), has_pages=True)
+    held = held_by(replace(NOTHING, disk=[TreeCopy("one/", [top])]), has_pages=True)
     ends = {each.end: each for each in held.values()}
     assert ends[2500].tag == held_at(2500, 0, namespace="one/").tag
     assert ends[2100].tag == held_at(2100, 0, tokens=other, namespace="one/").tag
@@ -55,22 +68,22 @@ def test_branches_are_hashed_from_where_they_part() -> None:
 
 
 def test_the_fastest_place_of_a_point_is_told() -> None:
-    tree = {"": [node(TOKENS, 0, [1000], 1000)]}
+    tree = [TreeCopy("", [node(TOKENS, 0, [1000], 1000)])]
     assert [*held_by(replace(NOTHING, ram=tree, disk=tree), has_pages=True).values()] == [held_at(1000, 1010)]
     live = replace(NOTHING, ram=tree, live=[("", TOKENS[:1000])])
     assert [*held_by(live, has_pages=True).values()] == [held_at(1000, 0)]
 
 
-class Replica:
+class Member:
     """A publisher whose engine shows what the test sets."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.shown = NOTHING
-        self.publisher = Publisher(link, IDENTITY, self._observe)
+        self.publisher = Publisher(link, REPLICA, b"s" * 32, self._observe, has_pages=True)
 
     def beat(self, *ends: int) -> None:
-        tree = {"": [node(TOKENS, 0, sorted(ends), 3000)]} if ends else {}
+        tree = [TreeCopy("", [node(TOKENS, 0, sorted(ends), 3000)])] if ends else []
         self.shown = replace(NOTHING, ram=tree, generation=self.shown.generation + 1)
         self.link.call(self.publisher.beat()).result()
 
@@ -81,9 +94,9 @@ class Replica:
 
 
 @pytest.fixture
-def told(index: Redis) -> Iterator[Replica]:
+def told(index: Redis) -> Iterator[Member]:
     link = Link("", index.url, FINGERPRINT)
-    made = Replica(link)
+    made = Member(link)
     made.link.call(flush(link)).result()
     yield made
     link.close()
@@ -103,7 +116,7 @@ async def read(link: Link) -> tuple[list[Delta], dict[int, Held], int]:
     return [decode_delta(entry[b"delta"]) for _, entry in entries], {each.end: each for each in held}, number
 
 
-def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Replica) -> None:
+def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Member) -> None:
     told.beat(500)
     told.beat(500, 900)
     told.beat(500, 900)
@@ -116,7 +129,7 @@ def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Replica) -> None:
     assert number == 3
 
 
-def test_an_index_that_has_forgotten_is_told_all_again(told: Replica) -> None:
+def test_an_index_that_has_forgotten_is_told_all_again(told: Member) -> None:
     told.beat(500, 900)
     told.link.call(flush(told.link)).result()
     told.beat(500, 900, 1300)
@@ -131,7 +144,7 @@ def test_an_index_that_has_forgotten_is_told_all_again(told: Replica) -> None:
     assert number == deltas[-1].number
 
 
-def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Replica) -> None:
+def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Member) -> None:
     async def beat() -> Any:  # noqa: ANN401
         return await told.link.index.redis.get(replica_key("r1"))
 

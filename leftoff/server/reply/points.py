@@ -10,8 +10,7 @@ import binascii
 
 from msgspec import MsgspecError, Struct, msgpack
 
-from leftoff.blobs.path_hash import HashedPath
-from leftoff.store.keys import short
+from leftoff.blobs.path_hash import HashedPath, short
 from leftoff.types import Prompt
 
 HEADER = "x-leftoff-points"

@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from leftoff.cli.loading import open_fleet
+from leftoff.cluster.member import FleetMember
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
 from leftoff.setting import SettingError
 from leftoff.store.collector import Collector
-from leftoff.store.fleet import FleetMember
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 from tests.server.wire import Texts

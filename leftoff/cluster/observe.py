@@ -4,40 +4,30 @@ The engine's thread only copies references; another thread hashes. A point count
 the same tier: a hint for a router, which may miss a little and must not promise too much.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start
+from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start, short
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import TierCosts
-from leftoff.cache.node import WIDTH, Node
+from leftoff.cache.node import WIDTH
 from leftoff.cache.tier import Tier
+from leftoff.cache.tree_copy import NodeCopy, TreeCopy, copy_tree
+from leftoff.cluster.replica import DISK_COSTS, Held, Load, Rates
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.store.keys import short
-from leftoff.store.replica import DISK_COSTS, STORE_COSTS, Held, Load, Rates
+from leftoff.store.objects import STORE_COSTS
 from leftoff.types import Tokens
 
 
 @dataclass(frozen=True)
-class NodeCopy:
-    """A node of a tree, with those below it: its tokens, its resume points and its pages."""
-
-    start: int
-    key: bytes
-    points: Sequence[tuple[int, int]]  # position and bytes
-    pages: Sequence[tuple[int, int, int]]  # start, end and bytes
-    children: Sequence["NodeCopy"]
-
-
-@dataclass(frozen=True)
 class Observation:
-    """The state of a replica in one moment. The trees are those of RAM and disk, by namespace."""
+    """The state of a replica in one moment. The trees are those of RAM and disk."""
 
     generation: int
     load: Load
     rates: Rates
-    ram: Mapping[str, Sequence[NodeCopy]]
-    disk: Mapping[str, Sequence[NodeCopy]]
+    ram: Sequence[TreeCopy]
+    disk: Sequence[TreeCopy]
     live: Sequence[tuple[str, Tokens]]  # namespace and tokens of idle sequences in the engine
 
 
@@ -50,8 +40,8 @@ def observe(scheduler: Scheduler, known_generation: int) -> Observation:
         generation,
         _load(scheduler),
         Rates.of(cache.costs, *_tier_costs(cache)),
-        _trees(cache.ram) if is_new else {},
-        _trees(cache.disk) if is_new and cache.disk is not None else {},
+        _trees(cache.ram) if is_new else [],
+        _trees(cache.disk) if is_new and cache.disk is not None else [],
         [(each.namespace, each.tokens.copy()) for each in cache.sequences.idle if not each.is_empty] if is_new else [],
     )
 
@@ -60,9 +50,9 @@ def held_by(observation: Observation, has_pages: bool) -> dict[bytes, Held]:
     """All resume points by tag; the fastest place of each."""
     held: dict[bytes, Held] = {}
     for is_disk, trees in ((True, observation.disk), (False, observation.ram)):
-        for namespace, roots in trees.items():
-            for root in roots:
-                found = _resumable(root, PathHash(namespace), has_pages)
+        for tree in trees:
+            for root in tree.roots:
+                found = _resumable(root, PathHash(tree.namespace), has_pages)
                 held |= {
                     tag: Held(tag, run, end, *((0, size) if is_disk else (size, 0))) for tag, run, end, size in found
                 }
@@ -94,26 +84,8 @@ def _tier_costs(cache: Cache) -> tuple[TierCosts, TierCosts]:
     return disk_costs, store_costs
 
 
-def _trees(tier: Tier) -> dict[str, list[NodeCopy]]:
-    return {
-        name: [_copy(child) for child in tree.root.children.values() if child.is_live]
-        for name, tree in tier.trees.items()
-    }
-
-
-def _copy(top: Node) -> NodeCopy:
-    """Without recursion: a tree may be as deep as a conversation has turns."""
-    order, waiting = list[Node](), [top]
-    while waiting:
-        order.append(waiting.pop())
-        waiting += [child for child in order[-1].children.values() if child.is_live]
-    copies: dict[int, NodeCopy] = {}
-    for node in reversed(order):
-        children = [copies.pop(id(child)) for child in node.children.values() if id(child) in copies]
-        points = [(point.position, point.total_bytes) for point in node.points]
-        pages = [(each.start, each.end, each.stored.nbytes) for each in node.stretches]
-        copies[id(node)] = NodeCopy(node.start, node.key, points, pages, children)
-    return copies[id(top)]
+def _trees(tier: Tier) -> list[TreeCopy]:
+    return [copy_tree(tier, namespace) for namespace in tier.trees]
 
 
 def _resumable(root: NodeCopy, path: PathHash, has_pages: bool) -> Iterator[tuple[bytes, bytes, int, int]]:
@@ -121,16 +93,16 @@ def _resumable(root: NodeCopy, path: PathHash, has_pages: bool) -> Iterator[tupl
     waiting = [(root, path, path.tag, 0, 0)]
     while waiting:
         node, path, run, covered, page_bytes = waiting.pop()
-        sizes = dict(node.points)
-        end = node.start + len(node.key) // WIDTH
-        borders = range(node.start // RUN_TOKENS * RUN_TOKENS + RUN_TOKENS, end + 1, RUN_TOKENS)
+        sizes = {point.position: point.nbytes for point in node.points}
+        borders = range(node.start // RUN_TOKENS * RUN_TOKENS + RUN_TOKENS, node.end + 1, RUN_TOKENS)
         pages = iter((*node.pages, None))
         page, at, path = next(pages), node.start, path.copy()
-        for cut in sorted({*sizes, *borders, end}):
+        for cut in sorted({*sizes, *borders, node.end}):
             path.read(node.key[(at - node.start) * WIDTH : (cut - node.start) * WIDTH])
             at = cut
-            while page is not None and page[0] < cut:
-                covered, page_bytes = (page[1], page_bytes + page[2]) if page[0] <= covered else (covered, page_bytes)
+            while page is not None and page.start < cut:
+                if page.start <= covered:
+                    covered, page_bytes = page.end, page_bytes + page.nbytes
                 page = next(pages)
             if cut in sizes and (covered >= cut or not has_pages):
                 yield short(path.tag), short(run), cut, page_bytes + sizes[cut]

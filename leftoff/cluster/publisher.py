@@ -4,71 +4,66 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, cast
 
-from leftoff.store.index import INDEX_PROBLEMS, heartbeats
-from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
-from leftoff.store.link import Link
-from leftoff.store.observe import Observation, held_by
-from leftoff.store.replica import (
+from msgspec.structs import replace
+
+from leftoff.cluster.observe import Observation, held_by
+from leftoff.cluster.replica import (
     EXPIRY_S,
     HEARTBEAT_S,
-    MOST_DELTAS,
+    MAX_DELTAS,
     Delta,
     Held,
     Replica,
     ReplicaState,
     encode,
+    heartbeats,
 )
+from leftoff.store.index import INDEX_PROBLEMS
+from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
+from leftoff.store.link import Link
 
 logger = logging.getLogger("leftoff.store")
 
-_HELD_EXPIRY_S = 60
+_HELD_EXPIRY_S = 60  # after which what a replica held is forgotten, if it tells nothing more
 _FORGOTTEN_S = 3600  # after so long without a heartbeat an id is dropped from the list
-_LOOK_EVERY = 5  # heartbeats: at the others in the fleet
+_LOOK_EVERY = 5  # heartbeats between two looks at the others in the fleet
 _OBSERVE_S = 0.5  # a long step of the engine must not hold up the heartbeat
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The facts about a replica that do not change while it runs."""
-
-    id: str
-    url: str
-    fingerprint: str
-    model: str
-    described: str
-    version: str
-    secret: bytes
-    has_pages: bool
 
 
 class Publisher:
     """Belongs to the loop of the link. `observe` asks the engine's thread, and takes the generation that is known."""
 
-    def __init__(self, link: Link, identity: Identity, observe: Callable[[int], "Future[Observation]"]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        replica: Replica,
+        secret: bytes,
+        observe: Callable[[int], "Future[Observation]"],
+        *,
+        has_pages: bool,
+    ) -> None:
+        """`replica` has the facts that do not change while it runs."""
         self._link = link
-        self._identity = identity
+        self._replica = replica
+        self._secret = secret
         self._observe = observe
-        self._state = ReplicaState.READY
+        self._has_pages = has_pages
         self._asked: Future[Observation] | None = None
         self._last: Observation | None = None
         self._told: dict[bytes, Held] = {}
-        self._number = 0
         self._strangers: set[str] = set()  # replicas that were reported to share nothing
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
         beat = 0
         while True:
-            try:
-                with self._link.index_breaker.watching(*INDEX_PROBLEMS):
-                    await self.beat()
-                    if beat % _LOOK_EVERY == 0:
-                        await self._look_at_others()
-            except INDEX_PROBLEMS:
-                pass  # the breaker has told
+            with suppress(*INDEX_PROBLEMS), self._link.index_breaker.watching(*INDEX_PROBLEMS):  # the breaker tells
+                await self.beat()
+                if beat % _LOOK_EVERY == 0:
+                    await self._look_at_others()
             beat += 1
             await asyncio.sleep(HEARTBEAT_S)
 
@@ -77,23 +72,22 @@ class Publisher:
         observation = await self._observed()
         if observation is not None:
             if self._last is None or observation.generation != self._last.generation:
-                held = await asyncio.to_thread(held_by, observation, self._identity.has_pages)
+                held = await asyncio.to_thread(held_by, observation, self._has_pages)
                 await self._tell(held)
             self._last = observation
-        if self._last is not None:
-            await self._send(self._last)
+            self._replica = replace(self._replica, load=observation.load, rates=observation.rates)
+        await self._send()
 
     async def drain(self) -> None:
         """Says that no new requests are wanted."""
-        self._state = ReplicaState.DRAINING
-        if self._last is not None:
-            await self._send(self._last)
+        self._replica = replace(self._replica, state=ReplicaState.DRAINING)
+        await self._send()
 
     async def leave(self) -> None:
         """Takes this replica out of the fleet."""
         async with self._link.index.redis.pipeline(transaction=True) as pipe:
-            pipe.delete(replica_key(self._identity.id), self._link.index.keys.held(self._identity.id))
-            pipe.zrem(REPLICAS, self._identity.id)
+            pipe.delete(replica_key(self._replica.id), self._link.index.keys.held(self._replica.id))
+            pipe.zrem(REPLICAS, self._replica.id)
             await pipe.execute()
 
     async def _observed(self) -> Observation | None:
@@ -119,9 +113,9 @@ class Publisher:
 
     async def _send_delta(self, kept: list[Held], dropped: list[bytes], *, is_whole: bool) -> bool:
         """False if the index lacks the delta before this one: it has lost what was told."""
-        keys, identity = self._link.index.keys, self._identity
-        delta = Delta(self._number + 1, kept, dropped, is_whole)
-        mine: Any = keys.held(identity.id)
+        keys, replica = self._link.index.keys, self._replica
+        delta = Delta(replica.number + 1, kept, dropped, is_whole)
+        mine: Any = keys.held(replica.id)
         async with self._link.index.redis.pipeline(transaction=True) as pipe:
             pipe.hget(mine, cast(str, NUMBER))
             if is_whole:
@@ -131,45 +125,35 @@ class Publisher:
             if dropped:
                 pipe.hdel(mine, *dropped)
             pipe.expire(mine, _HELD_EXPIRY_S)
-            entry: dict[Any, Any] = {b"replica": identity.id, b"delta": encode(delta)}
-            pipe.xadd(keys.deltas, entry, maxlen=MOST_DELTAS, approximate=True)
+            entry: dict[Any, Any] = {b"replica": replica.id, b"delta": encode(delta)}
+            pipe.xadd(keys.deltas, entry, maxlen=MAX_DELTAS, approximate=True)
             before, *_ = await pipe.execute()
-        self._number += 1
+        self._replica = replace(self._replica, number=delta.number)
         return int(before or 0) == delta.number - 1
 
-    async def _send(self, observation: Observation) -> None:
-        identity, redis = self._identity, self._link.index.redis
-        beat = Replica(
-            id=identity.id,
-            url=identity.url,
-            fingerprint=identity.fingerprint,
-            model=identity.model,
-            described=identity.described,
-            version=identity.version,
-            state=self._state,
-            number=self._number,
-            load=observation.load,
-            rates=observation.rates,
-            has_store=self._link.has_store,
-        )
+    async def _send(self) -> None:
+        """The heartbeat itself, once the engine has been asked for the first time."""
+        if self._last is None:
+            return
+        replica, redis = self._replica, self._link.index.redis
         now = await self._link.index.now()
         async with redis.pipeline(transaction=False) as pipe:
-            pipe.set(replica_key(identity.id), encode(beat), px=int(1000 * EXPIRY_S))
-            pipe.zadd(REPLICAS, {identity.id: now})
+            pipe.set(replica_key(replica.id), encode(replica), px=int(1000 * EXPIRY_S))
+            pipe.zadd(REPLICAS, {replica.id: now})
             pipe.zremrangebyscore(REPLICAS, "-inf", now - _FORGOTTEN_S)
-            pipe.set(SECRET, identity.secret, nx=True)
-            pipe.expire(self._link.index.keys.held(identity.id), _HELD_EXPIRY_S)
+            pipe.set(SECRET, self._secret, nx=True)
+            pipe.expire(self._link.index.keys.held(replica.id), _HELD_EXPIRY_S)
             *_, is_there = await pipe.execute()
         if not is_there and self._told:  # the index has forgotten it, or was down for long
             await self._send_delta([*self._told.values()], [], is_whole=True)
 
     async def _look_at_others(self) -> None:
         """Says once of each replica of another fingerprint that it shares nothing with this one."""
-        identity = self._identity
+        own = self._replica
         for other in await heartbeats(self._link.index.redis):
-            if other.fingerprint != identity.fingerprint and other.id not in self._strangers:
+            if other.fingerprint != own.fingerprint and other.id not in self._strangers:
                 self._strangers.add(other.id)
                 logger.warning(
                     "the server at %s shares nothing with this one: it has %s, and this one has %s",
-                    *(other.url, other.described, identity.described),
+                    *(other.url, other.described, own.described),
                 )

@@ -2,29 +2,28 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
 from leftoff import __version__
 from leftoff.blobs.replies import MediumReplies, ReplyChain
 from leftoff.cache.blob_tier import TierSettings
+from leftoff.cluster.observe import Observation, observe
+from leftoff.cluster.publisher import Publisher
+from leftoff.cluster.replica import Replica
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.store import points
 from leftoff.store.collector import Collector
 from leftoff.store.keys import SECRET
 from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.medium import open_store
 from leftoff.store.objects import MissingError
-from leftoff.store.observe import Observation, observe
 from leftoff.store.prober import Prober
-from leftoff.store.publisher import Identity, Publisher
 from leftoff.store.replies import open_index_replies
 from leftoff.store.tools import ABOUT
-from leftoff.types import Prompt
 
 logger = logging.getLogger("leftoff.store")
 
@@ -88,12 +87,6 @@ class FleetMember:
         self._replies = open_index_replies(self.link, self._memory.fingerprint, days=self._days)
         return ReplyChain([own, self._replies] if own is not None else [self._replies])
 
-    def headers(self, asked: Mapping[str, str], prompt: Prompt, namespace: str, grid: int | None) -> dict[str, str]:
-        """For the answer to a prompt: where it may be resumed, if a router asks for that."""
-        if points.HEADER not in asked:
-            return {}
-        return {points.HEADER: points.encode_points(points.points_of(prompt, namespace, grid))}
-
     def announce(
         self,
         url: str,
@@ -103,10 +96,10 @@ class FleetMember:
         scheduler: Scheduler,
     ) -> None:
         """Begins to tell routers of this replica. `call` runs a function on the engine's thread."""
-        fingerprint, has_pages = self._memory.fingerprint, self._memory.kind.has_pages
-        identity = Identity(self.id, url, fingerprint, model, self._described, __version__, secret, has_pages)
+        memory, has_store = self._memory, self.link.has_store
+        replica = Replica(self.id, url, memory.fingerprint, model, self._described, __version__, has_store=has_store)
         ask = lambda generation: call(partial(observe, scheduler, generation))  # noqa: E731
-        self._publisher = Publisher(self.link, identity, ask)
+        self._publisher = Publisher(self.link, replica, secret, ask, has_pages=memory.kind.has_pages)
         self.link.start(self._publisher.run())
 
     def drain(self) -> None:

@@ -1,4 +1,4 @@
-"""What a replica tells the router through the index: its heartbeat, and what it keeps and drops. Formats alone.
+"""What a replica tells the router through the index: its heartbeat, and what it keeps and drops. The formats.
 
 A heartbeat comes every second and expires after five. What is held comes as deltas, numbered from 1 in each replica:
 whoever sees a gap, or begins, reads the whole hash under `Keys.held`, and goes on from the number in it. All of it is a
@@ -8,17 +8,21 @@ hint: a replica that does not have what it told reads the prompt again, and no r
     HSET / HDEL <Keys.held(id)> <tag> <msgpack of Held> … number <number of the delta>
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from msgspec import Struct, msgpack
+from msgspec import MsgspecError, Struct, msgpack
 
 from leftoff.cache.costs import Costs, TierCosts
+from leftoff.store.keys import REPLICAS, replica_key
+from leftoff.store.objects import STORE_COSTS
 
 HEARTBEAT_S = 1.0
 EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
-MOST_DELTAS = 10_000  # that the stream keeps, about
-DISK_COSTS, STORE_COSTS = TierCosts(), TierCosts(1e5, 20.0, calls_at_once=16)  # before anything is measured
+MAX_DELTAS = 10_000  # that the stream keeps, about
+DISK_COSTS = TierCosts()  # before anything is measured
 
 
 class ReplicaState(StrEnum):
@@ -31,12 +35,12 @@ class ReplicaState(StrEnum):
 class Load(Struct, frozen=True):
     """How busy a replica is."""
 
-    num_slots: int
-    num_running: int  # requests in a slot
-    num_waiting: int  # requests in its queue, which holds at most `most_waiting`
-    most_waiting: int
-    queued_tokens: int  # still to be prefilled, of requests that run or wait; an upper bound
-    free_cells: int
+    num_slots: int = 1
+    num_running: int = 0  # requests in a slot
+    num_waiting: int = 0  # requests in its queue, which holds at most `most_waiting`
+    most_waiting: int = 1 << 30
+    queued_tokens: int = 0  # still to be prefilled, of requests that run or wait; an upper bound
+    free_cells: int = 0
 
 
 @dataclass
@@ -75,19 +79,19 @@ class Rates(Struct, frozen=True):
 
 
 class Replica(Struct, frozen=True):
-    """A heartbeat."""
+    """A heartbeat. The defaults are for a replica of which only the URL is known, which then is its id."""
 
     id: str
     url: str
-    fingerprint: str  # whole; only replicas of one fingerprint share anything
-    model: str  # its name, for clients
-    described: str  # model, library and KV type in words: to tell why two replicas share nothing
-    version: str  # of leftoff
-    state: ReplicaState
-    number: int  # of its last delta
-    load: Load
-    rates: Rates
-    has_store: bool  # it can fetch what others have stored
+    fingerprint: str = ""  # whole; only replicas of one fingerprint share anything
+    model: str = ""  # its name, for clients
+    described: str = ""  # model, library and KV type in words: to tell why two replicas share nothing
+    version: str = ""  # of leftoff
+    state: ReplicaState = ReplicaState.READY
+    number: int = 0  # of its last delta
+    load: Load = Load()
+    rates: Rates = Rates.of(Costs())
+    has_store: bool = False  # it can fetch what others have stored
 
 
 class Held(Struct, frozen=True, array_like=True):
@@ -113,3 +117,14 @@ encode = msgpack.Encoder().encode
 decode_replica = msgpack.Decoder(Replica).decode
 decode_held = msgpack.Decoder(Held).decode
 decode_delta = msgpack.Decoder(Delta).decode
+
+
+async def heartbeats(redis: Any) -> list[Replica]:  # noqa: ANN401
+    """The last heartbeat of every replica, of any fingerprint; those of other versions are left out."""
+    ids = await redis.zrange(REPLICAS, 0, -1)
+    beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
+    found = []
+    for beat in filter(None, beats):
+        with suppress(MsgspecError):
+            found.append(decode_replica(beat))
+    return found

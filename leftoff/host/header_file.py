@@ -1,0 +1,53 @@
+"""The beginning of conversations in a file: to be prewarmed, or kept because a client has used it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from leftoff.chat.conversation import Conversation
+from leftoff.chat.template.render import MessageDict, ToolDict
+from leftoff.disk.headers import HeaderFiles
+from leftoff.setting import SettingError
+
+
+class HeaderFile(Struct):
+    """The contents of a JSON file for --prewarm. `options` are variables for the template."""
+
+    messages: Sequence[MessageDict]
+    tools: Sequence[ToolDict] | None = None
+    options: Mapping[str, Any] = {}
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(message.get("role"), str) for message in self.messages):
+            raise ValueError('a message has no role: write {"role": "system", "content": "..."}')
+
+    def conversation(self) -> Conversation:
+        return Conversation(self.messages, self.tools, self.options, self.namespace)
+
+
+def read_header(path: Path) -> HeaderFile:
+    """A `.json` file has messages; any other is the text of a system prompt."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"--prewarm {path}: it cannot be read ({error})") from error
+    if path.suffix != ".json":
+        return HeaderFile([{"role": "system", "content": text}])
+    try:
+        return msgspec.json.decode(text, type=HeaderFile)
+    except msgspec.MsgspecError as error:
+        raise SettingError(f'--prewarm {path}: {error}; it must look like {{"messages": [...]}}') from error
+
+
+def last_headers(files: HeaderFiles | None, owner: str | None = None) -> list[HeaderFile]:
+    """Those that clients used last, the latest first. Files that are damaged, or of another version, are left out."""
+    found: list[HeaderFile] = []
+    for content in files.last(owner) if files is not None else ():
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            found.append(msgspec.json.decode(content, type=HeaderFile))
+    return found
