@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 # From the top down.
 ORDER = (
     *("__main__", "cli", "cluster", "store", "server", "session", "host", "chat", "grammar"),
-    *("scheduler", "drafts", "disk", "cache", "engine", "client", "hub", "models", "scenes"),
+    *("scheduler", "drafts", "disk", "blobs", "cache", "engine", "client", "hub", "models", "scenes"),
     *("config", "setting", "sampling", "machine", "lru", "types", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
@@ -31,6 +31,8 @@ SERVER_ROWS = (
     ("http",),
     ("tenant",),
 )
+# What serves without a fleet.
+CORE = {"server", "session", "host", "chat", "grammar", "scheduler", "drafts", "disk", "blobs", "cache", "engine"}
 MAX_LINES = 400
 
 
@@ -145,6 +147,22 @@ def test_every_folder_has_its_place_in_the_order(modules: dict[str, Module]) -> 
 
 def test_a_folder_imports_only_what_stands_below_it(modules: dict[str, Module]) -> None:
     assert wrong_imports(modules) == []
+
+
+def test_the_core_is_handed_the_store_and_the_fleet(modules: dict[str, Module]) -> None:
+    """It runs without them, and without the packages that they take."""
+    for module in modules.values():
+        if module.layer in CORE:
+            assert {layer_of(target) for target in module.imports}.isdisjoint({"store", "cluster"}), module.name
+
+
+def test_a_tier_knows_no_medium(modules: dict[str, Module]) -> None:
+    """What all media share imports none of them, and the cache not even that."""
+    media = {"disk", "store"}
+    for module in modules.values():
+        imported = {layer_of(target) for target in module.imports}
+        assert module.layer != "blobs" or imported.isdisjoint(media), module.name
+        assert module.layer != "cache" or imported.isdisjoint(media | {"blobs"}), module.name
 
 
 def test_a_room_of_the_server_imports_only_what_stands_below_it(modules: dict[str, Module]) -> None:

@@ -13,9 +13,9 @@ from lab.simulate.memory import PaperMemory
 from lab.simulate.paper_blob_store import PaperBlobStore
 from lab.simulate.scheme import Budget, Served
 from lab.simulate.trace import Request
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.policy import Policy
 from leftoff.cache.restore import Stay
@@ -33,7 +33,6 @@ class GivenCosts(Costs):
     def saw_save(self, nbytes: int, ms: float) -> None: ...
 
     def saw_snapshot(self, nbytes: int, ms: float) -> None: ...
-    def saw_disk(self, nbytes: int, ms: float) -> None: ...
 
 
 class OwnCache:
@@ -52,6 +51,7 @@ class OwnCache:
     ) -> None:
         self._now = 0.0
         self._blobs = blobs or PaperBlobStore()
+        self._blobs.costs.bytes_per_ms = llm.disk_bytes_per_s / 1000
         cell_bytes = llm.bytes_per_token * block_tokens
         self._memory = PaperMemory(
             llm.kind, cell_bytes, llm.snapshot_bytes, num_sequences=num_slots, num_cells=_NUM_CELLS
@@ -60,7 +60,7 @@ class OwnCache:
             self._memory,
             num_slots=num_slots,
             budget_bytes=budget.ram_bytes,
-            disk=DiskSettings(self._blobs, budget.disk_bytes, policy()) if budget.disk_bytes else None,
+            tiers=[TierSettings(self._blobs, budget.disk_bytes, policy())] if budget.disk_bytes else [],
             policy=policy(),
             placement=in_blocks(placement or Placement(), block_tokens),
             costs=costs_of(llm, block_tokens),
@@ -94,7 +94,6 @@ def costs_of(llm: Llm, block_tokens: int) -> Costs:
         prefill_tokens_per_ms=llm.prefill_tokens_per_s / 1000 / block_tokens,
         load_bytes_per_ms=llm.load_bytes_per_s / 1000,
         save_bytes_per_ms=llm.save_bytes_per_s / 1000,
-        disk_bytes_per_ms=llm.disk_bytes_per_s / 1000,
     )
 
 

@@ -6,17 +6,27 @@ from concurrent.futures import Future
 from itertools import count
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
+from leftoff.cache.costs import TierCosts
+from leftoff.cache.report import Origin
 from leftoff.types import Tokens
+
+
+class GivenTierCosts(TierCosts):
+    """Costs that stay as they are given: a store on paper takes no time that could be measured."""
+
+    def saw_fetch(self, nbytes: int, ms: float, num_blobs: int = 1) -> None: ...
 
 
 class PaperBlobStore:
     """Implements `cache.blob_store.BlobStore`. `read_bytes` grows with every item that is asked for."""
 
-    overhead_bytes = 0
-    bytes_per_ms = None
+    origin = Origin.DISK
+    shared = None
+    overhead_bytes = num_waiting = 0
     left_bytes = math.inf
 
     def __init__(self) -> None:
+        self.costs: TierCosts = GivenTierCosts()
         self.read_bytes = self.written_bytes = 0
         self._items: dict[Record, Item] = {}
         self._names = count()
@@ -25,7 +35,7 @@ class PaperBlobStore:
         return ()
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record:  # noqa: ARG002
-        record = Record(str(next(self._names)), item.data.nbytes)
+        record = Record(str(next(self._names)), item.data.nbytes, self)
         self.written_bytes += item.data.nbytes
         self._items[record] = item
         return record
@@ -38,6 +48,9 @@ class PaperBlobStore:
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
         self.read_bytes += sum(record.nbytes for record in records)
         return [_done(self._items[record]) for record in records]
+
+    def release(self, record: Record) -> None:
+        self.remove(record)
 
     def remove(self, record: Record) -> None:
         del self._items[record]

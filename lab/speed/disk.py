@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.memory.base import Page, Snapshot
 
@@ -55,7 +55,7 @@ def _round(folder: Path, arena: Arena, items: Sequence[Item]) -> dict[str, float
     """Milliseconds."""
     tokens = np.arange(len(items) * _PAGE_TOKENS, dtype=np.int32)
     times = {"plain files, synced": _ms(lambda: _write_plain(folder, items))}
-    store = FileBlobStore.open(folder, _FINGERPRINT, arena, queue_bytes=1 << 40, gives_way=False)
+    store = open_folder(folder, _FINGERPRINT, arena, queue_bytes=1 << 40, gives_way=False)
     records: list[Record] = []
 
     def write() -> None:

@@ -5,7 +5,7 @@
    what cannot be cut back: a recurrent state or a sliding window (`node.py`).
 3. There are tiers of such trees, RAM, an optional disk and an optional store that machines share, each under a byte
    budget (`tier.py`, `tiers.py`); those below RAM write behind, to a `BlobStore`, the pages and the resume points that
-   other prompts are known to need (`disk_tier.py`, `store_tier.py`, `blob_store.py`).
+   other prompts are known to need (`blob_tier.py`, `blob_store.py`).
 4. When a budget is full, the resume point is evicted whose chance of reuse, times the tokens it saves, per byte, is
    lowest, and with it the pages that led to it alone (`budget.py`, `policy.py`);
    a disk, which wears, evicts little (`wear.py`).

@@ -1,4 +1,4 @@
-"""The protocol between the disk tier and the medium it writes to. `leftoff/disk/store.py` implements it with files.
+"""The protocol between a tier below RAM and the medium it writes to. `leftoff/blobs/store.py` implements it.
 
 A blob store writes behind: `put` returns at once, and the item can be had from then on. It has no budget and chooses
 nothing; the tier does, by a rank: the highest is written first, and when more is put than can wait, the lowest is given
@@ -8,10 +8,12 @@ engine's thread but waiting for a future.
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from leftoff.cache.costs import TierCosts
+from leftoff.cache.report import Origin
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
 
@@ -24,7 +26,7 @@ class Record:
 
     name: str
     nbytes: int
-    tier: str = "disk"
+    store: "BlobStore" = field(repr=False)  # that it can be had from
 
 
 class Worth(IntEnum):
@@ -47,7 +49,7 @@ LOWEST = Rank()
 
 @dataclass(frozen=True)
 class StoredPath:
-    """Pages and snapshots that an earlier process left on one path, by position; their data are records.
+    """Pages and snapshots that a medium has of one path, by position; their data are records.
 
     `ages_s` tells for each how long ago it was used last.
     """
@@ -58,17 +60,50 @@ class StoredPath:
     ages_s: Sequence[float]
 
 
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A prompt to look up: its beginning up to `known` is here already, and the rest takes `read_ms` to prefill."""
+
+    namespace: str
+    tokens: Tokens
+    known: int
+    read_ms: float
+    header_end: int | None = None  # if set and not stored: take a lease on reading it, or wait for the machine that has
+
+
+class Shared(Protocol):
+    """What a blob store offers beside the rest if other machines write to its medium as well."""
+
+    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
+        """Looks a prompt up. The answer always comes, if only that nothing was found, or that the medium failed."""
+        ...
+
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """Removes what was stored for the namespaces that are meant, by whatever machine."""
+        ...
+
+
 class BlobStore(Protocol):
     """All methods return quickly. `put`, `remove`, `take_lost` and `stored_paths` belong to one thread."""
 
     @property
-    def overhead_bytes(self) -> int:
-        """Bytes of a record beyond those of its item."""
+    def origin(self) -> Origin:
+        """What reuse reports call it."""
         ...
 
     @property
-    def bytes_per_ms(self) -> float | None:
-        """The rate at which the medium was seen to deliver; None before anything was measured."""
+    def costs(self) -> TierCosts:
+        """What fetching from it costs, as far as it is known by now."""
+        ...
+
+    @property
+    def shared(self) -> Shared | None:
+        """None if this process alone writes to the medium. Else `stored_paths` is empty: prompts are searched for."""
+        ...
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Bytes of a record beyond those of its item."""
         ...
 
     @property
@@ -79,6 +114,11 @@ class BlobStore(Protocol):
     @property
     def left_bytes(self) -> float:
         """How many more bytes `put` takes today; without a limit they are infinite."""
+        ...
+
+    @property
+    def num_waiting(self) -> int:
+        """How many items are not written yet."""
         ...
 
     def stored_paths(self) -> Iterable[StoredPath]:
@@ -104,7 +144,14 @@ class BlobStore(Protocol):
         """Reads items back, verified, in the order of `records`. A future raises `BlobError` if its item is lost."""
         ...
 
-    def remove(self, record: Record) -> None: ...
+    def release(self, record: Record) -> None:
+        """The tier needs it no longer. It is not written if it still waits; what machines share stays stored."""
+        ...
+
+    def remove(self, record: Record) -> None:
+        """Releases it, and removes it from the medium in any case."""
+        ...
+
     def record_hits(self, records: Iterable[Record]) -> None:
         """Records a hit; persisted lazily, for eviction after a restart."""
         ...
@@ -120,61 +167,6 @@ class BlobStore(Protocol):
     def close(self, timeout_s: float) -> None: ...
 
 
-class Search(Protocol):
-    """A prompt that is being looked up in a shared store, by other threads."""
-
-    @property
-    def is_done(self) -> bool:
-        """There is an answer, even if only that nothing was found, or that the store failed."""
-        ...
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        """Calls back when there is an answer, on another thread."""
-        ...
-
-    @property
-    def found(self) -> StoredPath | None:
-        """The pages and snapshots that the store has for a prefix of the prompt; their data are records."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Wanted:
-    """A prompt to look up: its beginning up to `known` is here already, and the rest takes `read_ms` to prefill."""
-
-    namespace: str
-    tokens: Tokens
-    known: int
-    read_ms: float
-    header_end: int | None = None  # if set and not stored: take a lease on reading it, or wait for the machine that has
-
-
-class SharedBlobStore(BlobStore, Protocol):
-    """A blob store that other machines write to as well: what it holds is looked up, prompt by prompt."""
-
-    @property
-    def call_ms(self) -> float | None:
-        """How long it takes until the store begins to answer; None before anything was measured."""
-        ...
-
-    @property
-    def num_waiting(self) -> int:
-        """How many blobs are not written yet."""
-        ...
-
-    def search(self, wanted: Wanted) -> Search:
-        """Starts to look up a prompt."""
-        ...
-
-    def release(self, record: Record) -> None:
-        """This machine needs the record no longer: it is not written if it still waits; what is stored stays."""
-        ...
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes what was stored for the namespaces that are meant, by whatever machine."""
-        ...
-
-
-def tier_of(item: Item | None) -> str | None:
-    """The tier from which an item must be fetched before the engine can load it; None if it is in RAM, or nowhere."""
-    return item.data.tier if item is not None and isinstance(item.data, Record) else None
+def store_of(item: Item | None) -> BlobStore | None:
+    """The blob store from which an item must be fetched before it can be loaded; None if it is in RAM, or nowhere."""
+    return item.data.store if item is not None and isinstance(item.data, Record) else None

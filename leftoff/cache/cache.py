@@ -6,16 +6,15 @@ what was computed. It decodes nothing: the scheduler does, between `begin` and `
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from leftoff.cache.blob_store import Search
+from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings, DiskTier
-from leftoff.cache.fetch import Fetches
+from leftoff.cache.fetch import Fetches, Preparation, Search
 from leftoff.cache.lookup import Lookup, knowledge_of
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Plan, Planner
@@ -23,7 +22,6 @@ from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.report import ReuseReport, explain
 from leftoff.cache.restore import Restorer, Stay
 from leftoff.cache.sequences import EngineSequence, SequenceTable
-from leftoff.cache.store_tier import StoreSettings
 from leftoff.cache.tier import Tier
 from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Tiers
 from leftoff.cache.turn import Turn
@@ -49,8 +47,7 @@ class Cache:
         *,
         num_slots: int,
         budget_bytes: int,
-        disk: DiskSettings | None = None,
-        store: StoreSettings | None = None,
+        tiers: Sequence[TierSettings] = (),
         policy: Policy | None = None,
         placement: Placement | None = None,
         costs: Costs | None = None,
@@ -59,17 +56,21 @@ class Cache:
         seen_tokens: int = SEEN_TOKENS,
         stay: Stay | None = None,
     ) -> None:
-        """With `stay` None, idle sequences stay in the engine if it has more of them than slots."""
+        """`tiers` are those below RAM, the faster first.
+
+        With `stay` None, idle sequences stay in the engine if it has more of them than slots.
+        """
         self.memory = memory
         self.costs = costs or Costs()
         self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
         self.sequences = SequenceTable(memory, num_slots, clock, self.ram.budget)
         self.tiers = Tiers(
-            *(memory, self.costs, clock, self.sequences, self.ram, disk, store),
+            *(memory, self.costs, clock, self.sequences, self.ram, tiers),
             page_tokens=page_tokens,
             seen_tokens=seen_tokens,
         )
-        self.disk: DiskTier | None = self.tiers.disk
+        # the first that this machine does not share with others
+        self.disk: BlobTier | None = next((tier for tier in self.tiers.lower if not tier.is_shared), None)
         self._clock = clock
         self._page_tokens = page_tokens
         self._placement = placement or Placement()
@@ -91,20 +92,16 @@ class Cache:
             last = self._last_plan = self._planner.best(self._lookup(prompt, namespace))
         return last
 
-    def search(self, prompt: Prompt, namespace: str = "") -> Search | None:
-        """Starts to look the prompt up in the shared store, while others run. None if that cannot gain anything."""
-        if self.tiers.store is None:
-            return None
-        header_end = self._placement.on_grid(prompt.header_end or 0)
-        return self.tiers.store.search(prompt.tokens, self.plan(prompt, namespace), header_end)
+    def prepare(self, prompt: Prompt, namespace: str = "", wake: Callable[[], None] = lambda: None) -> Preparation:
+        """Starts to look the prompt up, and to bring what it needs from below RAM, while others run."""
+        searches: list[Search] = []
+        if self.tiers.lower:
+            header_end = self._placement.on_grid(prompt.header_end or 0)
+            searches = self.tiers.search(prompt.tokens, self.plan(prompt, namespace), header_end)
+        return Preparation(searches, lambda: self.fetch(prompt, namespace), wake)
 
-    def fetch(self, prompt: Prompt, namespace: str = "", search: Search | None = None) -> Fetches | None:
-        """Starts to fetch what the prompt needs from below RAM, while others run. None if it needs nothing from there.
-
-        It may need what a search has found.
-        """
-        if search is not None and self.tiers.store is not None:
-            self.tiers.store.add_found(search)
+    def fetch(self, prompt: Prompt, namespace: str = "") -> Fetches | None:
+        """Starts to fetch what the prompt needs from below RAM, while others run. None if that is nothing."""
         records = self.plan(prompt, namespace).records if self.tiers.lower else []
         return self.tiers.fetch(records) if records else None
 
@@ -309,8 +306,7 @@ class Cache:
                     fetch = self.tiers.fetch(plan.records)
                 loadable = plan.with_fetched(fetch)
                 if loadable is not None:
-                    for part in fetch.parts:
-                        self.costs.saw_fetch(part.tier, part.nbytes, part.ms, part.num_blobs)
+                    fetch.measure()
                     return loadable
                 self.tiers.forget(fetch.lost())
             plan = self._planner.best(self._lookup(prompt, namespace), besides)

@@ -1,12 +1,11 @@
-"""Measured costs of prefill, loading, saving and fetching, in milliseconds: they differ thirtyfold between machines."""
+"""Measured costs of prefill, saving, loading and fetching, in milliseconds: they differ thirtyfold between machines."""
 
 import math
 from dataclasses import dataclass, field
 
 _WEIGHT = 0.2  # of the newest measurement
 _MEMORY = 0.99  # of all earlier points of a line, with each new one
-_FEWEST = 3  # points of a line
-STORE_CALLS = 16  # side by side
+_MIN_POINTS = 3  # of a line
 _LARGE = 0.25  # of the largest
 _FULL_RATE = 4  # times `rate_tokens`
 SMALLEST_BYTES = 1 << 16  # moving fewer says more about the call than about the rate
@@ -30,7 +29,7 @@ class LinearFit:
         self.x_squared = _MEMORY * self.x_squared + x**2
         self.x_y = _MEMORY * self.x_y + x * y
         variance = self.weight * self.x_squared - self.x**2
-        if self.weight >= _FEWEST and variance > (0.2 * self.x) ** 2:  # else the last fit holds
+        if self.weight >= _MIN_POINTS and variance > (0.2 * self.x) ** 2:  # else the last fit holds
             self.slope = max(0.0, (self.weight * self.x_y - self.x * self.y) / variance)
 
 
@@ -39,8 +38,8 @@ class Costs:
     """Rates as moving averages. The server measures the first values when it has loaded the model."""
 
     prefill_tokens_per_ms: float = 0.5
-    rate_tokens: int = 32  # in pieces of about so many tokens; much smaller pieces are slower, and are not counted
-    cut_ms: float = 1.0  # of prefilling a prompt in one piece more
+    rate_tokens: int = 32  # in chunks of about so many tokens; much smaller chunks are slower, and are not counted
+    cut_ms: float = 1.0  # of prefilling a prompt in one chunk more
     step_ms: float = 20.0  # a decode step: one token of every running reply
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
@@ -48,11 +47,6 @@ class Costs:
     save_call_ms: float = 0.2  # per save, whatever its size: with many cells llama.cpp takes long to pass over them
     large_save_bytes: int = SMALLEST_BYTES  # of the largest save: those of nearly so many bytes tell the rate
     snapshot_ms: float = 0.0  # of a snapshot as they were taken lately; 0 before any was
-    disk_bytes_per_ms: float = 5e5
-    disk_call_ms: float = 1.0  # per fetch, whatever its size
-    disk_is_measured: bool = False  # by a fetch; until then its rate is a guess, or what the blob store has measured
-    store_bytes_per_ms: float = 1e5  # of the store that machines share
-    store_call_ms: float = 20.0  # until it begins to answer
     reply_tokens: float = 200.0  # of a usual reply
     step_by_cells: LinearFit = field(default_factory=LinearFit)  # ms of a step of one reply, by cells in use
     token_by_cells: LinearFit = field(default_factory=LinearFit)  # ms of a prefilled token, by cells in use
@@ -62,16 +56,6 @@ class Costs:
 
     def load_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.load_bytes_per_ms if nbytes else 0.0
-
-    def disk_ms(self, nbytes: int) -> float:
-        """Fetching into RAM; loading from there comes on top."""
-        return self.disk_call_ms + nbytes / self.disk_bytes_per_ms if nbytes else 0.0
-
-    def fetch_ms(self, tier: str, nbytes: int, num_blobs: int = 1) -> float:
-        """Fetching from a tier below RAM."""
-        if tier == "disk":
-            return self.disk_ms(nbytes)
-        return -(-num_blobs // STORE_CALLS) * self.store_call_ms + nbytes / self.store_bytes_per_ms if nbytes else 0.0
 
     def save_ms(self, nbytes: int) -> float:
         return self.save_call_ms + nbytes / self.save_bytes_per_ms
@@ -106,25 +90,6 @@ class Costs:
         if nbytes >= SMALLEST_BYTES and ms > 0:
             self.load_bytes_per_ms += _WEIGHT * (nbytes / ms - self.load_bytes_per_ms)
 
-    def expect_disk(self, bytes_per_ms: float) -> None:
-        """Sets the rate that the blob store has measured by itself, until a fetch is measured."""
-        if not self.disk_is_measured:
-            self.disk_bytes_per_ms = bytes_per_ms
-
-    def saw_disk(self, nbytes: int, ms: float) -> None:
-        """Averages times, not rates: one fetch from the system's file cache must not hide a slow disk."""
-        if nbytes >= SMALLEST_BYTES and ms > 0:
-            weight = _WEIGHT if self.disk_is_measured else 1.0
-            self.disk_bytes_per_ms = 1 / (weight * ms / nbytes + (1 - weight) / self.disk_bytes_per_ms)
-            self.disk_is_measured = True
-
-    def saw_fetch(self, tier: str, nbytes: int, ms: float, num_blobs: int = 1) -> None:
-        if tier == "disk":
-            self.saw_disk(nbytes, ms)
-        elif nbytes >= SMALLEST_BYTES:
-            ms = max(0.1 * ms, ms - self.store_call_ms * -(-num_blobs // STORE_CALLS), 1e-3)
-            self.store_bytes_per_ms = 1 / (_WEIGHT * ms / nbytes + (1 - _WEIGHT) / self.store_bytes_per_ms)
-
     def saw_snapshot(self, nbytes: int, ms: float) -> None:
         """Of `nbytes` that were new; llama.cpp passes over all cells of the context for any number of them."""
         self.snapshot_ms += (_WEIGHT if self.snapshot_ms else 1.0) * (ms - self.snapshot_ms)
@@ -139,3 +104,42 @@ class Costs:
             self.large_save_bytes = max(nbytes, self.large_save_bytes)
             rate = nbytes / max(ms - self.save_call_ms, 0.1 * ms)
             self.save_bytes_per_ms += _WEIGHT * (rate - self.save_bytes_per_ms)
+
+
+@dataclass
+class TierCosts:
+    """What it costs to fetch from one tier below RAM; loading into the engine comes on top."""
+
+    bytes_per_ms: float = 5e5
+    call_ms: float = 1.0  # until the medium begins to answer
+    calls_at_once: float = math.inf  # how many blobs it delivers side by side
+    is_measured: bool = False  # by a fetch; until then the rate is a guess, or what the blob store has measured
+    is_probed: bool = False  # the blob store goes on measuring, also while nothing is fetched
+
+    def fetch_ms(self, nbytes: int, num_blobs: int = 1) -> float:
+        return self._calls_ms(num_blobs) + nbytes / self.bytes_per_ms if nbytes else 0.0
+
+    def expect(self, bytes_per_ms: float | None, call_ms: float | None = None) -> None:
+        """Takes the rate that the blob store has measured by itself, until a fetch is measured.
+
+        A probe measures one blob alone, and several at once are no slower: so what it sees is the least.
+        """
+        if call_ms is not None:
+            self.is_probed, self.call_ms = True, call_ms
+        if bytes_per_ms and self.is_probed:
+            self.bytes_per_ms = max(bytes_per_ms, self.bytes_per_ms)
+        elif bytes_per_ms and not self.is_measured:
+            self.bytes_per_ms = bytes_per_ms
+
+    def saw_fetch(self, nbytes: int, ms: float, num_blobs: int = 1) -> None:
+        """Averages times, not rates: one fetch from the system's file cache must not hide a slow disk."""
+        if nbytes < SMALLEST_BYTES or ms <= 0:
+            return
+        if self.is_probed:
+            ms = max(0.1 * ms, ms - self._calls_ms(num_blobs), 1e-3)
+        weight = _WEIGHT if self.is_measured or self.is_probed else 1.0
+        self.bytes_per_ms = 1 / (weight * ms / nbytes + (1 - weight) / self.bytes_per_ms)
+        self.is_measured = True
+
+    def _calls_ms(self, num_blobs: int) -> float:
+        return -(-num_blobs // self.calls_at_once) * self.call_ms

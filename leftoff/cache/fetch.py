@@ -1,13 +1,15 @@
-"""Fetches from the lower tiers into RAM, by other threads, while the engine serves other requests."""
+"""Brings what a prompt needs from below RAM, by other threads, while the engine serves other requests."""
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from typing import NamedTuple
 
-from leftoff.cache.blob_store import BlobStore, Item, Record
+from leftoff.cache.blob_store import BlobStore, Item, Record, StoredPath
 from leftoff.engine.errors import BlobError
 
 PATIENCE_S = 30.0  # with a disk that delivers nothing at all: a slow one delivers something
+SHARED_PATIENCE_S = 5.0  # with a medium that machines share
 GRACE_S = 1.0  # for a new fetch from a disk that seems to hang: it may be one file only, or over
 
 
@@ -48,9 +50,9 @@ class Fetch:
     def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
         self._began = self._ended = time.perf_counter()
         self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
-        self.tier = records[0].tier
+        self.blobs = blobs
         # for the measured rate: what was still waiting to be written has come from memory
-        self.nbytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
+        self._awaited_bytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
         self._watch = watch
         self._asked = watch.clock()
         for future in self._futures.values():
@@ -67,10 +69,9 @@ class Fetch:
         for future in self._futures.values():
             future.add_done_callback(lambda _: call() if self._has_arrived else None)
 
-    @property
-    def ms(self) -> float:
-        """How long it took until the last item arrived."""
-        return 1000 * (self._ended - self._began)
+    def measure(self) -> None:
+        """Tells the costs of the tier how long it took until the last item arrived."""
+        self.blobs.costs.saw_fetch(self._awaited_bytes, 1000 * (self._ended - self._began), len(self._futures))
 
     def has(self, records: Sequence[Record]) -> bool:
         """All of them were asked for."""
@@ -97,9 +98,12 @@ class Fetch:
     def _note_end(self, _: Future[Item]) -> None:
         self._ended = time.perf_counter()
 
-    @property
-    def num_blobs(self) -> int:
-        return len(self._futures)
+
+class Search(NamedTuple):
+    """The answer to come from a medium that machines share, and the tier that takes it."""
+
+    answer: "Future[StoredPath | None]"
+    add_found: Callable[[StoredPath | None], None]
 
 
 class Fetches:
@@ -127,3 +131,52 @@ class Fetches:
     def lost(self) -> list[Record]:
         """The records that did not arrive."""
         return [record for part in self.parts for record in part.lost()]
+
+    def measure(self) -> None:
+        for part in self.parts:
+            part.measure()
+
+
+class Preparation:
+    """A prompt on its way up from the tiers below RAM: looked up where machines share a medium, and then fetched.
+
+    The other threads only read. What they have found is put into the trees by `proceed`, on the engine's thread.
+    """
+
+    def __init__(
+        self,
+        searches: Sequence[Search],
+        fetch: Callable[[], Fetches | None],
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wake` is called, on any thread, whenever there is something to proceed with."""
+        self._searches = searches
+        self._begin_fetch = fetch
+        self._wake = wake
+        self._is_found = False  # the searches have ended, and what they found is in the trees
+        self.fetch: Fetches | None = None
+        for search in searches:
+            search.answer.add_done_callback(lambda _: wake())
+        self.proceed()
+
+    @property
+    def has_work(self) -> bool:
+        """Something is looked up or fetched for it."""
+        return bool(self._searches) or self.fetch is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        if not self._is_found:
+            return not all(search.answer.done() for search in self._searches)
+        return self.fetch is not None and not self.fetch.is_done
+
+    def proceed(self) -> None:
+        """Starts to fetch, once everything has been looked up."""
+        if self._is_found or self.is_waiting:
+            return
+        for search in self._searches:
+            search.add_found(search.answer.result())
+        self._is_found = True
+        self.fetch = self._begin_fetch()
+        if self.fetch is not None:
+            self.fetch.when_done(self._wake)

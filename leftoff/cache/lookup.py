@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from leftoff.cache.blob_store import tier_of
+from leftoff.cache.blob_store import store_of
 from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.report import Knowledge
 from leftoff.cache.sequences import EngineSequence
@@ -56,7 +56,7 @@ class Lookup:
     @cached_property
     def parts_below(self) -> list[PagePart]:
         """The page parts that lie in a tier below RAM, and must be fetched before they are loaded."""
-        return [part for part in self.parts if tier_of(part.page)]
+        return [part for part in self.parts if store_of(part.page) is not None]
 
     @cached_property
     def covered(self) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeVar
 
-from leftoff.cache.blob_store import Item, Record, tier_of
+from leftoff.cache.blob_store import BlobStore, Item, Record, store_of
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetches
 from leftoff.cache.lookup import Lookup
@@ -53,11 +53,12 @@ class Plan:
 
     @property
     def source(self) -> str:
-        """Where the prefix comes from, in a word for the reuse report."""
+        """Where the prefix comes from, in a word for the reuse report: of several tiers, the slowest."""
         if self.resume == 0:
             return "nothing"
         if self.fetched:
-            return max(record.tier for record in self.fetched)  # "store" if any of it came from there
+            origins = {record.store.origin for record in self.fetched}
+            return [origin.value for origin in Origin if origin in origins][-1]
         if self.goes_on:
             return "a live slot"
         if self.sequence_stands_there:
@@ -74,9 +75,9 @@ class Plan:
             found.append(Reuse(Origin.READ_AHEAD, ahead, self.shared))
         if self.pages:
             parts = _between(self.lookup.parts, self.shared, self.resume)
-            found += [Reuse(_tier(part.page), part.start, part.end) for part in parts]
+            found += [Reuse(_origin(part.page), part.start, part.end) for part in parts]
         elif self.point is not None:
-            found.append(Reuse(_tier(self.point.snapshot), self.shared, self.resume))
+            found.append(Reuse(_origin(self.point.snapshot), self.shared, self.resume))
         return tuple(part for part in found if part.start < part.end)
 
     @property
@@ -157,10 +158,10 @@ class Planner:
         loading = costs.load_ms(snapshot_bytes) + costs.load_ms(page_bytes)
         if not plan.lookup.lower:
             return loading
-        below: list[Item] = [*snapshot.window, snapshot] if snapshot is not None and tier_of(snapshot) else []
+        below: list[Item] = [*snapshot.window, snapshot] if snapshot is not None and store_of(snapshot) else []
         if page_bytes and plan.lookup.parts_below:
             below += [part.page for part in _between(plan.lookup.parts_below, plan.shared, plan.resume)]
-        return loading + _fetch_ms(costs, below) if below else loading
+        return loading + _fetch_ms(below) if below else loading
 
     def _needs_pages(self, plan: Plan) -> bool:
         return self._memory.kind.has_pages and plan.shared < plan.resume
@@ -200,15 +201,18 @@ class Planner:
         return [ResumePoint(node, position)] if position else []
 
 
-def _tier(item: Item | None) -> Origin:
-    return Origin(tier_of(item) or Origin.RAM)
+def _origin(item: Item | None) -> Origin:
+    store = store_of(item)
+    return store.origin if store is not None else Origin.RAM
 
 
-def _fetch_ms(costs: Costs, below: Sequence[Item]) -> float:
-    """Fetching items from their tiers, which deliver at the same time."""
-    tiers = {tier_of(item) for item in below}
-    sizes = {tier: [item.data.nbytes for item in below if tier_of(item) == tier] for tier in tiers if tier}
-    return max(costs.fetch_ms(tier, sum(nbytes), len(nbytes)) for tier, nbytes in sizes.items())
+def _fetch_ms(below: Sequence[Item]) -> float:
+    """Fetching items from their blob stores, which deliver at the same time."""
+    sizes: dict[BlobStore, list[int]] = {}
+    for item in below:
+        if (store := store_of(item)) is not None:
+            sizes.setdefault(store, []).append(item.data.nbytes)
+    return max(store.costs.fetch_ms(sum(nbytes), len(nbytes)) for store, nbytes in sizes.items())
 
 
 def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePart]:

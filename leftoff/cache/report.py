@@ -28,7 +28,7 @@ class Reason(Enum):
 
 
 class Origin(Enum):
-    """Where reused tokens were."""
+    """Where reused tokens were; of the tiers, the faster first."""
 
     LIVE = "live"  # in the sequence that goes on
     SHARED = "shared"  # in another sequence of the engine, or in one that was cut back

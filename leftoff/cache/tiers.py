@@ -1,17 +1,17 @@
-"""All tiers: RAM, the disk and the store that machines share. What is saved of a sequence is offered to each."""
+"""All tiers: RAM, and those below it, the faster first. What is saved of a sequence is offered to each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from leftoff.cache.blob_store import Record
+from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings, DiskTier
-from leftoff.cache.fetch import Fetches
+from leftoff.cache.fetch import Fetches, Search
 from leftoff.cache.node import ResumePoint
+from leftoff.cache.plan import Plan
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence, SequenceTable
-from leftoff.cache.store_tier import StoreSettings, StoreTier
 from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import Memory
 from leftoff.types import Logits, Tokens
@@ -30,16 +30,13 @@ class Tiers:
         clock: Clock,
         sequences: SequenceTable,
         ram: Tier,
-        disk: DiskSettings | None,
-        store: StoreSettings | None = None,
+        lower: Sequence[TierSettings],
         *,
         page_tokens: int,
         seen_tokens: int,
     ) -> None:
         self.ram = ram
-        self.disk = DiskTier(disk, clock, memory, costs, page_tokens) if disk is not None else None
-        self.store = StoreTier(store, clock, memory, costs, page_tokens) if store is not None else None
-        self.lower: tuple[DiskTier, ...] = tuple(tier for tier in (self.disk, self.store) if tier is not None)
+        self.lower = tuple(BlobTier(settings, clock, memory, costs, page_tokens) for settings in lower)
         self._saver = Saver(memory, costs, ram, page_tokens)
         self._sequences = sequences
         self._seen_tokens = seen_tokens
@@ -110,7 +107,7 @@ class Tiers:
 
     def share(self, sequence: EngineSequence) -> None:
         """Copies a sequence that was just finished, if machines share a store: the next turn may come to another."""
-        if self.store is not None and not sequence.is_empty:
+        if any(tier.is_shared for tier in self.lower) and not sequence.is_empty:
             self.write_behind(sequence)
 
     def save(self, sequence: EngineSequence, kept: int = 0) -> None:
@@ -145,15 +142,20 @@ class Tiers:
 
     # --- below RAM
 
+    def search(self, tokens: Tokens, plan: Plan, header_end: int) -> list[Search]:
+        """Starts to look a prompt up in the tiers that machines share, where that can gain anything."""
+        answers = [(tier.search(tokens, plan, header_end), tier.add_found) for tier in self.lower]
+        return [Search(answer, add_found) for answer, add_found in answers if answer is not None]
+
     def fetch(self, records: Sequence[Record]) -> Fetches:
         """Starts reading into RAM, from all tiers at once."""
-        of = [(tier, [each for each in records if each.tier == tier.budget.name]) for tier in self.lower]
+        of = [(tier, [each for each in records if each.store is tier.blobs]) for tier in self.lower]
         return Fetches([tier.fetch(some) for tier, some in of if some])
 
     def forget(self, records: Sequence[Record]) -> None:
         """Forgets records that were lost."""
         for tier in self.lower:
-            tier.forget(*(each for each in records if each.tier == tier.budget.name))
+            tier.forget(*(each for each in records if each.store is tier.blobs))
 
     def catch_up(self) -> None:
         """Copies from RAM what the tiers below had no room for. To be called when nothing runs."""

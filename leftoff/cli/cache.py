@@ -13,12 +13,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from leftoff.blobs.blob import Blob
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.config import MIB, Settings
-from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
 from leftoff.disk.secret import FILE as SECRET
 from leftoff.disk.tools.bundle import export_bundle, import_bundle, read_manifest

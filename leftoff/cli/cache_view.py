@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from leftoff.blobs.blob import Blob
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
-from leftoff.disk.blob import Blob
 from leftoff.disk.rebuild import Branch
 from leftoff.disk.tools.catalog import BlobPath, Catalog
 from leftoff.disk.tools.models import ModelUsage

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from leftoff.cache.costs import Costs
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
-from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Replica, ReplicaState
+from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Replica, ReplicaCosts, ReplicaState
 from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.lru import LruCache
@@ -45,7 +44,7 @@ class ReplicaView:
     flights: set[Flight] = field(default_factory=set)
     reading: Counter[bytes] = field(default_factory=Counter)  # keys of requests that are on their way
     sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_MAX_SENT_KEYS))
-    costs: Costs = field(default_factory=Costs)
+    costs: ReplicaCosts = field(default_factory=ReplicaCosts)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     num_requests: int = 0
     num_failures: int = 0

@@ -7,22 +7,22 @@ from concurrent.futures import Future
 from functools import partial
 
 from leftoff import __version__
-from leftoff.cache.store_tier import StoreSettings
+from leftoff.blobs.replies import MediumReplies, ReplyChain
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cluster.observe import Observation, observe
 from leftoff.cluster.publisher import Publisher
 from leftoff.cluster.replica import Replica
-from leftoff.disk.reply_store import FileReplyStore
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
-from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from leftoff.store.keys import SECRET
 from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.medium import open_store
 from leftoff.store.objects import MissingError
 from leftoff.store.prober import Prober
-from leftoff.store.replies import IndexReplies
+from leftoff.store.replies import open_index_replies
 from leftoff.store.tools import ABOUT
 
 logger = logging.getLogger("leftoff.store")
@@ -46,6 +46,7 @@ class FleetMember:
         self._days = days
         self.id = secrets.token_hex(8)
         self._publisher: Publisher | None = None
+        self._replies: MediumReplies | None = None
 
     def join(self, memory: Memory, described: str) -> None:
         """Connects. A part that does not answer is tried again later."""
@@ -57,7 +58,7 @@ class FleetMember:
         if self.link.has_store:
             self.link.start(Collector(self.link, self._budget_bytes).run())
 
-    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> StoreSettings | None:
+    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> TierSettings | None:
         """The shared tier, if there is a store."""
         if not self.link.has_store:
             return None
@@ -66,12 +67,12 @@ class FleetMember:
         except (*PROBLEMS, TimeoutError) as error:
             self.link.reads.failed(error)
         memory = self._memory
-        blobs = StoreBlobs(
+        blobs = open_store(
             *(self.link, self._prober, memory.fingerprint, arena, memory.kind),
             queue_bytes=queue_bytes,
             window_tokens=memory.window_tokens,
         )
-        return StoreSettings(blobs, view_bytes)
+        return TierSettings(blobs, view_bytes)
 
     def secret(self, own: bytes) -> bytes:
         """The secret of the fleet, so that tenants have the same names on all machines. The first one gives its own."""
@@ -81,9 +82,10 @@ class FleetMember:
             logger.warning("no secret of the fleet (%s): what it keeps for API keys and salts is not found", error)
             return own
 
-    def replies(self, own: FileReplyStore | None) -> IndexReplies:
+    def replies(self, own: MediumReplies | None) -> ReplyChain:
         """Remembered replies of the fleet, and before them those of this machine."""
-        return IndexReplies(self.link, self._memory.fingerprint, own, days=self._days)
+        self._replies = open_index_replies(self.link, self._memory.fingerprint, days=self._days)
+        return ReplyChain([own, self._replies] if own is not None else [self._replies])
 
     def announce(
         self,
@@ -111,6 +113,8 @@ class FleetMember:
                 self.link.call(self._publisher.leave()).result(_LEAVE_S)
             except (*PROBLEMS, TimeoutError):
                 pass  # the heartbeat expires
+        if self._replies is not None:
+            self._replies.close()
         self.link.close()
 
     async def _introduce(self) -> None:

@@ -7,12 +7,15 @@ the same tier: a hint for a router, which may miss a little and must not promise
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start, short
+from leftoff.cache.cache import Cache
+from leftoff.cache.costs import TierCosts
 from leftoff.cache.node import WIDTH
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree_copy import NodeCopy, TreeCopy, copy_tree
-from leftoff.cluster.replica import Held, Load, Rates
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start, short
+from leftoff.cluster.replica import DISK_COSTS, Held, Load, Rates
 from leftoff.scheduler.scheduler import Scheduler
+from leftoff.store.objects import STORE_COSTS
 from leftoff.types import Tokens
 
 
@@ -36,7 +39,7 @@ def observe(scheduler: Scheduler, known_generation: int) -> Observation:
     return Observation(
         generation,
         _load(scheduler),
-        Rates.of(cache.costs),
+        Rates.of(cache.costs, *_tier_costs(cache)),
         _trees(cache.ram) if is_new else [],
         _trees(cache.disk) if is_new and cache.disk is not None else [],
         [(each.namespace, each.tokens.copy()) for each in cache.sequences.idle if not each.is_empty] if is_new else [],
@@ -71,6 +74,14 @@ def _load(scheduler: Scheduler) -> Load:
         queued_tokens=reading + sum(run.prompt.length for run in waiting),
         free_cells=scheduler.cache.memory.free_cells,
     )
+
+
+def _tier_costs(cache: Cache) -> tuple[TierCosts, TierCosts]:
+    """Of the disk, and of the store."""
+    store = next((tier for tier in cache.tiers.lower if tier.is_shared), None)
+    pairs = ((cache.disk, DISK_COSTS), (store, STORE_COSTS))
+    disk_costs, store_costs = (tier.blobs.costs if tier is not None else usual for tier, usual in pairs)
+    return disk_costs, store_costs
 
 
 def _trees(tier: Tier) -> list[TreeCopy]:

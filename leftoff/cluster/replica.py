@@ -9,17 +9,20 @@ hint: a replica that does not have what it told reads the prompt again, and no r
 """
 
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from msgspec import MsgspecError, Struct, msgpack
 
-from leftoff.cache.costs import Costs
+from leftoff.cache.costs import Costs, TierCosts
 from leftoff.store.keys import REPLICAS, replica_key
+from leftoff.store.objects import STORE_COSTS
 
 HEARTBEAT_S = 1.0
 EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
 MAX_DELTAS = 10_000  # that the stream keeps, about
+DISK_COSTS = TierCosts()  # before anything is measured
 
 
 class ReplicaState(StrEnum):
@@ -40,8 +43,24 @@ class Load(Struct, frozen=True):
     free_cells: int = 0
 
 
+@dataclass
+class ReplicaCosts(Costs):
+    """The costs of a replica, together with those of its tiers below RAM."""
+
+    disk_bytes_per_ms: float = DISK_COSTS.bytes_per_ms
+    disk_call_ms: float = DISK_COSTS.call_ms
+    store_bytes_per_ms: float = STORE_COSTS.bytes_per_ms
+    store_call_ms: float = STORE_COSTS.call_ms
+
+    def fetch_ms(self, disk_bytes: int, store_bytes: int, num_blobs: int) -> float:
+        """Fetching from its disk, and so many blobs from the store."""
+        disk = TierCosts(self.disk_bytes_per_ms, self.disk_call_ms)
+        store = TierCosts(self.store_bytes_per_ms, self.store_call_ms, STORE_COSTS.calls_at_once)
+        return disk.fetch_ms(disk_bytes) + store.fetch_ms(store_bytes, num_blobs)
+
+
 class Rates(Struct, frozen=True):
-    """Measured costs, by the names of `cache.costs.Costs`."""
+    """Measured costs, by the names of `ReplicaCosts`."""
 
     prefill_tokens_per_ms: float
     step_ms: float
@@ -54,8 +73,9 @@ class Rates(Struct, frozen=True):
     store_call_ms: float
 
     @classmethod
-    def of(cls, costs: Costs) -> "Rates":
-        return cls(**{name: getattr(costs, name) for name in cls.__struct_fields__})
+    def of(cls, costs: Costs, disk: TierCosts = DISK_COSTS, store: TierCosts = STORE_COSTS) -> "Rates":
+        own = (costs.prefill_tokens_per_ms, costs.step_ms, costs.reply_tokens, costs.load_bytes_per_ms, costs.call_ms)
+        return cls(*own, disk.bytes_per_ms, disk.call_ms, store.bytes_per_ms, store.call_ms)
 
 
 class Replica(Struct, frozen=True):

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from leftoff.cache.costs import Costs
+from leftoff.cluster.replica import ReplicaCosts
 
-DISK, STORE = "disk", "store"  # the tiers of `Costs.fetch_ms`
 _OTHERS = 1.0  # how much the wait of requests that come later counts, beside that of this one
 
 
@@ -61,14 +60,14 @@ class Estimate:
         return self.first_token_ms + _OTHERS * self.work_ms
 
 
-def estimate(length: int, found: Iterable[FoundPoint], costs: Costs, queue_ms: float = 0.0) -> Estimate:
+def estimate(length: int, found: Iterable[FoundPoint], costs: ReplicaCosts, queue_ms: float = 0.0) -> Estimate:
     """The quickest way for one replica to the first token of a prompt of `length` tokens."""
     best = Estimate(queue_ms, 0.0, 0.0, costs.prefill_ms(length))
     for point in sorted(found, key=attrgetter("position"), reverse=True):
         read_ms = costs.prefill_ms(length - point.position)
         if queue_ms + read_ms >= best.first_token_ms:
             break  # the deepest come first: what is left to prefill only grows
-        fetch_ms = costs.fetch_ms(DISK, point.disk_bytes) + costs.fetch_ms(STORE, point.store_bytes, point.store_blobs)
+        fetch_ms = costs.fetch_ms(point.disk_bytes, point.store_bytes, point.store_blobs)
         candidate = Estimate(queue_ms, fetch_ms, costs.load_ms(point.load_bytes), read_ms, point.position)
         if candidate.first_token_ms < best.first_token_ms:
             best = candidate

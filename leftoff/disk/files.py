@@ -17,8 +17,8 @@ from tempfile import TemporaryFile
 
 from blake3 import blake3
 
+from leftoff.blobs.blob import Blob, Write
 from leftoff.cache.blob_store import Item
-from leftoff.disk.blob import Blob, Write
 from leftoff.disk.errors import FolderError, describe
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
@@ -33,7 +33,7 @@ _NUM_SYNCS = 8
 _NUM_PROBED = 4  # files that are read to measure the disk
 _PROBE_BYTES = 4 << 20  # of each
 _PROBE_S = 0.05
-_LEAST_PROBE_BYTES = 1 << 18
+_MIN_PROBE_BYTES = 1 << 18
 
 
 class BlobFiles:
@@ -82,7 +82,7 @@ class BlobFiles:
         with ThreadPoolExecutor(_NUM_PROBED) as pool:
             nbytes = sum(pool.map(partial(self._read_some, until=began + _PROBE_S), latest))
         elapsed_ms = 1000 * (time.perf_counter() - began)
-        return nbytes / elapsed_ms if nbytes >= _LEAST_PROBE_BYTES else None
+        return nbytes / elapsed_ms if nbytes >= _MIN_PROBE_BYTES else None
 
     def remove(self, names: Collection[str]) -> None:
         for name in names:
@@ -119,10 +119,10 @@ class BlobFiles:
 
     def _read_some(self, blob: Blob, until: float) -> int:
         """Reads and hashes part of a file, as far as it comes in time."""
-        piece, nbytes, hasher = bytearray(_PROBE_BYTES // 8), 0, blake3()
+        chunk, nbytes, hasher = bytearray(_PROBE_BYTES // 8), 0, blake3()
         with suppress(OSError), self.path(blob.name).open("rb", buffering=0) as file:
-            while nbytes < _PROBE_BYTES and (count := file.readinto(piece)):
-                hasher.update(memoryview(piece)[:count])
+            while nbytes < _PROBE_BYTES and (count := file.readinto(chunk)):
+                hasher.update(memoryview(chunk)[:count])
                 nbytes += count
                 if time.perf_counter() > until:
                     break

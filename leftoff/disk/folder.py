@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from leftoff.disk import clock
-from leftoff.disk.blob import Write
+from leftoff.blobs import clock
+from leftoff.blobs.blob import Write
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError
 from leftoff.disk.files import BlobFiles, check_own, make_folder
 from leftoff.disk.index import FILE, WRITTEN, Content, Index
@@ -152,6 +152,10 @@ class ModelFolder:
                 return index.content()
         except (OSError, DamagedIndexError):
             return Content([], [])
+
+    @property
+    def is_open(self) -> bool:
+        return self._index is not None
 
     @property
     def index(self) -> Index:

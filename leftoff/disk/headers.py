@@ -18,9 +18,9 @@ from leftoff.disk.files import FILE_MODE, make_folder
 logger = logging.getLogger("leftoff.disk")
 
 FOLDER = "headers"
-_MOST_PER_OWNER = 8
-_MOST = 128
-_MOST_BYTES = 1 << 20
+_MAX_PER_OWNER = 8
+_MAX = 128
+_MAX_BYTES = 1 << 20
 _DIGITS = 32
 _SUFFIX, _UNFINISHED = ".json", ".new"
 
@@ -47,17 +47,17 @@ class HeaderFiles:
         for path in self._paths(owner):
             try:
                 with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                    yield file.read(_MOST_BYTES)
+                    yield file.read(_MAX_BYTES)
             except OSError as error:  # it was removed meanwhile, or is no file
                 self._tell(error)
 
     def _add(self, path: Path, owner: str, content: bytes) -> None:
-        if len(content) > _MOST_BYTES:
+        if len(content) > _MAX_BYTES:
             return
         try:
             make_folder(self._folder)
             _write(path, content)
-            extra = [*self._paths(owner)[_MOST_PER_OWNER:], *self._paths()[_MOST:]]
+            extra = [*self._paths(owner)[_MAX_PER_OWNER:], *self._paths()[_MAX:]]
             for old in extra:
                 old.unlink(missing_ok=True)
         except OSError as error:

@@ -9,17 +9,18 @@ a crash of the process.
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from leftoff.disk.blob import Blob, Write, blob_name
+from leftoff.blobs.blob import Blob, Write, blob_name
+from leftoff.blobs.medium import Use
+from leftoff.blobs.path_hash import HashedPath, run_start
 from leftoff.disk.errors import DamagedIndexError, FolderError, NewerFormatError
 from leftoff.disk.files import FILE_MODE
-from leftoff.disk.path_hash import HashedPath, run_start
 
 FORMAT = 1
 FILE = "index.sqlite"
@@ -62,14 +63,6 @@ class TokenRun:
     parent: bytes
     start: int
     tokens: bytes | memoryview
-
-
-@dataclass(frozen=True)
-class BlobHits:
-    """Hits of a blob since they were last written to the index, and the time of the last one."""
-
-    last_used: float
-    hits: int
 
 
 @dataclass(frozen=True)
@@ -164,9 +157,9 @@ class Index:
             with self._transaction():
                 self._connection.execute(f"UPDATE blob SET last_used = ? WHERE {late}", (latest, latest))
 
-    def note(self, hits: Mapping[str, BlobHits]) -> None:
+    def note(self, uses: Iterable[Use]) -> None:
         """Adds hits to blobs."""
-        rows = [(usage.last_used, usage.hits, name) for name, usage in hits.items()]
+        rows = [(use.last_used, use.num_hits, use.blob.name) for use in uses]
         with self._transaction():
             self._connection.executemany("UPDATE blob SET last_used = ?, hits = hits + ? WHERE name = ?", rows)
 

@@ -4,14 +4,12 @@ Every run is hashed again: a path that does not match its tag, for whatever reas
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import Record, StoredPath
-from leftoff.disk import clock
-from leftoff.disk.blob import Blob
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import RUN_TOKENS, TOKEN_BYTES, PathHash
 from leftoff.disk.index import Content, TokenRun
-from leftoff.disk.path_hash import RUN_TOKENS, TOKEN_BYTES, PathHash, as_tokens
 
 
 @dataclass(frozen=True)
@@ -21,17 +19,6 @@ class Branch:
     namespace: str
     runs: list[bytes]  # joined only on demand, since branches share most of them
     blobs: list[Blob]
-
-    def stored_path(self, records: Mapping[str, Record]) -> StoredPath:
-        """The branch for the disk tier, with those blobs that have a record."""
-        now = clock.now()
-        blobs = sorted((blob for blob in self.blobs if blob.name in records), key=lambda blob: (blob.end, blob.start))
-        return StoredPath(
-            self.namespace,
-            as_tokens(self.tokens),
-            [blob.holding(records[blob.name]) for blob in blobs],
-            [max(0.0, now - blob.last_used) for blob in blobs],
-        )
 
     @property
     def num_tokens(self) -> int:

@@ -1,22 +1,15 @@
-"""Replies of the model, and names of saved slots, beside the index of its folder: a `leftoff.chat.replies.ReplyStore`.
-
-    put ──> pending ──> writer's thread ──> replies.sqlite <── get
-
-A reply is in the file within a second. A failing disk raises nothing: what cannot be written is kept in RAM alone.
-"""
+"""Remembered replies in a file beside the index of a model's folder: the medium of a `blobs.replies.MediumReplies`."""
 
 import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from blake3 import blake3
-
-from leftoff.disk import clock
+from leftoff.blobs import clock
+from leftoff.blobs.replies import MediumReplies, Sealed
 from leftoff.disk.errors import describe
 from leftoff.disk.files import FILE_MODE
 
@@ -32,119 +25,66 @@ CREATE INDEX reply_by_use ON reply (last_used);
 """
 _LIMIT_BYTES = 64 << 20
 _DROPPED_PART = 8  # of the rows, at once, when the file is full
-_MOST_PENDING_BYTES = 8 << 20
-_COLLECT_S = 0.2
 _BUSY_S = 2.0
 _KEYS_AT_ONCE = 500  # sqlite takes no more values in one statement on old systems
 
 
-@dataclass(frozen=True)
-class _Row:
-    namespace: str
-    value: bytes
+def open_replies(folder: Path, fingerprint: str, *, limit_bytes: int = _LIMIT_BYTES) -> MediumReplies | None:
+    """The replies in the folder of a model, which this process has locked. None if the disk fails."""
+    path = folder / FILE
+    try:
+        return MediumReplies(ReplyFile(path, _connect(path), limit_bytes), fingerprint)
+    except (OSError, sqlite3.Error) as error:
+        logger.warning("replies are not remembered beyond the end of the server: %s", describe(error, folder))
+        return None
 
 
-class FileReplyStore:
-    """Made by `open`. Any thread may call it."""
+class ReplyFile:
+    """Implements `blobs.replies.ReplyMedium`."""
 
-    def __init__(self, path: Path, fingerprint: str, connection: sqlite3.Connection, limit_bytes: int) -> None:
+    seal_bytes = 32
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, limit_bytes: int) -> None:
         self._path = path
-        self._fingerprint = fingerprint.encode()
         self._connection = connection
         self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()  # of the connection
-        self._changed = threading.Condition()
-        self._pending: dict[bytes, _Row] = {}
-        self._pending_bytes = 0
-        self._is_closed = self._has_failed = False
-        self._thread = threading.Thread(target=self._write_behind, name="leftoff-replies", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._has_failed = False
 
-    @classmethod
-    def open(cls, folder: Path, fingerprint: str, *, limit_bytes: int = _LIMIT_BYTES) -> "FileReplyStore | None":
-        """The file in the folder of a model, which this process has locked. None if the disk fails."""
-        path = folder / FILE
-        try:
-            return cls(path, fingerprint, _connect(path), limit_bytes)
-        except (OSError, sqlite3.Error) as error:
-            logger.warning("replies are not remembered beyond the end of the server: %s", describe(error, folder))
-            return None
-
-    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values that are there. What is not as it was written is left out."""
-        with self._changed:
-            found = {key: row.value for key in keys if (row := self._pending.get(key))}
-        missing = [key for key in keys if key not in found]
-        with self._reporting(), self._lock:
-            for start in range(0, len(missing), _KEYS_AT_ONCE):
-                some = missing[start : start + _KEYS_AT_ONCE]
-                query = f"SELECT key, seal, value FROM reply WHERE key IN ({','.join('?' * len(some))})"
-                rows = self._connection.execute(query, some)
-                found |= {key: value for key, seal, value in rows if seal == self._seal(key, value)}
+    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, Sealed]:
+        found: dict[bytes, Sealed] = {}
+        with self._reporting():
+            for start in range(0, len(keys), _KEYS_AT_ONCE):
+                some = keys[start : start + _KEYS_AT_ONCE]
+                query = f"SELECT key, namespace, seal, value FROM reply WHERE key IN ({','.join('?' * len(some))})"
+                found |= {key: Sealed(*row) for key, *row in self._connection.execute(query, some)}
         return found
 
-    def put(self, key: bytes, namespace: str, value: bytes) -> None:
-        with self._changed:
-            if self._pending_bytes + len(value) > _MOST_PENDING_BYTES:
-                return
-            replaced = self._pending.pop(key, None)
-            self._pending[key] = _Row(namespace, value)
-            self._pending_bytes += len(value) - (len(replaced.value) if replaced else 0)
-            self._changed.notify()
+    def put(self, values: Mapping[bytes, Sealed]) -> None:
+        now = clock.now()
+        with self._reporting():
+            with self._connection:
+                rows = [(key, *sealed, now) for key, sealed in values.items()]
+                self._connection.executemany("INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?)", rows)
+            while self._num_bytes() > self._limit_bytes:
+                self._drop_oldest()
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes the values of the namespaces that are meant."""
-        with self._reporting(), self._lock, self._changed:
-            for key in [key for key, row in self._pending.items() if is_meant(row.namespace)]:
-                self._pending_bytes -= len(self._pending.pop(key).value)
+        with self._reporting():
             names = [name for (name,) in self._connection.execute("SELECT DISTINCT namespace FROM reply")]
             meant = [(name,) for name in names if is_meant(name)]
             with self._connection:
                 self._connection.executemany("DELETE FROM reply WHERE namespace = ?", meant)
 
     def close(self) -> None:
-        """Writes what is pending."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
         with suppress(sqlite3.Error):
             self._connection.close()
 
-    def _seal(self, key: bytes, value: bytes) -> bytes:
-        return blake3(self._fingerprint + key + value).digest()
-
-    def _write_behind(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._is_closed)
-                if not self._pending:
-                    return
-                self._changed.wait_for(lambda: self._is_closed, timeout=_COLLECT_S)
-            self._write()
-
-    def _write(self) -> None:
-        """Rows leave `pending` once they are in the file, so that `get` finds them at any time."""
-        with self._lock:
-            with self._changed:
-                rows = dict(self._pending)
-            with self._reporting():
-                self._insert(rows)
-            with self._changed:
-                for key, row in rows.items():
-                    if self._pending.get(key) is row:
-                        self._pending_bytes -= len(self._pending.pop(key).value)
-
-    def _insert(self, rows: dict[bytes, _Row]) -> None:
-        now = clock.now()
-        values = [(key, row.namespace, self._seal(key, row.value), row.value, now) for key, row in rows.items()]
+    def _drop_oldest(self) -> None:
         with self._connection:
-            self._connection.executemany("INSERT OR REPLACE INTO reply VALUES (?, ?, ?, ?, ?)", values)
-        while self._num_bytes() > self._limit_bytes:
-            with self._connection:
-                (count,) = self._connection.execute("SELECT count(*) FROM reply").fetchone()
-                oldest = "SELECT key FROM reply ORDER BY last_used LIMIT ?"
-                self._connection.execute(f"DELETE FROM reply WHERE key IN ({oldest})", (count // _DROPPED_PART + 1,))
+            (count,) = self._connection.execute("SELECT count(*) FROM reply").fetchone()
+            oldest = "SELECT key FROM reply ORDER BY last_used LIMIT ?"
+            self._connection.execute(f"DELETE FROM reply WHERE key IN ({oldest})", (count // _DROPPED_PART + 1,))
 
     def _num_bytes(self) -> int:
         pages = [self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count")]
@@ -152,9 +92,10 @@ class FileReplyStore:
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
-        """A failing disk is reported once."""
+        """One thread at a time. A failing disk is reported once."""
         try:
-            yield
+            with self._lock:
+                yield
         except (OSError, sqlite3.Error) as error:
             if not self._has_failed:
                 logger.warning("replies are not kept: %s", describe(error, self._path.parent))

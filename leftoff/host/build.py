@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import SMALLEST_BYTES, Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
-from leftoff.cache.store_tier import StoreSettings
 from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.drafter import Drafter
@@ -110,12 +110,13 @@ def make_scheduler(model: Model, settings: Settings, fleet: Fleet | None = None)
 def _cache(engine: LlamaEngine, settings: Settings, fleet: Fleet | None) -> Cache:
     costs = measured_costs(engine)
     ram_bytes = _ram_bytes(engine, settings)
+    disk = open_disk(engine, settings, queue_budget(ram_bytes))
+    store = _open_store(engine, fleet, ram_bytes) if fleet is not None else None
     return Cache(
         engine.memory,
         num_slots=settings.slots,
         budget_bytes=ram_bytes,
-        disk=open_disk(engine, settings, queue_budget(ram_bytes)),
-        store=_open_store(engine, fleet, ram_bytes) if fleet is not None else None,
+        tiers=[tier for tier in (disk, store) if tier is not None],
         placement=_placement(engine),
         costs=costs,
         stay=Stay.IF_FASTER if settings.parked < 0 and engine.memory.num_sequences > settings.slots else None,
@@ -201,7 +202,7 @@ def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:
     return ram_budget(engine.memory, available_ram() - (engine.model.size_bytes if mapped is None else mapped))
 
 
-def _open_store(engine: LlamaEngine, fleet: Fleet, ram_bytes: int) -> StoreSettings | None:
+def _open_store(engine: LlamaEngine, fleet: Fleet, ram_bytes: int) -> TierSettings | None:
     settings, model = engine.settings, engine.model
     types = "/".join(dict.fromkeys([settings.kv_type, settings.v_type]))
     library = model.library.fingerprint[:_SHOWN_DIGITS]

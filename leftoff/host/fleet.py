@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from leftoff.cache.store_tier import StoreSettings
+from leftoff.blobs.replies import MediumReplies
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.chat.replies import ReplyStore
-from leftoff.disk.reply_store import FileReplyStore
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.scheduler import Scheduler
@@ -19,7 +19,7 @@ class Fleet(Protocol):
         """Comes first, once the engine is loaded and its fingerprint is known."""
         ...
 
-    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> StoreSettings | None:
+    def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> TierSettings | None:
         """The shared tier, if the fleet has one."""
         ...
 
@@ -27,7 +27,7 @@ class Fleet(Protocol):
         """The secret that all of the fleet hash the names of tenants with. The first member gives its own."""
         ...
 
-    def replies(self, own: FileReplyStore | None) -> ReplyStore:
+    def replies(self, own: MediumReplies | None) -> ReplyStore:
         """Remembered replies of the fleet, and before them those of this machine."""
         ...
 

@@ -3,14 +3,16 @@
 import logging
 from pathlib import Path
 
+from leftoff.blobs.replies import MediumReplies
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.disk.errors import FolderError
+from leftoff.disk.folder import model_folder
 from leftoff.disk.headers import HeaderFiles
-from leftoff.disk.reply_store import FileReplyStore
+from leftoff.disk.medium import open_folder
+from leftoff.disk.reply_store import open_replies
 from leftoff.disk.secret import folder_secret, new_secret
-from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.models import make_room_among_models, models
 from leftoff.engine.devices import default_gpus
 from leftoff.engine.engine import LlamaEngine
@@ -28,14 +30,14 @@ def cache_root(settings: Settings) -> Path:
     return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
 
 
-def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> DiskSettings | None:
+def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> TierSettings | None:
     """The disk tier, if it is wanted and its folder can be used."""
     if not settings.disk:
         return None
     root = cache_root(settings)
     is_on_gpu = bool(default_gpus(engine.model.library))
     try:
-        blobs = FileBlobStore.open(
+        blobs = open_folder(
             root,
             engine.memory.fingerprint,
             engine.context.arena,
@@ -52,8 +54,8 @@ def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> Disk
         own_bytes = sum(usage.nbytes for usage in models(root))
         budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + own_bytes)
     # What other models have left is kept as long as this one has half of the budget for itself.
-    others_bytes = make_room_among_models(root, blobs.path, budget_bytes // 2)
-    return DiskSettings(blobs, max(0, budget_bytes - others_bytes))
+    others_bytes = make_room_among_models(root, blobs.medium.path, budget_bytes // 2)
+    return TierSettings(blobs, max(0, budget_bytes - others_bytes))
 
 
 def own_secret(settings: Settings, cache: Cache) -> bytes:
@@ -69,12 +71,12 @@ def own_secret(settings: Settings, cache: Cache) -> bytes:
         return new_secret()
 
 
-def reply_store(settings: Settings, cache: Cache) -> FileReplyStore | None:
+def reply_store(settings: Settings, cache: Cache) -> MediumReplies | None:
     """Where replies are kept beyond the end of the process: in the folder of the model, if it has one."""
     if cache.disk is None or not settings.remember_replies:
         return None
-    assert isinstance(cache.disk.blobs, FileBlobStore)
-    return FileReplyStore.open(cache.disk.blobs.path, cache.memory.fingerprint)
+    fingerprint = cache.memory.fingerprint
+    return open_replies(model_folder(cache_root(settings), fingerprint), fingerprint)
 
 
 def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:

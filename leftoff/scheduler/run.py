@@ -2,14 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from leftoff.cache.blob_store import Search
-from leftoff.cache.cache import Cache
-from leftoff.cache.fetch import Fetches
+from leftoff.cache.fetch import Fetches, Preparation
 from leftoff.cache.turn import Turn
 from leftoff.drafts.trail import Draft, Trail
 from leftoff.engine.engine import LlamaEngine, Work
@@ -40,10 +37,8 @@ class Run:
         # while it waits
         self.is_held = False  # another run is reading what its prompt begins with
         self.is_paused = False  # it was preempted, and resumes when there is room
-        self.is_looked_up = False  # it is known whether it needs anything from below RAM; `fetch` brings that
         self.is_put_off = False  # too many others fetch
-        self.search: Search | None = None  # in the shared store, before it is known what to fetch
-        self.fetch: Fetches | None = None
+        self.preparation: Preparation | None = None  # of what it needs from below RAM
         self.trail: Trail | None = None  # if drafts are made for its reply
         self._sampler: Sampler | None = None
         self._next = np.empty(1, np.int32)  # tokens of the reply that are chosen and not decoded
@@ -54,8 +49,12 @@ class Run:
 
     @property
     def waits_for_disk(self) -> bool:
-        is_coming = (self.search is not None and not self.search.is_done) or (self.fetch and not self.fetch.is_done)
-        return self.is_put_off or bool(is_coming)
+        return self.is_put_off or (self.preparation is not None and self.preparation.is_waiting)
+
+    @property
+    def fetch(self) -> Fetches | None:
+        """What was brought for it from below RAM."""
+        return self.preparation.fetch if self.preparation is not None else None
 
     def prepare(self, engine: LlamaEngine) -> None:
         """Makes the sampler, once: after a pause it goes on with the tokens it has seen."""
@@ -65,23 +64,10 @@ class Run:
             if self.job.sampling.has_penalties:
                 self._sampler.accept(self.job.prompt.tokens)
 
-    def look_up(self, cache: Cache, wake: Callable[[], None]) -> None:
-        """Begins to look its prompt up in the shared store; then, called again, to fetch what it resumes from."""
-        if not self.is_looked_up:
-            self.is_looked_up = True
-            self.search = cache.search(self.prompt, self.job.namespace)
-            if self.search is not None:
-                self.search.when_done(wake)
-                return
-        self.fetch = cache.fetch(self.prompt, self.job.namespace, self.search)
-        self.search = None
-        if self.fetch is not None:
-            self.fetch.when_done(wake)
-
     def stop_waiting(self) -> None:
         """The run has a slot now, or ends. What was fetched for it is freed with the fetch."""
-        self.is_held = self.is_paused = self.is_looked_up = self.is_put_off = False
-        self.fetch = self.search = None
+        self.is_held = self.is_paused = self.is_put_off = False
+        self.preparation = None
 
     def reply_work(self) -> Work:
         """The tokens of the reply to decode next: what was chosen last."""

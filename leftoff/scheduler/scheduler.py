@@ -173,13 +173,15 @@ class Scheduler:
         """
         if not self.cache.tiers.lower:
             return False
-        if not run.is_looked_up:
+        if run.preparation is None:
             run.is_put_off = len(self._fetching) > self.cache.sequences.num_free_slots
-        while not run.waits_for_disk and (not run.is_looked_up or run.search is not None):
-            run.look_up(self.cache, self.wake)
-            if run.search is not None or run.fetch is not None:
-                self._fetching.add(run)
-        return run.waits_for_disk
+            if run.is_put_off:
+                return True
+            run.preparation = self.cache.prepare(run.prompt, run.job.namespace, self.wake)
+        run.preparation.proceed()
+        if run.preparation.has_work:
+            self._fetching.add(run)
+        return run.preparation.is_waiting
 
     def _plan(self, run: Run) -> Plan:
         return self.cache.plan(run.prompt, run.job.namespace)

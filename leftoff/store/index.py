@@ -15,10 +15,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Worth
-from leftoff.disk.path_hash import HashedPath
 from leftoff.setting import SettingError
-from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix
+from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix
 from leftoff.store.objects import ObjectName
 
 INDEX_PROBLEMS = (RedisError, OSError, TimeoutError)
@@ -94,7 +95,7 @@ class Index:
     async def close(self) -> None:
         await self.redis.aclose()
 
-    async def search(self, path: HashedPath, start: int) -> list[StoredBlob]:
+    async def search(self, path: HashedPath, start: int) -> list[Blob]:
         """The blobs on a path that end after `start`: two round trips."""
         search = PrefixSearch(self.keys, path, start)
         at_keys = search.at_keys(cast(Any, await self.redis.mget(search.run_keys)))

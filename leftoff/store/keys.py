@@ -1,6 +1,6 @@
 """The names of all keys in the index (Redis or Valkey), and the formats of what lies under them. Pure: no client.
 
-Tags are hashes of a namespace and the tokens up to a position (`disk/path_hash.py`), cut to 16 bytes. No token and no
+Tags are hashes of a namespace and the tokens up to a position (`blobs/path_hash.py`), cut to 16 bytes. No token and no
 text is in the index. `F` is the beginning of the fingerprint of model, library and KV type; it stands in braces, so
 that in a Redis Cluster all keys of one fingerprint lie on one machine.
 
@@ -23,19 +23,19 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from blake3 import blake3
 
-from leftoff.disk.blob import blob_name
-from leftoff.disk.path_hash import RUN_TOKENS, HashedPath, short
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, short
+from leftoff.engine.seal import SEAL_BYTES
 
 REPLICAS = b"leftoff:replicas"
 SECRET = b"leftoff:secret"
 NUMBER = b"number"  # the field of `held` that is no tag
 _FINGERPRINT_DIGITS = 32
-_MOST_KINDS = 1 << 16
+_MAX_KINDS = 1 << 16
 
 
 def replica_key(replica_id: str) -> bytes:
@@ -84,21 +84,6 @@ class Keys:
         return self._prefix + b"held:" + replica_id.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlob:
-    """A blob of the shared store on the path of a prompt: pages of [start, end), or a snapshot at `end`."""
-
-    kind: int  # as in `engine/seal.py`
-    start: int
-    end: int
-    tag: bytes  # of the path up to `end`, whole
-    nbytes: int  # with its seal
-
-    @property
-    def name(self) -> str:
-        return blob_name(self.kind, self.start, self.tag)
-
-
 class PrefixSearch:
     """Finds the blobs on a prompt's path by two round trips, whatever the size of the fleet's index.
 
@@ -115,7 +100,7 @@ class PrefixSearch:
         self._length = int(path.tokens.size)
         first = start // RUN_TOKENS * RUN_TOKENS
         self._run_starts = range(first, self._length, RUN_TOKENS)
-        self._tags: dict[int, bytes] = {}  # at the positions where a blob may end
+        self._ends: list[int] = []  # the positions where a blob may end
 
     @property
     def run_keys(self) -> list[bytes]:
@@ -123,20 +108,19 @@ class PrefixSearch:
 
     def at_keys(self, maps: Sequence[bytes | None]) -> list[bytes]:
         """The keys of all positions where a blob may end; `maps` are the values of `run_keys`."""
-        ends = [
+        self._ends = [
             start + offset
             for start, bits in zip(self._run_starts, maps, strict=True)
             for offset in _offsets(bits or b"")
             if self._start < start + offset <= self._length
         ]
-        self._tags = {end: self._path.tag(end) for end in ends}
-        return [self._keys.at(tag) for tag in self._tags.values()]
+        return [self._keys.at(self._path.tag(end)) for end in self._ends]
 
-    def blobs(self, found: Sequence[bytes | None]) -> list[StoredBlob]:
+    def blobs(self, found: Sequence[bytes | None]) -> list[Blob]:
         """The blobs by position; `found` are the values of `at_keys`."""
         return [
-            StoredBlob(kind, start, end, tag, nbytes)
-            for (end, tag), blobs in zip(self._tags.items(), found, strict=True)
+            Blob.at(kind, start, end, max(0, nbytes - SEAL_BYTES), self._path)
+            for end, blobs in zip(self._ends, found, strict=True)
             for kind, start, nbytes in _parsed(blobs or b"")
             if start <= end
         ]
@@ -162,5 +146,5 @@ def _parsed(blobs: bytes) -> Iterator[tuple[int, int, int]]:
     """Kind, start and bytes of each blob; what is no such thing is left out."""
     for blob in sorted(blobs.split()):
         parts = blob.split(b":")
-        if len(parts) == 3 and all(part.isdigit() for part in parts) and int(parts[0]) < _MOST_KINDS:
+        if len(parts) == 3 and all(part.isdigit() for part in parts) and int(parts[0]) < _MAX_KINDS:
             yield int(parts[0]), int(parts[1]), int(parts[2])

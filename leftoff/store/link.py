@@ -54,8 +54,13 @@ class Link:
         return Index(url, fingerprint, days=days)
 
     def call(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Runs a coroutine on the loop, from any other thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Runs a coroutine on the loop, from any other thread. Closing the link cancels what is not done."""
+        if not self.loop.is_closed():
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        answer: Future[Result] = Future()
+        answer.cancel()
+        return answer
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine on the loop until it ends or the link is closed."""
@@ -85,7 +90,7 @@ class Link:
             logger.error("an unforeseen error in a task of the store", exc_info=error)
 
     async def _end(self) -> None:
-        tasks = [*self._tasks]
+        tasks = asyncio.all_tasks(self.loop) - {asyncio.current_task()}  # also those that other threads wait for
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,14 +15,16 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import from_url
 
-from leftoff.disk.blob import Blob
-from leftoff.disk.path_hash import HashedPath, run_start, short
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import short
+from leftoff.cache.costs import TierCosts
 from leftoff.setting import SettingError
 from leftoff.store.keys import namespace_hash
 
 OBJECT_PROBLEMS = (BaseError, OSError, TimeoutError)
 _CONNECT_S, _CALL_S = 2, 30  # a large blob takes its time
 _LISTED_AT_ONCE = 1000
+STORE_COSTS = TierCosts(1e5, 20.0, calls_at_once=16)  # of fetching, before anything is measured
 
 
 class MissingError(Exception):
@@ -41,9 +43,8 @@ class ObjectName:
     tag: bytes
 
     @classmethod
-    def of(cls, blob: Blob, path: HashedPath) -> "ObjectName":
-        run = path.tag(run_start(blob.end)) if blob.end else path.tag(0)
-        return cls(namespace_hash(path.namespace), short(run), blob.end, blob.kind, blob.start, short(blob.tag))
+    def of(cls, blob: Blob) -> "ObjectName":
+        return cls(namespace_hash(blob.namespace), short(blob.run), blob.end, blob.kind, blob.start, short(blob.tag))
 
     @classmethod
     def parse(cls, text: str) -> "ObjectName | None":

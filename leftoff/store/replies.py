@@ -1,127 +1,97 @@
-"""Remembered replies in the index: a `leftoff.chat.replies.ReplyStore` that machines share.
+"""Remembered replies in the index, which machines share: the medium of a `blobs.replies.MediumReplies`.
 
 A conversation that moves to another machine is to be written there with the tokens that the model wrote here: else all
-after the first reply would have to be read again. A machine's own store, if it has one, is asked first.
+after the first reply would have to be read again.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
-from blake3 import blake3
-
-from leftoff.disk.reply_store import FileReplyStore
-from leftoff.lru import LruCache
+from leftoff.blobs.replies import MediumReplies, Sealed
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import Link, check
 
 _PATIENCE_S = 0.5
-_RECENT_BYTES = 8 << 20
-_OVERHEAD_BYTES = 200
-_SEAL_BYTES = 16
+_PUT_S = 5.0
 _DAY_MS = 86_400_000
 _SCANNED_AT_ONCE = 500
 
 
-@dataclass(frozen=True)
-class _Reply:
-    namespace: str
-    value: bytes
-
-    @property
-    def num_bytes(self) -> int:
-        return len(self.value) + _OVERHEAD_BYTES
+def open_index_replies(link: Link, fingerprint: str, *, days: int = 30) -> MediumReplies:
+    """The replies of one fingerprint. An index that was restarted is given the latest of them again."""
+    replies = MediumReplies(IndexReplies(link, days), fingerprint)
+    link.index_breaker.when_back.append(replies.put_again)
+    return replies
 
 
 class IndexReplies:
-    """Replies of one fingerprint. Any thread but that of the link may call it; nothing is raised."""
+    """Implements `blobs.replies.ReplyMedium`. Any thread but that of the link may call it."""
 
-    def __init__(self, link: Link, fingerprint: str, own: FileReplyStore | None = None, *, days: int = 30) -> None:
+    seal_bytes = 16
+
+    def __init__(self, link: Link, days: int) -> None:
         self._link = link
-        self._fingerprint = fingerprint.encode()
-        self._own = own
-        self._days = days
-        self._recent: LruCache[bytes, _Reply] = LruCache(
-            max_bytes=_RECENT_BYTES, size_of=lambda _, reply: reply.num_bytes
-        )
-        link.index_breaker.when_back.append(self._put_again)
+        self._expiry_ms = days * _DAY_MS
 
-    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        found = dict(self._own.get(keys)) if self._own is not None else {}
-        recent = self._recent.get_many(keys)
-        found |= {key: reply.value for key, reply in zip(keys, recent, strict=True) if reply is not None}
-        missing = [key for key in keys if key not in found]
-        if missing and not self._link.index_breaker.is_failing:
-            answer = self._link.call(self._get(missing))
-            try:
-                found |= answer.result(_PATIENCE_S)
-            except TimeoutError:
-                answer.cancel()
-        return found
+    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, Sealed]:
+        if self._link.index_breaker.is_failing:
+            return {}
+        answer = self._link.call(self._get(keys))
+        try:
+            return answer.result(_PATIENCE_S)
+        except TimeoutError:
+            answer.cancel()
+            return {}
 
-    def put(self, key: bytes, namespace: str, value: bytes) -> None:
-        if self._own is not None:
-            self._own.put(key, namespace, value)
-        self._recent.put(key, _Reply(namespace, value))
-        self._link.call(self._put(key, namespace, value))
+    def put(self, values: Mapping[bytes, Sealed]) -> None:
+        with suppress(TimeoutError, CancelledError):  # all is put again when the index is back
+            self._link.call(self._put(values)).result(_PUT_S)
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
-        self._recent.remove_if(lambda reply: is_meant(reply.namespace))
-        if self._own is not None:
-            self._own.remove(is_meant)
         self._link.call(self._remove(is_meant))
 
-    def _put_again(self) -> None:
-        """The index may have forgotten what was put before it failed."""
-        for key, reply in self._recent.items():
-            self._link.call(self._put(key, reply.namespace, reply.value))
+    def close(self) -> None: ...
 
     # --- on the loop
 
-    async def _get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    async def _get(self, keys: Sequence[bytes]) -> dict[bytes, Sealed]:
         try:
             check(self._link.index_breaker)
             with self._link.index_breaker.watching(*INDEX_PROBLEMS):
-                values: Sequence[Any] = await self._link.index.redis.mget([self._key(key) for key in keys])
+                values: Sequence[Any] = await self._link.index.redis.mget(
+                    [self._link.index.keys.reply(key) for key in keys]
+                )
         except INDEX_PROBLEMS:
             return {}
-        pairs = zip(keys, values, strict=True)
-        return {key: value[_SEAL_BYTES:] for key, value in pairs if value and self._is_sound(key, value)}
+        size, pairs = self.seal_bytes, zip(keys, values, strict=True)
+        return {key: Sealed("", value[:size], value[size:]) for key, value in pairs if value}
 
-    async def _put(self, key: bytes, namespace: str, value: bytes) -> None:
+    async def _put(self, values: Mapping[bytes, Sealed]) -> None:
+        keys = self._link.index.keys
         try:
             check(self._link.index_breaker)
             with self._link.index_breaker.watching(*INDEX_PROBLEMS):
                 async with self._link.index.redis.pipeline(transaction=True) as pipe:
-                    pipe.set(self._key(key), self._seal(key, value) + value, px=self._days * _DAY_MS)
-                    pipe.sadd(self._of(namespace), key)
-                    pipe.pexpire(self._of(namespace), self._days * _DAY_MS)
+                    for key, sealed in values.items():
+                        pipe.set(keys.reply(key), sealed.seal + sealed.value, px=self._expiry_ms)
+                        pipe.sadd(self._of(sealed.namespace), key)
+                        pipe.pexpire(self._of(sealed.namespace), self._expiry_ms)
                     await pipe.execute()
         except INDEX_PROBLEMS:
-            pass  # it is put again when the index is back
+            pass
 
     async def _remove(self, is_meant: Callable[[str], bool]) -> None:
         redis, keys = self._link.index.redis, self._link.index.keys
         try:
-            names: Any = await redis.zrange(keys.namespaces, 0, -1)
-            for namespace in filter(is_meant, {"", *(name.decode() for name in names)}):
+            for namespace in filter(is_meant, {"", *await self._link.index.namespaces()}):
                 async for key in redis.sscan_iter(self._of(namespace), count=_SCANNED_AT_ONCE):
-                    await redis.delete(self._key(key))
+                    await redis.delete(keys.reply(key))
                 await redis.delete(self._of(namespace))
         except INDEX_PROBLEMS as error:
             self._link.index_breaker.failed(error)
-        await asyncio.sleep(0)
-
-    def _key(self, key: bytes) -> bytes:
-        return self._link.index.keys.reply(key)
 
     def _of(self, namespace: str) -> bytes:
         return self._link.index.keys.replies(namespace_hash(namespace))
-
-    def _seal(self, key: bytes, value: bytes) -> bytes:
-        return blake3(self._fingerprint + key + value).digest(_SEAL_BYTES)
-
-    def _is_sound(self, key: bytes, value: bytes) -> bool:
-        return value[:_SEAL_BYTES] == self._seal(key, value[_SEAL_BYTES:])

@@ -5,66 +5,40 @@ stored. They stop waiting when the lease expires: its holder is gone, or stores 
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
-from leftoff.cache.blob_store import StoredPath, Wanted
-from leftoff.disk.path_hash import HashedPath
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath
+from leftoff.cache.blob_store import Wanted
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.seal import PAGE, SNAPSHOT
-from leftoff.store.keys import StoredBlob
 from leftoff.store.link import Link
-
-logger = logging.getLogger("leftoff.store")
 
 SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
 _FIRST_LOOK_S, _LOOK_S = 0.01, 0.1  # while another machine reads the header: at first, and at most
-_LEASE_MARGIN_MS = 5000.0
-
-
-class StoreSearch:
-    """The answer to come, for the engine's thread."""
-
-    def __init__(self, answer: "Future[StoredPath | None]", patience_s: float) -> None:
-        """After `patience_s` it counts as done whatever happens: no request waits for ever."""
-        self._answer = answer
-        self._deadline = time.monotonic() + patience_s
-
-    @property
-    def is_done(self) -> bool:
-        return self._answer.done() or time.monotonic() > self._deadline
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        self._answer.add_done_callback(lambda _: call())
-
-    @property
-    def found(self) -> StoredPath | None:
-        if not self._answer.done() or self._answer.cancelled():
-            return None
-        if (error := self._answer.exception()) is not None:
-            logger.error("an unforeseen error in a search of the store", exc_info=error)
-            return None
-        return self._answer.result()
+LEASE_MARGIN_MS = 5000.0
 
 
 @dataclass(frozen=True)
 class FoundBlobs:
     """The blobs of a path, and how far one could resume with them."""
 
-    blobs: Sequence[StoredBlob]
+    blobs: Sequence[Blob]
     resume: int
 
 
 class Searcher:
     """Runs on the loop of the link. May raise the index's problems."""
 
-    def __init__(self, link: Link, kind: MemoryKind, window_tokens: int) -> None:
+    def __init__(
+        self, link: Link, kind: MemoryKind, window_tokens: int, lease_margin_ms: float = LEASE_MARGIN_MS
+    ) -> None:
         self._link = link
         self._kind = kind
         self._window_tokens = window_tokens
+        self._lease_margin_ms = lease_margin_ms
 
     async def blobs(self, path: HashedPath, known: int) -> FoundBlobs:
         async with asyncio.timeout(SEARCH_S):
@@ -79,21 +53,21 @@ class Searcher:
             return found
         key = self._link.index.keys.reading(path.tag(end))
         token_ms = wanted.read_ms / max(1, int(path.tokens.size) - wanted.known)
-        ttl_ms = 2 * token_ms * (end - found.resume) + _LEASE_MARGIN_MS
+        ttl_ms = 2 * token_ms * (end - found.resume) + self._lease_margin_ms
         deadline, look_s = time.monotonic() + ttl_ms / 1000, _FIRST_LOOK_S
         while not await self._link.index.take_lease(key, ttl_ms):
             await asyncio.sleep(look_s)
             look_s = min(_LOOK_S, 2 * look_s)
             before, found = found.resume, await self.blobs(path, wanted.known)
             if found.resume > before:
-                deadline = time.monotonic() + (2 * token_ms * (end - found.resume) + _LEASE_MARGIN_MS) / 1000
+                deadline = time.monotonic() + (2 * token_ms * (end - found.resume) + self._lease_margin_ms) / 1000
             if found.resume >= end or time.monotonic() > deadline:
                 return found
         held(key, ttl_ms)
         return await self.blobs(path, wanted.known)  # it may have been stored, and the lease released, in between
 
 
-def resumable(blobs: Sequence[StoredBlob], known: int, kind: MemoryKind) -> int:
+def resumable(blobs: Sequence[Blob], known: int, kind: MemoryKind) -> int:
     """How far one can resume with these blobs, if the first `known` tokens are here."""
     covered = known
     for start, end in sorted((blob.start, blob.end) for blob in blobs if blob.kind == PAGE):

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import httpx
 
+from leftoff.blobs.store import MediumBlobStore
 from leftoff.config import MIB, Settings
-from leftoff.disk.store import FileBlobStore
 from leftoff.disk.tools.verify import verify
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
@@ -162,7 +162,7 @@ def _check(host: ModelHost, folder: Path) -> None:
     """On the engine's thread, so that nothing is put meanwhile."""
     host.cache.check_integrity()
     assert host.cache.disk is not None
-    assert isinstance(host.cache.disk.blobs, FileBlobStore)
+    assert isinstance(host.cache.disk.blobs, MediumBlobStore)
     assert host.cache.disk.blobs.flush(PATIENCE_S)
     for tier in host.cache.tiers:
         assert tier.budget.used_bytes <= tier.budget.budget_bytes, f"{tier.budget.name} is over its budget"

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, Shared, StoredPath
+from leftoff.cache.costs import TierCosts
+from leftoff.cache.report import Origin
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import WindowPage
 from leftoff.engine.seal import kind_of, made_of, span_of
@@ -22,12 +24,15 @@ class Blob:
     tokens: Tokens
 
 
-@dataclass
+@dataclass(eq=False)
 class MemoryBlobStore:
     """Implements `cache.blob_store.BlobStore`. Handed to a second cache, it is what a restart finds."""
 
     overhead_bytes: int = OVERHEAD_BYTES
-    bytes_per_ms: float | None = None
+    origin: Origin = Origin.DISK
+    shared: Shared | None = None
+    costs: TierCosts = field(default_factory=TierCosts)
+    num_waiting: int = 0
     stored: dict[str, Blob] = field(default_factory=dict)
     ranks: dict[str, Rank] = field(default_factory=dict)  # of everything, as if nothing were written yet
     is_full: bool = False
@@ -42,7 +47,7 @@ class MemoryBlobStore:
 
     def stored_paths(self) -> Iterable[StoredPath]:
         for blob in sorted(self.stored.values(), key=lambda blob: span_of(blob.item)[1]):
-            yield StoredPath(blob.namespace, blob.tokens[: span_of(blob.item)[1]], [_on_disk(blob)], [0.0])
+            yield StoredPath(blob.namespace, blob.tokens[: span_of(blob.item)[1]], [self.on_medium(blob)], [0.0])
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         if self.is_full:
@@ -52,7 +57,7 @@ class MemoryBlobStore:
         if isinstance(item, WindowPage) and name in self.stored:
             return self.stored[name].record
         assert name not in self.stored, "put a second time"
-        record = Record(name, item.data.nbytes + self.overhead_bytes)
+        record = Record(name, item.data.nbytes + self.overhead_bytes, self)
         self.ranks[name] = rank
         self.stored[name] = Blob(item, record, namespace, tokens)
         self.most_bytes = max(self.most_bytes, self.used_bytes)
@@ -68,6 +73,9 @@ class MemoryBlobStore:
 
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
         return [self._future(record) for record in records]
+
+    def release(self, record: Record) -> None:
+        self.remove(record)
 
     def remove(self, record: Record) -> None:
         self.stored.pop(record.name, None)
@@ -93,6 +101,10 @@ class MemoryBlobStore:
             blob = self.stored.pop(list(self.stored)[index % len(self.stored)])
             self._broken.append(blob.record)
 
+    def on_medium(self, blob: Blob) -> Item:
+        record = Record(blob.record.name, blob.record.nbytes, self)  # of this store, whoever has put it
+        return made_of(kind_of(blob.item), *span_of(blob.item), record)
+
     def _future(self, record: Record) -> Future[Item]:
         future: Future[Item] = Future()
         if record.name in self.stored:
@@ -100,7 +112,3 @@ class MemoryBlobStore:
         else:
             future.set_exception(BlobError(f"{record.name[:20]} is gone"))
         return future
-
-
-def _on_disk(blob: Blob) -> Item:
-    return made_of(kind_of(blob.item), *span_of(blob.item), blob.record)

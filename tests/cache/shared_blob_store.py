@@ -1,36 +1,31 @@
 """A blob store in memory that two caches share: each finds what the other has put, prompt by prompt."""
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
+from leftoff.cache.costs import TierCosts
+from leftoff.cache.report import Origin
 from leftoff.engine.memory.base import WindowPage
-from leftoff.engine.seal import kind_of, made_of, span_of
+from leftoff.engine.seal import span_of
 from leftoff.types import Tokens
 from tests.cache.chain import WINDOW_TOKENS
 from tests.cache.memory_blob_store import Blob, MemoryBlobStore
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A search that has its answer at once."""
-
-    found: StoredPath | None
-    is_done: bool = True
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        call()
-
-
-@dataclass
+@dataclass(eq=False)
 class SharedStore(MemoryBlobStore):
-    """Implements `cache.blob_store.SharedBlobStore`; an item that is put a second time stays as it is."""
+    """Implements `cache.blob_store.BlobStore` and `Shared`; an item that is put a second time stays as it is."""
 
-    call_ms: float | None = 0.01
-    num_waiting: int = 0
+    origin: Origin = Origin.STORE
+    costs: TierCosts = field(default_factory=lambda: TierCosts(1e5, 0.01, 16, is_probed=True))
     searched: list[Wanted] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shared = self
 
     def stored_paths(self) -> Iterable[StoredPath]:
         return ()
@@ -38,20 +33,22 @@ class SharedStore(MemoryBlobStore):
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         start, end = span_of(item)
         name = f"{type(item).__name__} {namespace} {start} {tokens[:end].tobytes().hex()}"
-        record = Record(name, item.data.nbytes + self.overhead_bytes, "store")
+        record = Record(name, item.data.nbytes + self.overhead_bytes, self)
         self.stored.setdefault(name, Blob(item, record, namespace, tokens))
         self.ranks[name] = rank
         return record
 
-    def search(self, wanted: Wanted) -> Answer:
+    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
+        """The answer is there at once."""
         self.searched.append(wanted)
         blobs = [blob for blob in self.stored.values() if self._is_on_path(blob, wanted)]
         blobs.sort(key=lambda blob: span_of(blob.item)[::-1])
-        if not blobs:
-            return Answer(None)
-        items = [_recorded(blob) for blob in blobs]
-        end = max(span_of(blob.item)[1] for blob in blobs)
-        return Answer(StoredPath(wanted.namespace, wanted.tokens[:end], items, [0.0] * len(items)))
+        end = max((span_of(blob.item)[1] for blob in blobs), default=0)
+        items = [self.on_medium(blob) for blob in blobs]
+        answer: Future[StoredPath | None] = Future()
+        found = StoredPath(wanted.namespace, wanted.tokens[:end], items, [0.0] * len(items))
+        answer.set_result(found if items else None)
+        return answer
 
     def release(self, record: Record) -> None: ...
 
@@ -63,8 +60,3 @@ class SharedStore(MemoryBlobStore):
         known = wanted.known - WINDOW_TOKENS if isinstance(blob.item, WindowPage) else wanted.known
         is_new = known < end <= wanted.tokens.size and blob.namespace == wanted.namespace
         return is_new and np.array_equal(blob.tokens[:end], wanted.tokens[:end])
-
-
-def _recorded(blob: Blob) -> Item:
-    record = Record(blob.record.name, blob.record.nbytes, "store")
-    return made_of(kind_of(blob.item), *span_of(blob.item), record)

@@ -8,7 +8,7 @@ from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.cache.trees import UNLIMITED
 
 
-@dataclass
+@dataclass(eq=False)
 class SlowBlobStore(MemoryBlobStore):
     """What is `waiting` can be read, but a kill loses it."""
 

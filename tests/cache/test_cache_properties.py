@@ -18,9 +18,9 @@ from hypothesis.stateful import (
 )
 
 from lab.simulate.policies import POLICIES
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import NoRoomError
@@ -67,12 +67,12 @@ class Conversations(RuleBasedStateMachine):
 
         def open_cache() -> None:
             self.memory = ChainMemory(self.kind, num_slots + num_spares, NUM_CELLS)
-            disk = None if disk_budget is None else DiskSettings(self.store, disk_budget, POLICIES[policy]())
+            tiers = [] if disk_budget is None else [TierSettings(self.store, disk_budget, POLICIES[policy]())]
             self.cache = Cache(
                 self.memory,
                 num_slots=num_slots,
                 budget_bytes=budget,
-                disk=disk,
+                tiers=tiers,
                 policy=POLICIES[policy](),
                 placement=Placement(smallest_gap=gap, slack=4),
                 costs=Costs(),

@@ -4,37 +4,50 @@ import math
 
 import pytest
 
-from leftoff.cache.costs import Costs
+from leftoff.cache.costs import Costs, TierCosts
 
 _MB = 1_000_000
 
 
 def test_the_first_fetch_replaces_every_guess() -> None:
-    costs = Costs()
-    costs.expect_disk(2 * _MB)
-    assert costs.disk_bytes_per_ms == 2 * _MB
-    costs.saw_disk(10 * _MB, 1000.0)
-    assert costs.disk_bytes_per_ms == pytest.approx(10_000)
-    costs.expect_disk(2 * _MB)
-    assert costs.disk_bytes_per_ms == pytest.approx(10_000), "what was measured counts more than what is expected"
+    costs = TierCosts()
+    costs.expect(2 * _MB)
+    assert costs.bytes_per_ms == 2 * _MB
+    costs.saw_fetch(10 * _MB, 1000.0)
+    assert costs.bytes_per_ms == pytest.approx(10_000)
+    costs.expect(2 * _MB)
+    assert costs.bytes_per_ms == pytest.approx(10_000), "what was measured counts more than what is expected"
 
 
 def test_one_fetch_out_of_the_file_cache_does_not_hide_a_slow_disk() -> None:
-    costs = Costs()
-    costs.saw_disk(10 * _MB, 1000.0)
-    costs.saw_disk(10 * _MB, 1.0)
-    assert costs.disk_bytes_per_ms < 13_000
-    costs.saw_disk(10 * _MB, 1000.0)
-    assert costs.disk_bytes_per_ms < 12_000
+    costs = TierCosts()
+    costs.saw_fetch(10 * _MB, 1000.0)
+    costs.saw_fetch(10 * _MB, 1.0)
+    assert costs.bytes_per_ms < 13_000
+    costs.saw_fetch(10 * _MB, 1000.0)
+    assert costs.bytes_per_ms < 12_000
 
 
 def test_small_fetches_say_nothing_about_the_rate() -> None:
-    costs = Costs()
-    costs.saw_disk(1000, 100.0)
-    assert not costs.disk_is_measured
+    costs = TierCosts()
+    costs.saw_fetch(1000, 100.0)
+    assert not costs.is_measured
 
 
-def test_small_pieces_say_nothing_about_the_rate_of_large_ones() -> None:
+def test_a_medium_that_is_probed_is_no_slower_than_its_probe() -> None:
+    costs = TierCosts(1e5, 20.0, calls_at_once=16)
+    costs.expect(2e5, 5.0)
+    assert costs.fetch_ms(2 * _MB, 33) == pytest.approx(3 * 5.0 + 10)
+    costs.saw_fetch(2 * _MB, 1005.0)
+    slow = costs.bytes_per_ms
+    assert slow == pytest.approx(2 * _MB / (0.2 * 1000 + 0.8 * 10)), "without the call"
+    costs.expect(1e3, 5.0)
+    assert costs.bytes_per_ms == slow
+    costs.expect(2e5, 5.0)
+    assert costs.bytes_per_ms == 2e5, "else one slow minute would make fetching seem too slow for ever"
+
+
+def test_small_chunks_say_nothing_about_the_rate_of_large_ones() -> None:
     costs = Costs(prefill_tokens_per_ms=8.0, rate_tokens=512)
     for _ in range(100):
         costs.saw_prefill(64, 20.0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from leftoff.cache.blob_store import Item, Record
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt
@@ -17,8 +17,6 @@ from tests.cache.driver import Driver
 from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.cache.trees import UNLIMITED
 
-RECORDS = [Record(name, 1) for name in "abc"]
-
 
 class Stuck(MemoryBlobStore):
     """Nothing comes until it is told to bring it."""
@@ -26,6 +24,9 @@ class Stuck(MemoryBlobStore):
     def get(self, records: Sequence[Record]) -> list[Future[Item]]:
         self.asked: list[Future[Item]] = [Future() for _ in records]
         return self.asked
+
+
+RECORDS = [Record(name, 1, Stuck()) for name in "abc"]
 
 
 class Time:
@@ -37,7 +38,7 @@ class Time:
 
 def opened(store: MemoryBlobStore, kind: MemoryKind) -> Driver:
     memory = ChainMemory(kind)
-    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, disk=DiskSettings(store, UNLIMITED), page_tokens=32)
+    cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, tiers=[TierSettings(store, UNLIMITED)], page_tokens=32)
     return Driver(cache, memory, chunk=20)
 
 

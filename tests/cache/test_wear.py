@@ -5,15 +5,15 @@ from itertools import count
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.cache.wear import DAY_S, RecentBytes, Wear
 from leftoff.engine.memory.base import MemoryKind
 from tests.cache.chain import ChainMemory
 from tests.cache.driver import Driver
 from tests.cache.memory_blob_store import MemoryBlobStore
-from tests.cache.test_disk_tier import PAGE_TOKENS, chat, words
+from tests.cache.test_blob_tier import PAGE_TOKENS, chat, words
 from tests.cache.trees import UNLIMITED
 
 PAGED = [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW]
@@ -27,7 +27,7 @@ def opened(kind: MemoryKind, store: MemoryBlobStore, *, ram: int, disk: int) -> 
         memory,
         num_slots=1,
         budget_bytes=ram,
-        disk=DiskSettings(store, disk),
+        tiers=[TierSettings(store, disk)],
         placement=Placement(smallest_gap=40, slack=4),
         clock=lambda: STEP_S * next(looks),
         page_tokens=PAGE_TOKENS,
@@ -82,7 +82,7 @@ def test_a_newcomer_replaces_what_rests() -> None:
         memory,
         num_slots=1,
         budget_bytes=UNLIMITED,
-        disk=DiskSettings(store, 8_000),
+        tiers=[TierSettings(store, 8_000)],
         clock=lambda: now[0],
         page_tokens=PAGE_TOKENS,
     )

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings
+from leftoff.cache.costs import Costs, TierCosts
 from leftoff.cache.placement import Placement
 from leftoff.engine.memory.base import MemoryKind, WindowPage
 from leftoff.types import Prompt
@@ -50,14 +50,15 @@ def test_what_two_points_share_goes_with_the_second_of_them(first_to_go: int) ->
 def talked(store: MemoryBlobStore) -> Driver:
     """A cache that has read a prompt, with snapshots close to each other, or finds what such a one has left on disk."""
     memory = ChainMemory(MemoryKind.WINDOW)
-    disk = DiskSettings(store, UNLIMITED)
-    costs = Costs(prefill_tokens_per_ms=0.001, disk_bytes_per_ms=1e9, disk_call_ms=1e-6)
+    disk = TierSettings(store, UNLIMITED)
+    store.costs = TierCosts(1e9, 1e-6)
+    costs = Costs(prefill_tokens_per_ms=0.001)
     placement = Placement(smallest_gap=8, piece_tokens=8, slack=0)
     cache = Cache(
         memory,
         num_slots=1,
         budget_bytes=UNLIMITED,
-        disk=disk,
+        tiers=[disk],
         costs=costs,
         placement=placement,
         clock=Clock(),

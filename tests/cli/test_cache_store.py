@@ -11,7 +11,7 @@ from leftoff.store.tools import ABOUT
 from tests.disk.stores import FINGERPRINT, path_of
 from tests.store.conftest import Opened, index, opened
 from tests.store.parts import Redis
-from tests.store.test_blobs import stored
+from tests.store.test_medium import stored
 
 __all__ = ["index", "opened"]
 
@@ -26,7 +26,7 @@ def flags(opened: Opened, index: Redis, tmp_path: Path) -> Iterator[list[str]]:
     group = tmp_path / "store" / FINGERPRINT[:32]
     (group / ABOUT).write_text(f"{FINGERPRINT}\ntiny, KV f16\n")
     yield ["--store", f"file://{tmp_path}/store", "--index", index.url]
-    blobs.link.call(blobs.link.index.redis.flushall()).result()  # type: ignore[arg-type]
+    blobs.medium.link.call(blobs.medium.link.index.redis.flushall()).result()  # type: ignore[arg-type]
 
 
 def test_the_groups_are_listed(flags: list[str], capsys: Capture) -> None:

@@ -63,8 +63,9 @@ def _make_slow(host: ModelHost) -> None:
 
 
 def settled(*hosts: ModelHost) -> bool:
-    stores = [host.cache.tiers.store for host in hosts]
-    return until(lambda: all(store is not None and not store.num_waiting for store in stores))
+    shared = [tier.blobs for host in hosts for tier in host.cache.tiers.lower if tier.is_shared]
+    assert len(shared) == len(hosts)
+    return until(lambda: not any(blobs.num_waiting for blobs in shared))
 
 
 def test_a_conversation_moves_and_a_restart_of_the_index_loses_nothing(tmp_path: Path, index: Redis) -> None:

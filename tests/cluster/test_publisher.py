@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from leftoff.blobs.path_hash import HashedPath, short
 from leftoff.cache.tree_copy import NodeCopy, PageCopy, PointCopy, TreeCopy
 from leftoff.cluster.observe import Observation, held_by
 from leftoff.cluster.publisher import Publisher
@@ -22,7 +23,6 @@ from leftoff.cluster.replica import (
     decode_held,
     decode_replica,
 )
-from leftoff.disk.path_hash import HashedPath, short
 from leftoff.store.keys import NUMBER, REPLICAS, replica_key
 from leftoff.store.link import Link
 from leftoff.types import Tokens

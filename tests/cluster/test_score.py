@@ -2,14 +2,14 @@
 
 import pytest
 
-from leftoff.cache.costs import Costs
+from leftoff.cluster.replica import ReplicaCosts
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 
 MB = 1_000_000
 
 
-def costs() -> Costs:
-    return Costs(
+def costs() -> ReplicaCosts:
+    return ReplicaCosts(
         prefill_tokens_per_ms=1.0,
         load_bytes_per_ms=10 * MB,
         call_ms=0.0,

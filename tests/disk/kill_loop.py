@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Item
-from leftoff.disk.blob import Blob
-from leftoff.disk.path_hash import HashedPath
 from leftoff.types import Tokens
 from tests.disk.stores import (
     WAIT_S,
@@ -113,7 +113,7 @@ def _check(root: Path, kept: set[str]) -> None:
             end = Blob.of(expected, HashedPath(namespace, tokens)).end
             assert np.array_equal(path.tokens[:end], tokens[:end])
         assert {file.name for file in blob_files(root)} == {*found}, "what nobody knows is gone"
-        with sqlite3.connect(store.path / "index.sqlite") as connection:
+        with sqlite3.connect(store.medium.path / "index.sqlite") as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 

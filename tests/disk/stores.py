@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 
+from leftoff.blobs.store import MediumBlobStore
 from leftoff.cache.blob_store import Item, Record, StoredPath
-from leftoff.disk.store import QUEUE_BYTES, FileBlobStore
+from leftoff.disk.medium import QUEUE_BYTES, FolderMedium, open_folder
 from leftoff.engine.memory.arena import Arena, Buffer, view_of
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
 from tests.patience import PATIENCE_S
 
 FINGERPRINT = "ab" * 32
+DiskStore = MediumBlobStore[FolderMedium]
 ARENA = Arena()
 WAIT_S = PATIENCE_S
 
@@ -38,28 +40,28 @@ def filled(nbytes: int, text: str) -> Buffer:
 
 
 @contextmanager
-def store_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[FileBlobStore]:
-    store = FileBlobStore.open(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
+def store_in(root: Path, queue_bytes: int = QUEUE_BYTES) -> Iterator[DiskStore]:
+    store = open_folder(root, FINGERPRINT, ARENA, queue_bytes=queue_bytes, reserve_bytes=0, retry_s=0.05)
     try:
         yield store
     finally:
         store.close(WAIT_S)
 
 
-def put(store: FileBlobStore, item: Item, tokens: Tokens, namespace: str = "") -> Record:
+def put(store: DiskStore, item: Item, tokens: Tokens, namespace: str = "") -> Record:
     record = store.put(item, namespace, tokens)
     assert record is not None
     return record
 
 
-def written(store: FileBlobStore, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
+def written(store: DiskStore, items: Sequence[Item], tokens: Tokens, namespace: str = "") -> list[Record]:
     records = [put(store, item, tokens, namespace) for item in items]
     assert store.flush(WAIT_S)
     assert store.take_lost() == []
     return records
 
 
-def read(store: FileBlobStore, record: Record) -> Item:
+def read(store: DiskStore, record: Record) -> Item:
     return store.get([record])[0].result(WAIT_S)
 
 
@@ -74,7 +76,7 @@ def record_of(item: Item) -> Record:
     return item.data
 
 
-def recalled(store: FileBlobStore) -> dict[str, tuple[StoredPath, Item, float]]:
+def recalled(store: DiskStore) -> dict[str, tuple[StoredPath, Item, float]]:
     """Each item that was left, by its name, with the path it came with and its age."""
     found: dict[str, tuple[StoredPath, Item, float]] = {}
     for kept in store.stored_paths():

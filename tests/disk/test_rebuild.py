@@ -7,15 +7,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.blob import Blob
 from leftoff.disk.index import Content, TokenRun, runs_back
-from leftoff.disk.path_hash import HashedPath
 from leftoff.disk.rebuild import rebuild_branches
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
+from tests.cache.memory_blob_store import MemoryBlobStore
 
-NOTHING = Record("", 0)
+NOTHING = Record("", 0, MemoryBlobStore())
 # around the edges of the grid, and far from them
 POSITIONS = (1, 2, 700, 1023, 1024, 1025, 2047, 2048, 2049, 3500)
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.disk.reply_store import FILE, FileReplyStore
+from leftoff.blobs.replies import MediumReplies
+from leftoff.disk.reply_store import FILE, open_replies
 
 
-def opened(folder: Path, **limits: int) -> FileReplyStore:
-    store = FileReplyStore.open(folder, "model", **limits)
+def opened(folder: Path, **limits: int) -> MediumReplies:
+    store = open_replies(folder, "model", **limits)
     assert store is not None
     return store
 
@@ -33,9 +34,9 @@ def test_what_was_put_is_there_at_once_and_later(tmp_path: Path) -> None:
 
 def test_it_is_there_after_a_kill(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from leftoff.disk.reply_store import FileReplyStore\n"
-        "store = FileReplyStore.open(Path(sys.argv[1]), 'model'); store.put(b'a', '', b'one')\n"
-        "while store._pending: time.sleep(0.01)\n"
+        "import sys, time; from pathlib import Path; from leftoff.disk.reply_store import open_replies\n"
+        "store = open_replies(Path(sys.argv[1]), 'model'); store.put(b'a', '', b'one')\n"
+        "while not store._medium.get([b'a']): time.sleep(0.01)\n"
         "print('written', flush=True); time.sleep(300)"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as process:
@@ -93,7 +94,7 @@ def test_another_model_reads_nothing_of_it(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.put(b"a", "", b"one")
     store.close()
-    other = FileReplyStore.open(tmp_path, "another model")
+    other = open_replies(tmp_path, "another model")
     assert other is not None
     assert other.get([b"a"]) == {}
     other.close()
@@ -112,7 +113,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, content: bytes) -> None:
 
 def test_without_a_folder_there_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    assert FileReplyStore.open(tmp_path / "file", "model") is None
+    assert open_replies(tmp_path / "file", "model") is None
     assert "not remembered" in caplog.text
 
 

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leftoff.cache.blob_store import Item, Record, Search
+from leftoff.cache.blob_store import Item, Record
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.fetch import Fetches
 from leftoff.cache.lookup import Lookup
 from leftoff.cache.plan import Plan
 from leftoff.cache.sequences import EngineSequence
-from leftoff.cache.store_tier import StoreSettings
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import BlobError
@@ -35,8 +34,8 @@ from tests.scheduler.recorder import ask, prompt, run
 def served(folder: Path, *, slots: int, ram_bytes: int = 1 << 28, num_cells: int = 2048) -> Iterator[Scheduler]:
     settings = ContextSettings(num_cells=num_cells, num_sequences=slots, threads=1)
     with LlamaEngine.open(model_path("llama"), settings) as engine:
-        store = FileBlobStore.open(folder, engine.memory.fingerprint, engine.context.arena)
-        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, disk=DiskSettings(store, 1 << 30))
+        store = open_folder(folder, engine.memory.fingerprint, engine.context.arena)
+        cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, tiers=[TierSettings(store, 1 << 30)])
         yield Scheduler(engine, cache)
         cache.close(PATIENCE_S)
 
@@ -56,9 +55,9 @@ def counted(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Promp
     begun: list[Prompt] = []
     fetch = scheduler.cache.fetch
 
-    def counting(wanted: Prompt, namespace: str, search: Search | None) -> Fetches | None:
+    def counting(wanted: Prompt, namespace: str) -> Fetches | None:
         begun.append(wanted)
-        return fetch(wanted, namespace, search)
+        return fetch(wanted, namespace)
 
     monkeypatch.setattr(scheduler.cache, "fetch", counting)
     return begun
@@ -185,7 +184,7 @@ def test_what_a_search_finds_at_once_is_used() -> None:
         with LlamaEngine.open(model_path("llama"), settings) as engine:
             costs = Costs(prefill_tokens_per_ms=0.01, rate_tokens=1 << 30)  # reading is slow, and nothing is measured
             cache = Cache(
-                engine.memory, num_slots=1, budget_bytes=1 << 28, store=StoreSettings(store, 1 << 30), costs=costs
+                engine.memory, num_slots=1, budget_bytes=1 << 28, tiers=[TierSettings(store, 1 << 30)], costs=costs
             )
             scheduler = Scheduler(engine, cache)
             _, asked = ask(scheduler, prompt(scheduler, 600, seed=3), max_tokens=1)

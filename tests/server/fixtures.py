@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from leftoff.cache.costs import Costs
+from leftoff.cache.costs import TierCosts
 from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
@@ -63,8 +63,8 @@ def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
 @pytest.fixture
 def quiet_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rate stays what is assumed at the start: where others keep it busy, a short prompt is read again sooner."""
-    monkeypatch.setattr(Costs, "expect_disk", lambda _costs, _bytes_per_ms: None)
-    monkeypatch.setattr(Costs, "saw_disk", lambda _costs, _nbytes, _ms: None)
+    monkeypatch.setattr(TierCosts, "expect", lambda *_: None)
+    monkeypatch.setattr(TierCosts, "saw_fetch", lambda *_: None)
 
 
 @pytest.fixture

@@ -14,10 +14,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from leftoff.blobs.entries import Entry
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from leftoff.store.link import Link
+from leftoff.store.medium import open_store
+from leftoff.store.objects import ObjectName
 from leftoff.store.prober import Prober
 from leftoff.store.tools import verify
 from tests.disk.stores import ARENA, FINGERPRINT, page, path_of, snapshot
@@ -61,15 +63,15 @@ def _killed(folder: Path, index_url: str, seed: int, life_s: float) -> list[str]
 def _write(store_url: str, index_url: str, seed: int) -> None:
     """Stores paths of two pages and a snapshot until it is killed, and prints the object of each that is stored."""
     link = Link(store_url, index_url, FINGERPRINT)
-    blobs = StoreBlobs(link, Prober(link), FINGERPRINT, ARENA, MemoryKind.HYBRID, queue_bytes=1 << 26)
+    blobs = open_store(link, Prober(link), FINGERPRINT, ARENA, MemoryKind.HYBRID, queue_bytes=1 << 26)
     for number in range(1_000_000):
         tokens = path_of(_NUM_TOKENS, seed=1_000_000 * seed + number)
         items = (page(0, 256, 20_000), page(256, _NUM_TOKENS, 20_000), snapshot(_NUM_TOKENS, 50_000))
         records = [blobs.put(item, "", tokens) for item in items]
         assert blobs.flush(PATIENCE_S)
         for record in records:
-            assert record is not None
-            print(getattr(record, "object"), flush=True)  # noqa: B009
+            assert isinstance(record, Entry)
+            print(ObjectName.of(record.blob), flush=True)
 
 
 if __name__ == "__main__":

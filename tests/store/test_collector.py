@@ -3,24 +3,23 @@
 from pathlib import Path
 
 from leftoff.cache.blob_store import Rank, Record, Worth
-from leftoff.store.blobs import StoreBlobs
 from leftoff.store.collector import Collector
 from tests.disk.stores import FINGERPRINT, page, path_of
 from tests.patience import PATIENCE_S, until
-from tests.store.conftest import Opened
+from tests.store.conftest import Opened, SharedBlobs
 from tests.store.parts import Redis
-from tests.store.test_blobs import ITEMS, found, stored
+from tests.store.test_medium import ITEMS, found, stored
 
 
-def collector(blobs: StoreBlobs, budget_bytes: int) -> Collector:
-    return Collector(blobs.link, budget_bytes)
+def collector(blobs: SharedBlobs, budget_bytes: int) -> Collector:
+    return Collector(blobs.medium.link, budget_bytes)
 
 
 def files(folder: Path) -> list[str]:
     return sorted(file.name for file in (folder / "store").rglob("*.*.*"))
 
 
-def told(blobs: StoreBlobs, count: int) -> list[Record]:
+def told(blobs: SharedBlobs, count: int) -> list[Record]:
     """The records that are said to be lost, once there are so many."""
     lost: list[Record] = []
 
@@ -37,7 +36,7 @@ def test_what_is_worth_least_goes_first(opened: Opened, tmp_path: Path) -> None:
     for number, worth in enumerate((Worth.SHARED, Worth.MIDDLE, Worth.END)):
         blobs.put(page(0, 100, nbytes=5000, seed=number), "", path_of(100, seed=200 + number), Rank(worth))
     assert blobs.flush(PATIENCE_S)
-    link = blobs.link
+    link = blobs.medium.link
     usage = link.call(link.index.usage()).result()
     assert (usage.num_blobs, usage.nbytes > 15_000) == (3, True)
     link.call(collector(blobs, 12_000).collect()).result()
@@ -53,11 +52,11 @@ def test_an_index_that_was_killed_is_rebuilt_from_the_objects(opened: Opened, in
     index.kill()
     assert found(blobs, tokens) is None
     index.start()
-    blobs.link.call(collector(blobs, 1 << 30).collect()).result()
+    blobs.medium.link.call(collector(blobs, 1 << 30).collect()).result()
     path = found(opened("02" * 32), tokens)
     assert path is not None
     assert len(path.items) == len(ITEMS)
-    assert blobs.link.call(blobs.link.index.usage()).result().num_blobs == 3
+    assert blobs.medium.link.call(blobs.medium.link.index.usage()).result().num_blobs == 3
 
 
 def test_entries_without_an_object_are_removed(opened: Opened, tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_entries_without_an_object_are_removed(opened: Opened, tmp_path: Path) -
     stored(blobs, tokens)
     for file in (tmp_path / "store").rglob("*.256.1.0.*"):
         file.unlink()
-    assert blobs.link.call(collector(blobs, 1 << 30).rebuild()).result() == 0
+    assert blobs.medium.link.call(collector(blobs, 1 << 30).rebuild()).result() == 0
     path = found(blobs, tokens)
     assert path is not None
     assert len(path.items) == 2
@@ -73,18 +72,18 @@ def test_entries_without_an_object_are_removed(opened: Opened, tmp_path: Path) -
 
 def test_one_machine_collects_at_a_time(opened: Opened) -> None:
     one, other = opened(FINGERPRINT), opened(FINGERPRINT)
-    key = one.link.index.keys.lease("collector")
-    assert one.link.call(one.link.index.take_lease(key, 60_000)).result()
-    assert not other.link.call(other.link.index.take_lease(key, 60_000)).result()
-    one.link.call(one.link.index.release_lease(key)).result()
-    assert other.link.call(other.link.index.take_lease(key, 60_000)).result()
-    other.link.call(other.link.index.release_lease(key)).result()
+    key = one.medium.link.index.keys.lease("collector")
+    assert one.medium.link.call(one.medium.link.index.take_lease(key, 60_000)).result()
+    assert not other.medium.link.call(other.medium.link.index.take_lease(key, 60_000)).result()
+    one.medium.link.call(one.medium.link.index.release_lease(key)).result()
+    assert other.medium.link.call(other.medium.link.index.take_lease(key, 60_000)).result()
+    other.medium.link.call(other.medium.link.index.release_lease(key)).result()
 
 
 def test_what_is_still_used_here_is_stored_again(opened: Opened) -> None:
     blobs, tokens = opened("04" * 32), path_of(400, seed=302)
     records = stored(blobs, tokens)
-    blobs.link.call(collector(blobs, 0).collect()).result()
+    blobs.medium.link.call(collector(blobs, 0).collect()).result()
     assert found(blobs, tokens) is None
     blobs.promote(records, Rank(Worth.END, 2.0))  # as the next turn of the conversation does
     assert sorted(record.name for record in told(blobs, 3)) == sorted(record.name for record in records)

@@ -1,10 +1,13 @@
 """The index is searched by position and tag: exactly the blobs of a prompt's own path are found, in any fleet."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from leftoff.disk.path_hash import HashedPath, run_start, short
-from leftoff.engine.seal import PAGE, SNAPSHOT
-from leftoff.store.keys import Keys, PrefixSearch, StoredBlob, bit_of, blob_prefix
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath, run_start, short
+from leftoff.engine.seal import PAGE, SEAL_BYTES, SNAPSHOT
+from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix
 from leftoff.types import Tokens
 
 KEYS = Keys("ab" * 32)
@@ -17,17 +20,18 @@ class Index:
         self.bits: dict[bytes, bytearray] = {}
         self.ends: dict[bytes, bytes] = {}
 
-    def add(self, path: HashedPath, kind: int, start: int, end: int) -> StoredBlob:
+    def add(self, path: HashedPath, kind: int, start: int, end: int) -> Blob:
         bits = self.bits.setdefault(KEYS.run(path.tag(run_start(end))), bytearray(128))
         bits[bit_of(end) // 8] |= 128 >> bit_of(end) % 8
         at = KEYS.at(path.tag(end))
-        self.ends[at] = self.ends.get(at, b"") + blob_prefix(kind, start) + b"100 "
-        return StoredBlob(kind, start, end, path.tag(end), 100)
+        self.ends[at] = self.ends.get(at, b"") + blob_prefix(kind, start) + b"%d " % (SEAL_BYTES + 1000)
+        return replace(Blob.at(kind, start, end, 1000, path), last_used=0.0)
 
-    def search(self, path: HashedPath, start: int = 0) -> list[StoredBlob]:
+    def search(self, path: HashedPath, start: int = 0) -> list[Blob]:
         search = PrefixSearch(KEYS, path, start)
         maps = [bytes(self.bits[key]) if key in self.bits else None for key in search.run_keys]
-        return search.blobs([self.ends.get(key) for key in search.at_keys(maps)])
+        found = search.blobs([self.ends.get(key) for key in search.at_keys(maps)])
+        return [replace(blob, last_used=0.0) for blob in found]
 
 
 def tokens(*parts: int) -> Tokens:

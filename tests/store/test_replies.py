@@ -1,6 +1,6 @@
 """A reply that one machine has written is remembered on the others."""
 
-from leftoff.store.replies import IndexReplies
+from leftoff.store.replies import open_index_replies
 from tests.disk.stores import FINGERPRINT
 from tests.patience import until
 from tests.store.conftest import Opened
@@ -8,16 +8,16 @@ from tests.store.parts import Redis
 
 
 def test_a_reply_is_found_on_another_machine(opened: Opened) -> None:
-    one, other = (IndexReplies(opened().link, FINGERPRINT) for _ in range(2))
+    one, other = (open_index_replies(opened().medium.link, FINGERPRINT) for _ in range(2))
     one.put(b"k" * 32, "", b"a reply")
     assert one.get([b"k" * 32]) == {b"k" * 32: b"a reply"}  # also before it is written
     assert until(lambda: other.get([b"k" * 32, b"x" * 32]) == {b"k" * 32: b"a reply"})
-    assert IndexReplies(opened("cd" * 32).link, "cd" * 32).get([b"k" * 32]) == {}
+    assert open_index_replies(opened("cd" * 32).medium.link, "cd" * 32).get([b"k" * 32]) == {}
 
 
 def test_a_damaged_reply_is_not_given(opened: Opened) -> None:
-    link = opened().link
-    replies = IndexReplies(link, FINGERPRINT)
+    link = opened().medium.link
+    replies = open_index_replies(link, FINGERPRINT)
 
     async def damage() -> None:
         await link.index.redis.set(link.index.keys.reply(b"d" * 32), b"s" * 16 + b"a reply")
@@ -27,15 +27,15 @@ def test_a_damaged_reply_is_not_given(opened: Opened) -> None:
 
 
 def test_the_replies_of_a_namespace_are_removed(opened: Opened) -> None:
-    replies = IndexReplies(opened().link, FINGERPRINT)
+    replies = open_index_replies(opened().medium.link, FINGERPRINT)
     replies.put(b"m" * 32, "", b"mine")
-    assert until(lambda: IndexReplies(opened().link, FINGERPRINT).get([b"m" * 32]))
+    assert until(lambda: open_index_replies(opened().medium.link, FINGERPRINT).get([b"m" * 32]))
     replies.remove(lambda name: name == "")
     assert until(lambda: replies.get([b"m" * 32]) == {})
 
 
 def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, index: Redis) -> None:
-    replies = IndexReplies(opened().link, FINGERPRINT)
+    replies = open_index_replies(opened().medium.link, FINGERPRINT)
     index.kill()
     try:
         replies.put(b"n" * 32, "", b"a reply")
@@ -45,13 +45,13 @@ def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, ind
 
 
 def test_an_index_that_has_forgotten_is_given_the_replies_again(opened: Opened, index: Redis) -> None:
-    link = opened().link
-    replies = IndexReplies(link, FINGERPRINT)
+    link = opened().medium.link
+    replies = open_index_replies(link, FINGERPRINT)
     replies.put(b"p" * 32, "", b"before")
-    assert until(lambda: IndexReplies(opened().link, FINGERPRINT).get([b"p" * 32]))
+    assert until(lambda: open_index_replies(opened().medium.link, FINGERPRINT).get([b"p" * 32]))
     index.kill()
     replies.put(b"q" * 32, "", b"meanwhile")
     assert until(lambda: link.index_breaker.is_failing)
     index.start()
-    other = IndexReplies(opened().link, FINGERPRINT)
+    other = open_index_replies(opened().medium.link, FINGERPRINT)
     assert until(lambda: len(other.get([b"p" * 32, b"q" * 32])) == 2)

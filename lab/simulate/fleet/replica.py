@@ -10,8 +10,8 @@ from lab.simulate.leftoff_scheme import OwnCache, costs_of
 from lab.simulate.llm import Llm
 from lab.simulate.scheme import Budget
 from lab.simulate.trace import Request
-from leftoff.cache.costs import Costs
 from leftoff.cache.policy import ValuePerByte
+from leftoff.cluster.replica import ReplicaCosts
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.types import Tokens
 
@@ -49,8 +49,9 @@ class Replica:
         self.view = StoreView(store) if store is not None else None
         budget = Budget(ram_bytes, _UNLIMITED if store is not None else 0)
         self._own = OwnCache(self._llm, block_tokens, budget, ValuePerByte, blobs=self.view)
-        self._own.cache.costs.disk_call_ms = line.latency_s * _MS if line is not None else 0.0
-        self.costs = _with_store(costs_of(self._llm, block_tokens), line)
+        if self.view is not None:
+            self.view.costs.call_ms = line.latency_s * _MS if line is not None else 0.0
+        self.costs = _costs_of(self._llm, block_tokens, line)
         self.queue: deque[Waiting] = deque()
         self.running: Waiting | None = None
         self.free_s = 0.0
@@ -119,7 +120,8 @@ def _common(ours: Tokens, theirs: Tokens) -> int:
     return int(np.count_nonzero(ours[:size] == theirs[:size]))
 
 
-def _with_store(costs: Costs, line: Line | None) -> Costs:
+def _costs_of(llm: Llm, block_tokens: int, line: Line | None) -> ReplicaCosts:
+    costs = ReplicaCosts(**vars(costs_of(llm, block_tokens)))
     if line is not None:
         costs.store_bytes_per_ms, costs.store_call_ms = line.bytes_per_s / _MS, line.latency_s * _MS
     return costs

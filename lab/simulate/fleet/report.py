@@ -14,9 +14,9 @@ from lab.simulate.fleet.replica import Line
 from lab.simulate.fleet.sessions import conversations, generate
 from lab.simulate.llm import Llm
 from lab.simulate.trace import Recording, Session
+from leftoff.blobs.path_hash import RUN_TOKENS
 from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.cli.units import show_count, show_ms
-from leftoff.disk.path_hash import RUN_TOKENS
 
 _GIB = 1 << 30
 _LANES = 4  # sessions that are generated for each that runs at a time

@@ -12,7 +12,7 @@ import numpy as np
 from lab.simulate.memory import PaperBytes
 from lab.simulate.paper_blob_store import PaperBlobStore
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record
-from leftoff.cache.disk_tier import DiskTier
+from leftoff.cache.blob_tier import BlobTier
 from leftoff.engine.memory.base import Page, Snapshot
 from leftoff.types import Tokens
 
@@ -104,7 +104,7 @@ class StoreView(PaperBlobStore):
         self._store.publish(self._waiting)
         self._waiting = []
 
-    def look_up(self, blocks: Tokens, tier: DiskTier) -> None:
+    def look_up(self, blocks: Tokens, tier: BlobTier) -> None:
         """Adds to the tier's trees what the store has of a prompt."""
         new = [(key, item) for key, item in self._store.on_path(blocks) if key not in self._seen]
         if not new:

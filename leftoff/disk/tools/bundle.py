@@ -20,13 +20,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
+from leftoff.blobs.blob import Blob, Write
+from leftoff.blobs.path_hash import TOKEN_BYTES, HashedPath, as_bytes, as_tokens
+from leftoff.blobs.store import MediumBlobStore
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.blob import Blob, Write
 from leftoff.disk.errors import BundleError, describe
 from leftoff.disk.files import BlobFiles, make_folder
 from leftoff.disk.folder import BLOBS, model_folder
-from leftoff.disk.path_hash import TOKEN_BYTES, HashedPath, as_bytes, as_tokens
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import FolderMedium, open_folder
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import remove_model
 from leftoff.engine.errors import BlobError
@@ -181,7 +182,7 @@ def _put_all(root: Path, folder: Path, bundle: _OpenBundle, arena: Arena, label:
         BlobFiles(folder / BLOBS, manifest.fingerprint).check_room(manifest.nbytes)
     except OSError as error:
         raise BundleError(describe(error, folder)) from error
-    store = FileBlobStore.open(root, manifest.fingerprint, arena, label=label)
+    store = open_folder(root, manifest.fingerprint, arena, label=label)
     try:
         with _all_or_none(store) as records:
             for write in bundle.read_all(arena):
@@ -190,13 +191,13 @@ def _put_all(root: Path, folder: Path, bundle: _OpenBundle, arena: Arena, label:
                 if record is not None:
                     records.append(record)
                 if record is None or not store.flush(_WAIT_S) or record in store.take_lost():
-                    raise BundleError(f"not all of it could be written to {store.path}")
+                    raise BundleError(f"not all of it could be written to {store.medium.path}")
     finally:
         store.close(_WAIT_S)
 
 
 @contextmanager
-def _all_or_none(store: FileBlobStore) -> Iterator[list[Record]]:
+def _all_or_none(store: MediumBlobStore[FolderMedium]) -> Iterator[list[Record]]:
     """After an error, removes the records that the caller has listed, but for those that were stored before."""
     before = {item.data for path in store.stored_paths() for item in path.items}
     records: list[Record] = []

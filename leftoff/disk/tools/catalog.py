@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import TOKEN_BYTES, PathHash, as_tokens
 from leftoff.cache.tree import common_prefix
-from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError
 from leftoff.disk.index import FILE, Content, Index
-from leftoff.disk.path_hash import TOKEN_BYTES, PathHash, as_tokens
 from leftoff.disk.rebuild import Branch, rebuild_branches
 from leftoff.types import Tokens
 

@@ -8,8 +8,8 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from leftoff.disk import clock
-from leftoff.disk.blob import Blob
+from leftoff.blobs import clock
+from leftoff.blobs.blob import Blob
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError, NewerFormatError
 from leftoff.disk.folder import BLOBS, LAYOUT, FolderLock, ModelFolder, holder, is_locked
 from leftoff.disk.index import FILE, Index

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from leftoff.disk.blob import Blob
+from leftoff.blobs.blob import Blob
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError
 from leftoff.disk.files import BlobFiles
 from leftoff.disk.folder import BLOBS, ModelFolder

@@ -11,9 +11,8 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leftoff.cache.disk_tier import DiskTier
+from leftoff.cache.blob_tier import BlobTier
 from leftoff.cache.sequences import EngineSequence
-from leftoff.cache.store_tier import StoreTier
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
 from leftoff.cache.tree_copy import NodeCopy, PointCopy, TreeCopy, copy_tree
@@ -187,8 +186,9 @@ def tier_view(tier: Tier, tenant: Tenant) -> TierView:
     """How full a tier is, for a tenant. Called on the engine's thread."""
     budget = tier.budget
     if tenant.is_alone:
-        waiting = tier.num_waiting if isinstance(tier, StoreTier) else UNSET
-        written = (tier.blobs.written_bytes, budget.most_bytes) if isinstance(tier, DiskTier) else ()
+        blobs = tier.blobs if isinstance(tier, BlobTier) else None
+        waiting = blobs.num_waiting if blobs is not None and blobs.shared is not None else UNSET
+        written = (blobs.written_bytes, budget.most_bytes) if blobs is not None else ()
         counts = (budget.used_bytes, budget.budget_bytes, budget.num_points, budget.num_evictions, waiting)
         return TierView(budget.name, *counts, *written)
     own = [_held_by(tree) for namespace, tree in tier.trees.items() if tenant.sees(namespace)]

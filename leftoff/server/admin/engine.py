@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
-from leftoff.cache.costs import Costs
+from leftoff.cache.cache import Cache
+from leftoff.cache.costs import TierCosts
 from leftoff.config import Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.memory.base import MEANINGS
@@ -46,7 +47,7 @@ class EngineApi(Dialect):
                     "memory_bytes": physical_ram(),
                     "threads": host.engine.settings.threads,
                 },
-                "rates": await host.between_steps(lambda: _rates(host.cache.costs)),
+                "rates": await host.between_steps(lambda: _rates(host.cache)),
                 "settings": _changed(host.settings) if is_alone else {},
                 "clients": [{"name": name, "line": line} for name, line in client_lines(url, host.name, key)],
             }
@@ -82,14 +83,15 @@ def _library(library: Library, *, shows_path: bool) -> dict[str, Any]:
     return path | {"version": library.build.version, "devices": list(library.devices)}
 
 
-def _rates(costs: Costs) -> dict[str, float]:
+def _rates(cache: Cache) -> dict[str, float]:
     """As measured by now. Called on the engine's thread."""
+    costs, disk = cache.costs, cache.disk.blobs.costs if cache.disk is not None else TierCosts()
     return {
         "prefill_tokens_per_s": 1000 * costs.prefill_tokens_per_ms,
         "step_ms": costs.step_ms,
         "load_bytes_per_s": 1000 * costs.load_bytes_per_ms,
         "save_bytes_per_s": 1000 * costs.save_bytes_per_ms,
-        "disk_bytes_per_s": 1000 * costs.disk_bytes_per_ms,
+        "disk_bytes_per_s": 1000 * disk.bytes_per_ms,
     }
 
 

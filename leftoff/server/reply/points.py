@@ -10,7 +10,7 @@ import binascii
 
 from msgspec import MsgspecError, Struct, msgpack
 
-from leftoff.disk.path_hash import HashedPath, short
+from leftoff.blobs.path_hash import HashedPath, short
 from leftoff.types import Prompt
 
 HEADER = "x-leftoff-points"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from leftoff.blobs.blob import Blob
+from leftoff.blobs.path_hash import HashedPath, as_bytes
 from leftoff.cache.blob_store import Item
-from leftoff.disk.blob import Blob
 from leftoff.disk.errors import BundleError
 from leftoff.disk.folder import model_folder
-from leftoff.disk.path_hash import HashedPath, as_bytes
 from leftoff.disk.tools.bundle import Part, export_bundle, import_bundle, read_manifest
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import models
@@ -219,7 +219,7 @@ def test_what_changes_between_two_looks_leaves_nothing(tmp_path: Path, monkeypat
     """It is verified once more while it is written: what was written until then goes again."""
     file = bundle(tmp_path / "file", manifest_of(items()), items())
     flush = _Flush(file)
-    monkeypatch.setattr("leftoff.disk.store.FileBlobStore.flush", flush)
+    monkeypatch.setattr("leftoff.blobs.store.MediumBlobStore.flush", flush)
     with pytest.raises(BundleError, match="checksum"):
         import_bundle(tmp_path / "cache", file)
     monkeypatch.undo()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.disk import clock
+from leftoff.blobs import clock
 from leftoff.disk.folder import model_folder
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.disk.tools.models import make_room_among_models, models, remove_model
 from tests.disk.stores import ARENA, WAIT_S, blob_files, page, path_of, written
 
@@ -23,7 +23,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number, fingerprint in enumerate(FINGERPRINTS):
         with monkeypatch.context() as patch:
             patch.setattr(clock, "now", lambda number=number: real() - 3600 * (3 - number))
-            store = FileBlobStore.open(tmp_path, fingerprint, ARENA, label=f"model {number}")
+            store = open_folder(tmp_path, fingerprint, ARENA, label=f"model {number}")
             written(store, [page(0, 100, NBYTES), page(100, 200, NBYTES)], path_of(200))
             store.close(WAIT_S)
     return tmp_path
@@ -59,15 +59,15 @@ def test_the_least_recently_used_go_until_all_fit(root: Path, budget: float, lef
 
 
 def test_what_is_in_use_stays(root: Path) -> None:
-    store = FileBlobStore.open(root, FINGERPRINTS[0], ARENA)
+    store = open_folder(root, FINGERPRINTS[0], ARENA)
     (usage,) = (usage for usage in models(root) if usage.is_in_use)
     assert (usage.label, usage.num_blobs) == ("model 0", 2)
     make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0)
     assert {usage.label for usage in models(root)} == {"model 0", "model 2"}
-    assert not remove_model(store.path)
+    assert not remove_model(store.medium.path)
     store.close(WAIT_S)
-    assert remove_model(store.path)
-    assert not store.path.exists()
+    assert remove_model(store.medium.path)
+    assert not store.medium.path.exists()
 
 
 def test_what_a_newer_leftoff_wrote_stays_and_is_counted(root: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leftoff.disk.errors import FolderBusyError, FolderError
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.disk.tools.models import models
 from leftoff.disk.tools.verify import remove_faults, verify
 from tests.disk.stores import ARENA, FINGERPRINT, blob_files, page, path_of, recalled, snapshot, store_in, written
@@ -16,7 +16,7 @@ TOKENS = path_of(2000)
 def test_what_is_sound_is_counted_to_the_byte(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         written(store, [page(0, 1000), page(1000, 2000), snapshot(2000)], TOKENS)
-        findings = verify(store.path)
+        findings = verify(store.medium.path)
     assert (findings.num_blobs, findings.faults, findings.note) == (3, [], "")
     assert findings.nbytes == sum(file.stat().st_size for file in blob_files(tmp_path))
 
@@ -25,7 +25,7 @@ def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
     told: list[float] = []
     with store_in(tmp_path) as store:
         written(store, [page(0, 1000), snapshot(1000)], TOKENS)
-        verify(store.path, told.append)
+        verify(store.medium.path, told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
 
@@ -38,13 +38,13 @@ def test_nothing_goes_while_a_server_uses_the_folder(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         recalled(store)
         (usage,) = models(tmp_path)
-        findings = verify(store.path)
+        findings = verify(store.medium.path)
         assert [fault.name for fault in findings.faults] == [file.name]
         with pytest.raises(FolderBusyError):
             remove_faults(usage, findings.faults)
-        (store.path / "index.sqlite").write_bytes(b"nonsense" * 1000)
+        (store.medium.path / "index.sqlite").write_bytes(b"nonsense" * 1000)
         with pytest.raises(FolderBusyError):
-            remove_faults(usage, verify(store.path).faults)
+            remove_faults(usage, verify(store.medium.path).faults)
         assert blob_files(tmp_path) == [file, other]
 
 
@@ -58,7 +58,7 @@ def test_a_folder_is_never_taken_for_that_of_a_model_whose_name_begins_alike(tmp
     with store_in(tmp_path) as store:
         written(store, [page(0, 1000)], TOKENS)
     with pytest.raises(FolderError, match="of another model"):
-        FileBlobStore.open(tmp_path, FINGERPRINT[:16] + "cd" * 24, ARENA)
+        open_folder(tmp_path, FINGERPRINT[:16] + "cd" * 24, ARENA)
     with store_in(tmp_path) as store:
         assert len(recalled(store)) == 1
 

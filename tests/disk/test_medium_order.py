@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from leftoff.cache.blob_store import Rank, Record, Worth
-from leftoff.disk.store import FileBlobStore
-from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, blob_files, page, path_of, snapshot, store_in
+from leftoff.disk.medium import open_folder
+from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, DiskStore, blob_files, page, path_of, snapshot, store_in
 from tests.patience import until
 
 SHARED, END, MIDDLE = (Rank(worth, 1.0) for worth in (Worth.SHARED, Worth.END, Worth.MIDDLE))
@@ -19,9 +19,9 @@ BATCH_ITEMS = 64
 
 
 @contextmanager
-def busy_store(root: Path, *, gives_way: bool) -> Iterator[FileBlobStore]:
+def busy_store(root: Path, *, gives_way: bool) -> Iterator[DiskStore]:
     """A store whose engine is busy all the time."""
-    store = FileBlobStore.open(root, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0, gives_way=gives_way)
+    store = open_folder(root, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0, gives_way=gives_way)
     store.hold_back(is_busy=True)
     try:
         yield store
@@ -29,7 +29,7 @@ def busy_store(root: Path, *, gives_way: bool) -> Iterator[FileBlobStore]:
         store.close(WAIT_S)
 
 
-def wait_until_written(store: FileBlobStore, record: Record) -> None:
+def wait_until_written(store: DiskStore, record: Record) -> None:
     assert until(lambda: not store.is_waiting(record))
 
 
@@ -88,16 +88,16 @@ def test_with_cores_to_spare_it_writes_while_the_engine_is_busy(tmp_path: Path) 
 
 def test_the_rate_is_measured_on_what_was_left_else_on_what_is_written(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
-        assert store.bytes_per_ms is None
+        assert store.medium.bytes_per_ms is None
         for n in range(3):
             assert store.put(page(100 * n, 100 * n + 100, nbytes=4 << 20), "", TOKENS, END)
         assert store.flush(WAIT_S)
-        is_one_batch = store.bytes_per_ms is not None  # unless the first was written alone
-        assert not is_one_batch or 0 < (store.bytes_per_ms or 0) < 1e9
+        is_one_batch = store.medium.bytes_per_ms is not None  # unless the first was written alone
+        assert not is_one_batch or 0 < (store.medium.bytes_per_ms or 0) < 1e9
     with store_in(tmp_path) as store:
-        assert store.bytes_per_ms is not None
-        assert 0 < store.bytes_per_ms < 1e9
+        assert store.medium.bytes_per_ms is not None
+        assert 0 < store.medium.bytes_per_ms < 1e9
     for file in blob_files(tmp_path):
         file.unlink()
     with store_in(tmp_path) as store:
-        assert store.bytes_per_ms is None
+        assert store.medium.bytes_per_ms is None

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt, Tokens
@@ -13,7 +13,7 @@ from tests.cache.chain import SNAPSHOT_BYTES, ChainMemory
 from tests.cache.driver import Driver
 from tests.cache.memory_blob_store import OVERHEAD_BYTES, MemoryBlobStore
 from tests.cache.slow_blob_store import SlowBlobStore
-from tests.cache.test_disk_tier import chat, words
+from tests.cache.test_blob_tier import chat, words
 from tests.cache.trees import UNLIMITED, Clock
 
 PAGED = [MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.WINDOW]
@@ -28,19 +28,13 @@ def opened(kind: MemoryKind, store: MemoryBlobStore, *, tokens_per_ms: float = 0
         memory,
         num_slots=4,
         budget_bytes=ram,
-        disk=DiskSettings(store, UNLIMITED),
+        tiers=[TierSettings(store, UNLIMITED)],
         placement=Placement(smallest_gap=1000, slack=4),
-        costs=FixedCosts(prefill_tokens_per_ms=tokens_per_ms),
+        costs=Costs(prefill_tokens_per_ms=tokens_per_ms),
         clock=Clock(),
         page_tokens=PAGE_TOKENS,
     )
     return Driver(cache, memory, chunk=64)
-
-
-class FixedCosts(Costs):
-    """What is measured here says nothing about an engine."""
-
-    def saw_disk(self, nbytes: int, ms: float) -> None: ...
 
 
 def prompts() -> list[Tokens]:
@@ -127,7 +121,7 @@ def test_a_disk_that_is_slower_than_reading_is_not_waited_for(bytes_per_ms: floa
     talk(opened(MemoryKind.HYBRID, store))
     store.write(UNLIMITED)
     left = store.after_kill()
-    left.bytes_per_ms = bytes_per_ms
+    left.costs.bytes_per_ms = bytes_per_ms
     driver = opened(MemoryKind.HYBRID, left)
     turn = driver.request(Prompt(np.concatenate([told(prompts()[0]), words(1, 9)])))
     assert turn.report.source == source

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from leftoff.cache.blob_store import Item
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import Page, Snapshot, WindowPage
 from tests.disk.stores import WAIT_S, record_of, written
@@ -28,11 +28,11 @@ def test_the_next_process_goes_on_where_the_last_one_stopped(tmp_path: Path, arc
         items: list[Item] = list(saved.pages)
         if saved.snapshot is not None:
             items += (*saved.snapshot.window, saved.snapshot)
-        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        store = open_folder(tmp_path, engine.memory.fingerprint, engine.context.arena)
         written(store, items, tokens)
         store.close(WAIT_S)
     with LlamaEngine.open(model_path(architecture), SETTINGS) as engine:
-        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        store = open_folder(tmp_path, engine.memory.fingerprint, engine.context.arena)
         (kept,) = store.stored_paths()
         assert np.array_equal(kept.tokens, tokens)
         found = [answer.result(WAIT_S) for answer in store.get([record_of(item) for item in kept.items])]
@@ -52,10 +52,10 @@ def test_another_kv_type_finds_nothing(tmp_path: Path) -> None:
     with LlamaEngine.open(model_path("llama"), SETTINGS) as engine:
         tokens = prompt(engine, 50)
         read(engine, 0, tokens)
-        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        store = open_folder(tmp_path, engine.memory.fingerprint, engine.context.arena)
         written(store, save(engine, 0).pages, tokens)
         store.close(WAIT_S)
     with LlamaEngine.open(model_path("llama"), other) as engine:
-        store = FileBlobStore.open(tmp_path, engine.memory.fingerprint, engine.context.arena)
+        store = open_folder(tmp_path, engine.memory.fingerprint, engine.context.arena)
         assert [*store.stored_paths()] == []
         store.close(WAIT_S)

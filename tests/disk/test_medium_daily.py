@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from leftoff.blobs import clock
 from leftoff.cache.wear import DAY_S
-from leftoff.disk import clock
-from leftoff.disk.store import FileBlobStore
-from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, page, path_of, written
+from leftoff.disk.medium import open_folder
+from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, DiskStore, page, path_of, written
 
 LIMIT = 20_000
 
 
-def opened(root: Path) -> FileBlobStore:
-    return FileBlobStore.open(root, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=0.05, daily_bytes=LIMIT)
+def opened(root: Path) -> DiskStore:
+    return open_folder(root, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=0.05, daily_bytes=LIMIT)
 
 
 def test_beyond_the_limit_nothing_is_written_until_a_day_has_passed(

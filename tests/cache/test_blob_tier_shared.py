@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.costs import Costs
-from leftoff.cache.store_tier import StoreSettings
+from leftoff.cache.costs import Costs, TierCosts
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt, Tokens
 from tests.cache.chain import ChainMemory
@@ -30,7 +30,7 @@ class Machine(Driver):
             memory,
             num_slots=1,
             budget_bytes=budget_bytes,
-            store=StoreSettings(store, UNLIMITED),
+            tiers=[TierSettings(store, UNLIMITED)],
             costs=Costs(prefill_tokens_per_ms=SLOW),
             page_tokens=32,
         )
@@ -38,8 +38,7 @@ class Machine(Driver):
 
     def ask(self, prompt: Prompt, reply: Tokens | None = None, namespace: str = "") -> int:
         """As a run does: looks the prompt up, and reads what nobody has; returns the tokens that it computed."""
-        search = self.cache.search(prompt, namespace)
-        self.cache.fetch(prompt, namespace, search)
+        assert not self.cache.prepare(prompt, namespace).is_waiting
         turn = self.request(prompt, reply, namespace)
         self.cache.check_integrity()
         return turn.report.computed
@@ -91,7 +90,7 @@ def test_who_has_the_prompt_does_not_ask() -> None:
 
 
 def test_a_store_that_is_slow_is_not_asked() -> None:
-    store = SharedStore(call_ms=1e9)
+    store = SharedStore(costs=TierCosts(call_ms=1e9))
     Machine(store, MemoryKind.HYBRID).ask(Prompt(tokens(8, 200)))
     assert store.searched == []
 
@@ -107,9 +106,10 @@ def test_what_one_forgets_the_store_keeps_unless_it_was_a_wish() -> None:
     store, prompt = SharedStore(), Prompt(tokens(10, 200))
     one = Machine(store, MemoryKind.HYBRID)
     one.ask(prompt)
-    assert one.cache.tiers.store is not None
-    one.cache.tiers.store.budget.make_room(UNLIMITED)
-    assert one.cache.tiers.store.budget.num_points == 0
+    (tier,) = one.cache.tiers.lower
+    assert tier.is_shared
+    tier.budget.make_room(UNLIMITED)
+    assert tier.budget.num_points == 0
     assert store.stored
     one.cache.clear(lambda name: name == "")
     assert not store.stored

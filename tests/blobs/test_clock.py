@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.disk import clock
+from leftoff.blobs import clock
 from leftoff.disk.tools.models import models
 from tests.disk.stores import page, path_of, recalled, store_in, written
 

@@ -1,10 +1,11 @@
 """What waits to be written: the most valuable first, whole groups, and the least valuable is given up."""
 
-from leftoff.cache.blob_store import Item, Rank, Record, Worth
-from leftoff.disk.blob import Blob, Write
-from leftoff.disk.entries import Entry
-from leftoff.disk.path_hash import HashedPath
-from leftoff.disk.queue import WriteQueue
+from leftoff.blobs.blob import Blob, Write
+from leftoff.blobs.entries import Entry
+from leftoff.blobs.path_hash import HashedPath
+from leftoff.blobs.queue import WriteQueue
+from leftoff.cache.blob_store import Item, Rank, Worth
+from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.disk.stores import page, path_of, snapshot
 
 PATH = HashedPath("", path_of(1000))
@@ -14,12 +15,12 @@ SHARED, MIDDLE = Rank(Worth.SHARED, 2), Rank(Worth.MIDDLE, 9)
 
 def entry(item: Item) -> Entry:
     blob = Blob.of(item, PATH)
-    return Entry(blob, Record(blob.name, blob.file_bytes), Write(blob, item, PATH))
+    return Entry(blob.name, blob.file_bytes, MemoryBlobStore(), blob, Write(blob, item, PATH))
 
 
-def filled(*ranks: Rank) -> tuple[WriteQueue[Entry], list[Entry]]:
+def filled(*ranks: Rank) -> tuple[WriteQueue, list[Entry]]:
     """A queue with a page and a snapshot of each rank."""
-    queue: WriteQueue[Entry] = WriteQueue()
+    queue = WriteQueue()
     entries = [entry(item) for n in range(len(ranks)) for item in (page(100 * n, 100 * n + 50), snapshot(100 * n + 50))]
     for index, each in enumerate(entries):
         queue.put(each, ranks[index // 2])

@@ -5,22 +5,23 @@ import random
 import shutil
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from leftoff.blobs.entries import Entry, EntryTable
 from leftoff.cache.blob_store import Item, Record
-from leftoff.disk.entries import Entry, EntryTable
 from leftoff.disk.errors import NewerFormatError
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.disk.tools.models import models
 from leftoff.engine.errors import BlobError
 from tests.disk.stores import (
     ARENA,
     FINGERPRINT,
     WAIT_S,
+    DiskStore,
     blob_files,
     content,
     page,
@@ -43,7 +44,7 @@ def some_items() -> list[Item]:
     return [page(0, 1000), page(1000, 3000), snapshot(1000), snapshot(3000)]
 
 
-def works_again(store: FileBlobStore, namespace: str = "later") -> bool:
+def works_again(store: DiskStore, namespace: str = "later") -> bool:
     """Puts until one is taken, and reads it back from its file."""
     taken: list[Record] = []
 
@@ -111,7 +112,7 @@ def test_what_is_put_anew_while_its_damage_is_met_stays(
 
     with store_in(tmp_path) as store:
 
-        def lose_and_put(table: EntryTable, entries: Sequence[Entry]) -> list[Entry]:
+        def lose_and_put(table: EntryTable, entries: Iterable[Entry]) -> Sequence[Entry]:
             lost = lose(table, entries)
             assert store.take_lost() == [record]
             anew.append(put(store, page(0, 1000), TOKENS))
@@ -261,7 +262,7 @@ def test_a_damaged_index_is_set_aside_and_the_log_says_where(tmp_path: Path, cap
         with store_in(tmp_path) as store:
             assert recalled(store) == {}
             assert blob_files(tmp_path) == []
-            assert (store.path / f"index.broken-{number}").read_bytes().startswith(b"nonsense")
+            assert (store.medium.path / f"index.broken-{number}").read_bytes().startswith(b"nonsense")
         assert len(caplog.messages) == 1
         assert str(tmp_path) in caplog.text
         assert f"index.broken-{number}" in caplog.text
@@ -360,7 +361,7 @@ def test_a_full_disk_pauses_writing_until_there_is_room(
 
 
 def test_some_of_the_disk_is_left_to_its_user(tmp_path: Path) -> None:
-    store = FileBlobStore.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
+    store = open_folder(tmp_path, FINGERPRINT, ARENA, reserve_bytes=1 << 60)
     late = put(store, page(0, 1000), TOKENS)
     assert store.flush(WAIT_S)
     assert store.take_lost() == [late]

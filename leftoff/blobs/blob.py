@@ -1,13 +1,13 @@
-"""One file of the store as the index knows it, and the request to write one. The content is in the file alone."""
+"""A page or snapshot on a medium as its index knows it, and the request to write one. The content is on the medium."""
 
 import struct
 from dataclasses import dataclass
 
 from blake3 import blake3
 
-from leftoff.cache.blob_store import Item
-from leftoff.disk import clock
-from leftoff.disk.path_hash import HashedPath
+from leftoff.blobs import clock
+from leftoff.blobs.path_hash import HashedPath, run_start
+from leftoff.cache.blob_store import Item, Worth
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.base import Bytes
 from leftoff.engine.seal import PAGE, SEAL_BYTES, SNAPSHOT, WINDOW_PAGE, kind_of, made_of, span_of
@@ -32,6 +32,7 @@ class Blob:
     nbytes: int
     last_used: float
     hits: int
+    run: bytes = b""  # the tag at the start of the run of tokens in which it ends
 
     @classmethod
     def of(cls, item: Item, path: HashedPath) -> "Blob":
@@ -40,7 +41,8 @@ class Blob:
     @classmethod
     def at(cls, kind: int, start: int, end: int, nbytes: int, path: HashedPath) -> "Blob":
         tag = path.tag(end)
-        return cls(blob_name(kind, start, tag), kind, tag, path.namespace, start, end, nbytes, clock.now(), 0)
+        run = path.tag(run_start(end)) if end else tag
+        return cls(blob_name(kind, start, tag), kind, tag, path.namespace, start, end, nbytes, clock.now(), 0, run)
 
     @property
     def file_bytes(self) -> int:
@@ -73,6 +75,7 @@ class Write:
     blob: Blob
     item: Item
     path: HashedPath
+    worth: Worth = Worth.MIDDLE
 
 
 def blob_name(kind: int, start: int, tag: bytes) -> str:

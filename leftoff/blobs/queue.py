@@ -6,37 +6,24 @@ is of no use, so they are written, and given up, one group after the other.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
 
+from leftoff.blobs.entries import Entry
 from leftoff.cache.blob_store import Rank
-from leftoff.disk.blob import Blob
-
-
-class Waiting(Protocol):
-    """An entry: something that a blob store has been given to write."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def blob(self) -> Blob: ...
-
-
-Entry = TypeVar("Entry", bound=Waiting)
 
 
 @dataclass
-class _Group(Generic[Entry]):
+class _Group:
     """The entries of one rank, by name, oldest first."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     nbytes: int = 0
 
 
-class WriteQueue(Generic[Entry]):
+class WriteQueue:
     """Entries in groups, by rank. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._groups: dict[Rank, _Group[Entry]] = {}
+        self._groups: dict[Rank, _Group] = {}
         self._ranks: dict[str, Rank] = {}
         self.nbytes = 0
 
@@ -54,16 +41,16 @@ class WriteQueue(Generic[Entry]):
     def put(self, entry: Entry, rank: Rank) -> None:
         group = self._groups.setdefault(rank, _Group())
         group.entries[entry.name] = entry
-        group.nbytes += entry.blob.file_bytes
+        group.nbytes += entry.nbytes
         self._ranks[entry.name] = rank
-        self.nbytes += entry.blob.file_bytes
+        self.nbytes += entry.nbytes
 
     def remove(self, entry: Entry) -> None:
         rank = self._ranks.pop(entry.name)
         group = self._groups[rank]
         del group.entries[entry.name]
-        group.nbytes -= entry.blob.file_bytes
-        self.nbytes -= entry.blob.file_bytes
+        group.nbytes -= entry.nbytes
+        self.nbytes -= entry.nbytes
         if not group.entries:
             del self._groups[rank]
 
@@ -90,7 +77,7 @@ class WriteQueue(Generic[Entry]):
             for entry in list(self._groups[lowest].entries.values()):
                 self.remove(entry)
                 given_up.append(entry)
-                nbytes -= entry.blob.file_bytes
+                nbytes -= entry.nbytes
         return given_up
 
     def clear(self) -> None:

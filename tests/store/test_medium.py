@@ -10,31 +10,28 @@ import pytest
 from leftoff.cache.blob_store import Item, Rank, Record, StoredPath, Wanted, Worth
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import view_of
-from leftoff.store.blobs import StoreBlobs
 from leftoff.types import Tokens
 from tests.disk.stores import page, path_of, snapshot
 from tests.patience import PATIENCE_S, until
-from tests.store.conftest import Opened
+from tests.store.conftest import Opened, SharedBlobs
 from tests.store.parts import Redis
 
 ITEMS: list[Item] = [page(0, 256), page(256, 300), snapshot(300)]
 
 
-def stored(blobs: StoreBlobs, tokens: Tokens, items: Sequence[Item] = ITEMS, namespace: str = "") -> list[Record]:
+def stored(blobs: SharedBlobs, tokens: Tokens, items: Sequence[Item] = ITEMS, namespace: str = "") -> list[Record]:
     records = [blobs.put(item, namespace, tokens, Rank(Worth.END, 1.0)) for item in items]
     assert blobs.flush(PATIENCE_S)
     return [record for record in records if record is not None]
 
 
 def found(
-    blobs: StoreBlobs, tokens: Tokens, namespace: str = "", known: int = 0, header_end: int | None = None
+    blobs: SharedBlobs, tokens: Tokens, namespace: str = "", known: int = 0, header_end: int | None = None
 ) -> StoredPath | None:
-    search = blobs.search(Wanted(namespace, tokens, known, 100.0, header_end))
-    assert until(lambda: search.is_done)
-    return search.found
+    return blobs.search(Wanted(namespace, tokens, known, 100.0, header_end)).result(PATIENCE_S)
 
 
-def fetched(blobs: StoreBlobs, path: StoredPath) -> list[bytes]:
+def fetched(blobs: SharedBlobs, path: StoredPath) -> list[bytes]:
     records = [item.data for item in path.items if isinstance(item.data, Record)]
     return [view_of(future.result(PATIENCE_S).data).tobytes() for future in blobs.get(records)]
 
@@ -48,7 +45,7 @@ def test_what_one_machine_stores_another_finds_and_loads(opened: Opened) -> None
     assert [type(item).__name__ for item in path.items] == ["Page", "Page", "Snapshot"]
     assert np.array_equal(path.tokens, tokens[:300])
     assert fetched(other, path) == [view_of(item.data).tobytes() for item in ITEMS]
-    assert other.call_ms is not None
+    assert other.medium.call_ms is not None
 
 
 def test_only_what_is_not_here_is_looked_for(opened: Opened) -> None:
@@ -78,7 +75,7 @@ def test_two_writers_of_one_blob_agree(opened: Opened) -> None:
         other.put(item, "", tokens)
     assert one.flush(PATIENCE_S)
     assert other.flush(PATIENCE_S)
-    path = found(opened(), tokens)
+    path = found(one, tokens)
     assert path is not None
     assert len(path.items) == 3
     assert len(fetched(one, path)) == 3
@@ -98,9 +95,10 @@ def test_a_damaged_blob_is_never_delivered_and_can_be_stored_again(opened: Opene
     assert until(lambda: not file.exists())
     assert until(lambda: (again := found(blobs, tokens)) is not None and len(again.items) == 2)
     stored(blobs, tokens, ITEMS[2:])
-    again = found(opened(), tokens)
+    other = opened()
+    again = found(other, tokens)
     assert again is not None
-    assert len(fetched(blobs, again)) == 3
+    assert len(fetched(other, again)) == 3
 
 
 def test_a_blob_that_is_gone_is_a_miss(opened: Opened, tmp_path: Path) -> None:
@@ -120,16 +118,16 @@ def test_of_two_machines_one_reads_a_new_header(opened: Opened) -> None:
     assert found(reader, tokens, header_end=300) is None  # and it has the lease now
     waiting = other.search(Wanted("", tokens, 0, 60_000.0, 300))
     time.sleep(0.3)
-    assert not waiting.is_done
+    assert not waiting.done()
     stored(reader, tokens)
-    assert until(lambda: waiting.is_done)
-    assert waiting.found is not None
-    assert len(waiting.found.items) == 3
+    path = waiting.result(PATIENCE_S)
+    assert path is not None
+    assert len(path.items) == 3
 
 
-def test_nobody_waits_for_a_machine_that_is_gone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leftoff.store.search._LEASE_MARGIN_MS", 300.0)
-    tokens, reader, other = path_of(500, seed=9), opened(), opened()
+def test_nobody_waits_for_a_machine_that_is_gone(opened: Opened) -> None:
+    tokens = path_of(500, seed=9)
+    reader, other = (opened(lease_margin_ms=300.0) for _ in range(2))
     assert found(reader, tokens, header_end=300) is None  # it has the lease, and stores nothing
     began = time.monotonic()
     assert found(other, tokens, header_end=300) is None

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.disk_tier import DiskSettings
 from leftoff.cache.placement import Placement
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import MessageSpan, Prompt, Tokens
@@ -26,7 +26,7 @@ def opened(
         memory,
         num_slots=slots,
         budget_bytes=ram,
-        disk=DiskSettings(store, disk),
+        tiers=[TierSettings(store, disk)],
         placement=Placement(smallest_gap=40, slack=4),
         clock=Clock(),
         page_tokens=PAGE_TOKENS,

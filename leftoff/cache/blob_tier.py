@@ -1,4 +1,4 @@
-"""The tier on disk: the same trees as in RAM, with records of a blob store instead of bytes. It outlives the process.
+"""A tier below RAM: the same trees, with records of a blob store instead of bytes. It outlives the process.
 
 An idle conversation is copied here as a whole; while one is still prefilled, the resume points that are worth it are.
 First come resume points that several conversations share, with the pages that lead there, then the ends of
@@ -6,19 +6,26 @@ conversations, the latest first, then what lies between. What the blob store has
 
 What a prompt needs from here is fetched into RAM by other threads, while the engine serves other requests, and is
 loaded from there.
+
+Of a medium that machines share the trees are a view: they hold what this machine has stored, and what it found there
+for the prompts that it was asked for. The budget bounds the view and not the medium, so what is evicted stays stored;
+whichever machine holds the lease for that keeps the medium within its own budget. A view may be stale: what is gone is
+found to be lost when it is fetched, and is forgotten.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
 
-from leftoff.cache.blob_store import LOWEST, BlobStore, Rank, Record, StoredPath, Worth
+from leftoff.cache.blob_store import LOWEST, BlobStore, Rank, Record, StoredPath, Wanted, Worth
 from leftoff.cache.budget import Clock
 from leftoff.cache.costs import Costs
-from leftoff.cache.fetch import Fetch, Watch
+from leftoff.cache.fetch import PATIENCE_S, SHARED_PATIENCE_S, Fetch, Watch
 from leftoff.cache.node import Match, Node, ResumePoint
+from leftoff.cache.plan import Plan
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
@@ -28,38 +35,45 @@ from leftoff.cache.window_pages import WindowPages
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot, WindowPage
 from leftoff.types import Tokens
 
-# How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, and
-# for one that only a changed prompt would resume from.
-_SHARED_MARGIN, _MIDDLE_MARGIN = 1, 4
-_MOST_LATE = 64  # conversations that are copied later, if the blob store had no room for them
+# How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, for
+# one that only a changed prompt would resume from, and for the header that other machines wait for.
+_SHARED_MARGIN, _MIDDLE_MARGIN, _HEADER_MARGIN = 1, 4, 4
+_MAX_LATE = 64  # conversations that are copied later, if the blob store had no room for them
 
 
 @dataclass(frozen=True)
-class DiskSettings:
-    """Where a disk tier stores its blobs, and how many bytes they may have."""
+class TierSettings:
+    """Where a tier below RAM keeps its blobs, and how many bytes of them it may hold."""
 
     blobs: BlobStore
     budget_bytes: int
     policy: Policy = field(default_factory=ValuePerByte)
-    name: str = "disk"
 
 
-class DiskTier(Tier):
+class BlobTier(Tier):
     """Pages and snapshots in a blob store."""
 
-    def __init__(self, settings: DiskSettings, clock: Clock, memory: Memory, costs: Costs, page_tokens: int) -> None:
-        super().__init__(settings.name, settings.budget_bytes, settings.policy, clock, self._remove_blob)
+    def __init__(self, settings: TierSettings, clock: Clock, memory: Memory, costs: Costs, page_tokens: int) -> None:
         self.blobs = settings.blobs
-        self.watch = Watch()
+        super().__init__(self.blobs.origin.value, settings.budget_bytes, settings.policy, clock, self._release)
+        self._shared = self.blobs.shared
+        self.watch = Watch(PATIENCE_S if self._shared is None else SHARED_PATIENCE_S)
+        self._memory = memory
         self._has_snapshots = memory.kind.has_snapshots
-        self._window_tokens = memory.window_tokens
         self._costs = costs
         self._page_tokens = page_tokens
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
         self._is_behind = False  # the blob store had no room for something
         self._insert_stored()
-        self.budget.wear = Wear()
-        self._expect_rate()
+        if self._shared is None:  # what is evicted from a view stays stored, and wears nothing
+            self.budget.wear = Wear()
+
+    @property
+    def is_shared(self) -> bool:
+        """Other machines write to the medium as well."""
+        return self._shared is not None
+
+    # --- saving
 
     def save(self, sequence: EngineSequence, ram: Match) -> None:
         """Copies what is lacking here of an idle sequence, as far as the budget and the disk's speed allow."""
@@ -76,29 +90,23 @@ class DiskTier(Tier):
         if self._is_worth_it(path, end, is_shared=is_shared):
             path = replace(path, rank=Rank(Worth.SHARED if is_shared else Worth.END, self._clock()))
             if self._saver.make_room_until(path, end) and self._saver.save_point(path, end, is_durable=True):
-                self._save_pages(path, end)
+                if self._shared is None:  # the pages that RAM has; the others come with the end of the path
+                    self._saver.save_pages_so_far(replace(path, seq=None))
+                else:  # all of them, and none that ends after the point: no other prompt would lead there
+                    self._saver.save_until(path, end)
             self._promote(path, end, path.rank)
-
-    def _save_pages(self, path: SavePath, end: int) -> None:  # noqa: ARG002
-        """Copies what RAM has of the pages up to a point that was saved; the rest comes with the end of the path."""
-        self._saver.save_pages_so_far(replace(path, seq=None))
 
     def catch_up(self, ram: Tier) -> None:
         """Copies from RAM what the blob store had no room for, the latest conversations first. Called when idle."""
         self.forget_lost()
-        self._expect_rate()
         if self._is_behind:
             self._is_behind = False
-            for namespace, tokens, last_used in islice(_latest(ram), _MOST_LATE):
+            for namespace, tokens, last_used in islice(_latest(ram), _MAX_LATE):
                 if self._saver.lacking_bytes(self.match(namespace, tokens), int(tokens.size)):
                     match = ram.match(namespace, tokens)
                     self._copy(self._saver.path_in_ram(namespace, tokens, match), match, last_used)
                 if self._is_behind:
                     return
-
-    def _expect_rate(self) -> None:
-        if rate := self.blobs.bytes_per_ms:
-            self._costs.expect_disk(rate)
 
     def _copy(self, path: SavePath, ram: Match, last_used: float) -> None:
         """Copies the points of a path that are worth it, and the whole path to its end, and ranks them for writing.
@@ -144,20 +152,19 @@ class DiskTier(Tier):
             ends = [node.end for node in path.match.path if len(node.children) > 1]
             return [end - end % self._page_tokens for end in ends[-1:]]
         points = [*path.match.points(), *(path.ram.points() if path.ram is not None else ())]
-        return sorted({point.position for point in points if point.is_durable and is_before_fork(point)})
+        return sorted({point.position for point in points if point.is_durable and _is_before_fork(point)})
 
     def _is_worth_it(self, path: SavePath, position: int, *, is_shared: bool = False) -> bool:
         """Reading the tokens since the point before takes much longer than fetching the snapshot of this one."""
         before = max((point.position for point in path.match.points() if point.position < position), default=0)
-        fetch_ms = self._costs.fetch_ms(self.budget.name, self._saver.snapshot_bytes(path, position))
+        fetch_ms = self.blobs.costs.fetch_ms(self._saver.snapshot_bytes(path, position))
         return self._costs.prefill_ms(position - before) > (_SHARED_MARGIN if is_shared else _MIDDLE_MARGIN) * fetch_ms
 
     def _promote(self, path: SavePath, end: int, rank: Rank) -> None:
         """Gives a rank to the point at `end` and the pages before it, as far as they still wait."""
-        data = [stretch.stored.page.data for stretch in path.match.stretches() if stretch.start < end]
-        point = path.match.point_at(end)
-        if point is not None and point.snapshot is not None:
-            data += (point.snapshot.data, *(page.data for page in point.window))
+        data: list[Bytes] = [stretch.stored.page.data for stretch in path.match.stretches() if stretch.start < end]
+        if (point := path.match.point_at(end)) is not None:
+            data += _data_of(point)
         self.blobs.promote([each for each in data if isinstance(each, Record)], rank)
 
     def _drop_outdated(self, path: SavePath, ranked: Mapping[int, Rank]) -> None:
@@ -169,10 +176,64 @@ class DiskTier(Tier):
             if is_middle and is_waiting and not self._is_worth_it(path, point.position):
                 self.budget.drop(point)
 
+    # --- preparing a prompt
+
+    def search(self, tokens: Tokens, plan: Plan, header_end: int) -> "Future[StoredPath | None] | None":
+        """Starts to look a prompt up in a medium that is shared, by other threads.
+
+        None if reading what the plan leaves takes no longer than one fetch. A header that is worth storing is read by
+        one machine: the others wait for it.
+        """
+        if self._shared is None:
+            return None
+        if not self._has_snapshots:
+            header_end -= header_end % self._page_tokens  # a page that reaches past it is of one prompt alone
+        num_left, costs = int(tokens.size) - plan.resume, self.blobs.costs
+        read_ms = self._costs.prefill_ms(num_left)
+        if num_left <= 1 or read_ms <= costs.fetch_ms(1):
+            return None
+        header_ms = self._costs.prefill_ms(max(0, header_end - plan.resume))
+        is_worth_it = header_ms > _HEADER_MARGIN * costs.fetch_ms(self._memory.snapshot_bytes(header_end))
+        wanted = Wanted(plan.lookup.namespace, tokens, plan.resume, read_ms, header_end if is_worth_it else None)
+        return self._shared.search(wanted)
+
+    def add_found(self, found: StoredPath | None) -> None:
+        """Puts what a search has found into the trees."""
+        if found is None or not self.budget.make_room(sum(item.nbytes for item in found.items)):
+            return
+        match = self.insert(found.namespace, found.tokens)
+        windows = WindowPages(self._memory.window_tokens)
+        windows.add(match, found.items)
+        self._insert_items(match, found, windows)
+        self.budget.release_unused(windows.data())
+        self.budget.drop_useless_pages(match.path[-1])
+
     def fetch(self, records: Sequence[Record]) -> Fetch:
         """Starts reading into RAM."""
         self.blobs.record_hits(records)
         return Fetch(self.blobs, records, self.watch)
+
+    # --- forgetting
+
+    def drop(self, namespace: str, tokens: Tokens, start: int) -> None:
+        """Somebody asked for it, it is not for lack of room: so it is removed from a shared medium, too."""
+        before = self._records(namespace)
+        super().drop(namespace, tokens, start)
+        for record in before - self._records(namespace):
+            self.blobs.remove(record)
+
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """A shared medium forgets them too, whatever machine has stored them."""
+        super().clear(is_meant)
+        if self._shared is not None:
+            self._shared.clear(is_meant)
+
+    def _records(self, namespace: str) -> set[Record]:
+        nodes = list(self.tree(namespace).nodes())
+        data: list[Bytes] = [stretch.stored.page.data for node in nodes for stretch in node.stretches]
+        for point in (point for node in nodes for point in node.points):
+            data += _data_of(point)
+        return {each for each in data if isinstance(each, Record)}
 
     def forget_lost(self) -> None:
         """Forgets records that could not be written after all, or were found damaged."""
@@ -191,16 +252,18 @@ class DiskTier(Tier):
                     self.budget.drop(point)
                 self.budget.drop_lost_pages(node, lost)
 
-    def _remove_blob(self, data: Bytes) -> None:
+    def _release(self, data: Bytes) -> None:
         assert isinstance(data, Record)
-        self.blobs.remove(data)
+        self.blobs.release(data)
+
+    # --- what is stored already
 
     def _insert_stored(self) -> None:
         """Builds the trees from what earlier processes left. All paths first: a later one may split a node in two."""
         paths = list(self.blobs.stored_paths())
         for path in paths:
             self.insert(path.namespace, path.tokens)
-        windows = WindowPages(self._window_tokens)
+        windows = WindowPages(self._memory.window_tokens)
         for path in paths:
             windows.add(self.match(path.namespace, path.tokens), path.items)
         for path in paths:
@@ -212,15 +275,16 @@ class DiskTier(Tier):
         self.budget.make_room(0)
 
     def _insert_items(self, match: Match, path: StoredPath, windows: WindowPages) -> None:
-        """Puts stored items of a path into the tree. A snapshot whose window is not whole is removed."""
+        """Puts stored items of a path into the tree. A snapshot whose window is not whole is released."""
+        known = {stretch.stored.page.data for stretch in match.stretches()} if self.is_shared else set[Bytes]()
         for item, age_s in zip(path.items, path.ages_s, strict=True):
-            if isinstance(item, WindowPage):
+            if isinstance(item, WindowPage) or item.data in known:
                 continue
             snapshot = windows.completed(match, item) if isinstance(item, Snapshot) else None
             if isinstance(item, Page):
                 self.budget.add_page(match, item)
             elif snapshot is None:
-                self._remove_blob(item.data)
+                self._release(item.data)
                 continue
             if snapshot is not None or not self._has_snapshots:
                 end = item.end if isinstance(item, Page) else item.position
@@ -229,11 +293,14 @@ class DiskTier(Tier):
 
 
 def _needs_any(point: ResumePoint, lost: Container[Bytes]) -> bool:
-    is_lost = point.snapshot is not None and point.snapshot.data in lost
-    return is_lost or any(page.data in lost for page in point.window)
+    return any(data in lost for data in _data_of(point))
 
 
-def is_before_fork(point: ResumePoint) -> bool:
+def _data_of(point: ResumePoint) -> list[Bytes]:
+    return [point.snapshot.data, *(page.data for page in point.window)] if point.snapshot is not None else []
+
+
+def _is_before_fork(point: ResumePoint) -> bool:
     """The last resume point before token sequences part."""
     return len(point.node.children) > 1 and point.node.points[-1] is point
 

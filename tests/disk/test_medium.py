@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leftoff.blobs import clock
 from leftoff.cache.blob_store import BlobStore, Item
-from leftoff.disk import clock
-from leftoff.disk.store import FileBlobStore
+from leftoff.disk.medium import open_folder
 from leftoff.engine.errors import BlobError
 from leftoff.engine.seal import span_of
 from tests.disk.stores import (
@@ -197,10 +197,10 @@ def test_only_the_user_may_look(tmp_path: Path) -> None:
 def test_models_do_not_see_each_other(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         written(store, [page(0, 100)], path_of(100))
-        other = FileBlobStore.open(tmp_path, "cd" * 32, ARENA)
+        other = open_folder(tmp_path, "cd" * 32, ARENA)
         assert [*other.stored_paths()] == []
         other.close(WAIT_S)
-        assert FINGERPRINT[:16] in str(store.path)
+        assert FINGERPRINT[:16] in str(store.medium.path)
 
 
 def test_tokens_that_nothing_lies_on_leave_the_index(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_tokens_that_nothing_lies_on_leave_the_index(tmp_path: Path) -> None:
         tokens = path_of(100_000)
         keep, go = written(store, [snapshot(1000), snapshot(100_000)], tokens)
         store.remove(go)
-    size = (store.path / "index.sqlite").stat().st_size
+    size = (store.medium.path / "index.sqlite").stat().st_size
     assert size < tokens.nbytes / 2
     with store_in(tmp_path) as store:
         assert {*recalled(store)} == {keep.name}
@@ -230,7 +230,7 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
 
 def test_what_is_removed_before_it_was_written_never_is(tmp_path: Path) -> None:
     """Else a tier that evicts faster than the disk writes would fill the memory with what nobody wants."""
-    store = FileBlobStore.open(tmp_path, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0)
+    store = open_folder(tmp_path, FINGERPRINT, ARENA, reserve_bytes=0, retry_s=60.0)
     store.hold_back(is_busy=True)
     tokens, lent_bytes = path_of(1000), ARENA.lent_bytes
     kept = put(store, page(0, 500), tokens)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from leftoff.cache.blob_store import Record, StoredPath
+from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.costs import Costs
-from leftoff.cache.disk_tier import DiskSettings, DiskTier
 from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.tiers import PAGE_TOKENS
 from leftoff.engine.memory.base import MemoryKind, Page, Snapshot
@@ -23,7 +23,7 @@ HEADER_TOKENS = 1000  # ends within a page
 MOST_TIMES_AS_LONG = 8.0  # for four times as many: in proportion it is 4, each by each it would be 16
 
 
-@dataclass
+@dataclass(eq=False)
 class Library(MemoryBlobStore):
     """What an earlier process left of many conversations that begin alike: all of it can be lost at once."""
 
@@ -35,20 +35,20 @@ class Library(MemoryBlobStore):
         for chat in range(self.num_chats):
             rest = rng.integers(0, 1000, NUM_PAGES * PAGE_TOKENS - HEADER_TOKENS).astype(np.int32)
             starts = range(0, NUM_PAGES * PAGE_TOKENS, PAGE_TOKENS)
-            pages = [Page(start, start + PAGE_TOKENS, Record(f"{chat} {start}", 1000)) for start in starts]
-            point = Snapshot(NUM_PAGES * PAGE_TOKENS, Record(f"{chat}", 1000))
+            pages = [Page(start, start + PAGE_TOKENS, Record(f"{chat} {start}", 1000, self)) for start in starts]
+            point = Snapshot(NUM_PAGES * PAGE_TOKENS, Record(f"{chat}", 1000, self))
             yield StoredPath("", np.concatenate([header, rest]), [*pages, point], [0.0] * (NUM_PAGES + 1))
 
     def lose_all(self, records: list[Record]) -> None:
         self._broken += records
 
 
-def tier_of(store: MemoryBlobStore) -> DiskTier:
+def tier_of(store: MemoryBlobStore) -> BlobTier:
     memory = ChainMemory(MemoryKind.HYBRID)
-    return DiskTier(DiskSettings(store, UNLIMITED, ValuePerByte()), time.monotonic, memory, Costs(), PAGE_TOKENS)
+    return BlobTier(TierSettings(store, UNLIMITED, ValuePerByte()), time.monotonic, memory, Costs(), PAGE_TOKENS)
 
 
-def records_in(tier: DiskTier) -> list[Record]:
+def records_in(tier: BlobTier) -> list[Record]:
     nodes = [node for tree in tier.trees.values() for node in tree.nodes()]
     items = [point.snapshot for node in nodes for point in node.points]
     pages = {stretch.stored.page for node in nodes for stretch in node.stretches}
