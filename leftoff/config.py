@@ -42,7 +42,7 @@ KV_TYPES = {  # ggml's numbers
     "q4_0": 2,
     "iq4_nl": 20,
 }
-MOST_DRAFTED = 255  # llama-server takes more, which no match is worth
+MAX_DRAFTED = 255  # llama-server takes more, which no match is worth
 _PLAIN_TYPES = ("f32", "f16", "bf16")
 ALL_LAYERS = -2  # as llama-server counts them; -1 is as many as fit
 # Settings that say where weights and the KV cache go, for commands that take only some settings.
@@ -273,7 +273,7 @@ class Settings:
         words={word: "tree" if is_on else "off" for word, is_on in SWITCH.items()},
     )
     draft_max: int = setting(
-        24, "most tokens of a draft", "--draft-n", "--spec-draft-n-max", limits=(1, MOST_DRAFTED), words={"-1": 24}
+        24, "most tokens of a draft", "--draft-n", "--spec-draft-n-max", limits=(1, MAX_DRAFTED), words={"-1": 24}
     )
     max_tokens: int = setting(
         -1,

@@ -28,13 +28,13 @@ SAMPLER_LETTERS = {
 }
 SAMPLERS = tuple(SAMPLER_LETTERS.values())
 COLDEST = 1e-6  # a lower temperature is taken for zero: llama.cpp's floats would overflow
-MOST_BIAS = 1e6
+MAX_BIAS = 1e6
 
 _BREAKERS = ("\n", ":", '"', "*")
 _MAX_BREAKERS = 16  # each is searched in every token of the vocabulary
 _MAX_BREAKER_BYTES = 40  # llama.cpp cuts longer ones
-_MOST_TOKENS = 2**31 - 1
-_MOST = 1e6
+_MAX_TOKENS = 2**31 - 1
+_MAX = 1e6
 
 
 @dataclass(frozen=True)
@@ -80,31 +80,31 @@ class Sampling:
     """
 
     seed: int | None = _number(None, None, "--seed -s", is_in_help=True)
-    temperature: float = _number(0.0, (0, _MOST), "--temp --temperature", "temp", is_in_help=True)
-    dynatemp_range: float = _number(0.0, (0, _MOST), "--dynatemp-range")
-    dynatemp_exponent: float = _number(1.0, (0, _MOST), "--dynatemp-exp")
-    top_k: int = _number(0, (-1, _MOST_TOKENS), "--top-k", "top_k", is_in_help=True)
+    temperature: float = _number(0.0, (0, _MAX), "--temp --temperature", "temp", is_in_help=True)
+    dynatemp_range: float = _number(0.0, (0, _MAX), "--dynatemp-range")
+    dynatemp_exponent: float = _number(1.0, (0, _MAX), "--dynatemp-exp")
+    top_k: int = _number(0, (-1, _MAX_TOKENS), "--top-k", "top_k", is_in_help=True)
     top_p: float = _number(1.0, (0, 1), "--top-p", "top_p", is_in_help=True)
     min_p: float = _number(0.0, (0, 1), "--min-p", "min_p", is_in_help=True)
     typical_p: float = _number(1.0, (0, 1), "--typical --typical-p")
-    top_n_sigma: float = _number(-1.0, (-_MOST, _MOST), "--top-n-sigma --top-nsigma")
+    top_n_sigma: float = _number(-1.0, (-_MAX, _MAX), "--top-n-sigma --top-nsigma")
     xtc_probability: float = _number(0.0, (0, 1), "--xtc-probability", "xtc_probability")
     xtc_threshold: float = _number(0.1, (0, 1), "--xtc-threshold", "xtc_threshold")
-    repeat_last_n: int = _number(64, (-1, _MOST_TOKENS), "--repeat-last-n", "penalty_last_n")
-    repeat_penalty: float = _number(1.0, (1e-6, _MOST), "--repeat-penalty", "penalty_repeat", is_in_help=True)
-    presence_penalty: float = _number(0.0, (-_MOST, _MOST), "--presence-penalty")
-    frequency_penalty: float = _number(0.0, (-_MOST, _MOST), "--frequency-penalty")
-    dry_multiplier: float = _number(0.0, (0, _MOST), "--dry-multiplier")
-    dry_base: float = _number(1.75, (1, _MOST), "--dry-base")
-    dry_allowed_length: int = _number(2, (0, _MOST_TOKENS), "--dry-allowed-length")
-    dry_penalty_last_n: int = _number(64, (-1, _MOST_TOKENS), "--dry-penalty-last-n")
+    repeat_last_n: int = _number(64, (-1, _MAX_TOKENS), "--repeat-last-n", "penalty_last_n")
+    repeat_penalty: float = _number(1.0, (1e-6, _MAX), "--repeat-penalty", "penalty_repeat", is_in_help=True)
+    presence_penalty: float = _number(0.0, (-_MAX, _MAX), "--presence-penalty")
+    frequency_penalty: float = _number(0.0, (-_MAX, _MAX), "--frequency-penalty")
+    dry_multiplier: float = _number(0.0, (0, _MAX), "--dry-multiplier")
+    dry_base: float = _number(1.75, (1, _MAX), "--dry-base")
+    dry_allowed_length: int = _number(2, (0, _MAX_TOKENS), "--dry-allowed-length")
+    dry_penalty_last_n: int = _number(64, (-1, _MAX_TOKENS), "--dry-penalty-last-n")
     dry_sequence_breakers: tuple[str, ...] = _BREAKERS
     mirostat: int = _number(0, (0, 2), "--mirostat", "mirostat")
-    mirostat_tau: float = _number(5.0, (0, _MOST), "--mirostat-ent", "mirostat_tau")
-    mirostat_eta: float = _number(0.1, (0, _MOST), "--mirostat-lr", "mirostat_eta")
-    adaptive_target: float = _number(-1.0, (-_MOST, 1))  # mean probability of the chosen tokens; below 0: off
+    mirostat_tau: float = _number(5.0, (0, _MAX), "--mirostat-ent", "mirostat_tau")
+    mirostat_eta: float = _number(0.1, (0, _MAX), "--mirostat-lr", "mirostat_eta")
+    adaptive_target: float = _number(-1.0, (-_MAX, 1))  # mean probability of the chosen tokens; below 0: off
     adaptive_decay: float = _number(0.9, (0, 0.99))
-    min_keep: int = _number(0, (0, _MOST_TOKENS))  # fewest tokens that top_p, min_p, typical_p and xtc leave
+    min_keep: int = _number(0, (0, _MAX_TOKENS))  # fewest tokens that top_p, min_p, typical_p and xtc leave
     logit_bias: tuple[tuple[int, float], ...] = ()
     samplers: tuple[str, ...] = SAMPLERS
 
@@ -112,9 +112,9 @@ class Sampling:
         for parameter in PARAMETERS:
             parameter.check(getattr(self, parameter.name))
         for token, bias in self.logit_bias:
-            if not (-MOST_BIAS <= bias <= MOST_BIAS or bias == float("-inf")):
+            if not (-MAX_BIAS <= bias <= MAX_BIAS or bias == float("-inf")):
                 raise ValueError(
-                    f"logit_bias is {bias} for token {token}: must be between {-MOST_BIAS:g} and {MOST_BIAS:g},"
+                    f"logit_bias is {bias} for token {token}: must be between {-MAX_BIAS:g} and {MAX_BIAS:g},"
                     " or minus infinity to forbid it"
                 )
         self._check_samplers()

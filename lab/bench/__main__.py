@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lab.bench import markdown, page, picture, record, side
-from lab.bench.chart import charts
+from lab.bench import markdown, record, side
 from lab.bench.comparison import Comparison, Match, Report
 from lab.bench.facts import facts, how
 from lab.bench.findings import findings
@@ -61,9 +60,9 @@ def _parser() -> CommandLine:
     parser.add_argument("--quick", action="store_true", help="short texts, one round: the counts, and hardly the times")
     parser.add_argument("--threads", type=int, metavar="N", help="of each server (default: one per physical core)")
     parser.add_argument("--json", dest="json_file", metavar="FILE", help="write every run as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
-    parser.add_argument("--png", metavar="FILE", help="write the plots as a picture; needs matplotlib")
-    parser.add_argument("--markdown", nargs="+", default=(), metavar="FILE", help="write tables at their places there")
+    parser.add_argument(
+        "--markdown", nargs="+", default=(), metavar="FILE", help="write tables and plots at their places there"
+    )
     parser.set_defaults(run=_play)
     return parser
 
@@ -85,10 +84,7 @@ def _play(args: argparse.Namespace) -> int:
 
 def _check_files(args: argparse.Namespace) -> None:
     """A run may take an hour: what could not be written in the end is refused at the beginning."""
-    if args.png:
-        picture.plotter()
-    files = [("--json", args.json_file), ("--html", args.html), ("--png", args.png)]
-    for option, name in [*files, *(("--markdown", name) for name in args.markdown)]:
+    for option, name in [("--json", args.json_file), *(("--markdown", name) for name in args.markdown)]:
         if name:
             _check_place(f"{option} {name}", Path(name))
 
@@ -184,10 +180,6 @@ def _progress(console: Console, num_plays: int) -> Iterator[Report]:
 def _write(args: argparse.Namespace, comparisons: list[Comparison]) -> None:
     if args.json_file:
         Path(args.json_file).write_text(record.record(comparisons))
-    if args.html:
-        Path(args.html).write_text(page.page(comparisons))
-    if args.png:
-        picture.write([one for comparison in comparisons for one in charts(comparison)], Path(args.png))
     for file in args.markdown:
         markdown.write(comparisons[-1], Path(file))
 

@@ -26,8 +26,8 @@ REPLY = "$reply"  # {"$reply": [number of the request, name of the part]}
 _SAME = "$same"  # {"$same": number of the value in the table}
 
 _PROMPT_CHARACTERS = 1_000  # of the longest prompt
-_MOST_TOOLS = 2
-_MOST_TURNS = 4
+_MAX_TOOLS = 2
+_MAX_TURNS = 4
 _REPLY_TOKENS = 8
 _CALL_TOKENS = 64
 _SHORT = 48  # values that are not worth a row of the table
@@ -117,7 +117,7 @@ def recorded(captures: Sequence[dict[str, Any]]) -> list[Request]:
 def _chosen(captures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The first turns, and the first one of the last fresh session: enough to prove, and soon played."""
     turns = [capture for capture in captures if capture["kind"] != "aside"]
-    return [*turns[:_MOST_TURNS], *[turn for turn in turns[_MOST_TURNS:] if turn["kind"] == "begins"][-1:]]
+    return [*turns[:_MAX_TURNS], *[turn for turn in turns[_MAX_TURNS:] if turn["kind"] == "begins"][-1:]]
 
 
 def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _with_fewer_tools(body: dict[str, Any], called: set[str]) -> dict[str, Any]:
     """Those that are called, and the first of the others."""
     tools = body.get("tools") or []
     needed = [tool for tool in tools if any(f'{name}"' in json.dumps(tool) for name in called)]
-    others = [tool for tool in tools if tool not in needed][: max(0, _MOST_TOOLS - len(needed))]
+    others = [tool for tool in tools if tool not in needed][: max(0, _MAX_TOOLS - len(needed))]
     return {**body, "tools": [tool for tool in tools if tool in needed or tool in others]} if tools else body
 
 

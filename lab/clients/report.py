@@ -7,6 +7,7 @@ from typing import Any
 
 from lab.clients.client import SCRIPTS, Client
 from lab.clients.play import Done
+from lab.report import table
 
 _ADDRESS = "http://127.0.0.1:8080"
 _HEAD = """# Clients
@@ -31,21 +32,24 @@ def page(catalog: Sequence[Client], folder: Path) -> str:
     """From the files that the clients have left there."""
     clients = [client for client in catalog if (folder / f"{client.name}.json").exists()]
     played = {client.name: json.loads((folder / f"{client.name}.json").read_text()) for client in clients}
-    parts = [_HEAD, *_table(clients, played)]
+    parts = [_HEAD, _overview(clients, played)]
     for client in clients:
         parts += [
-            f"\n## {client.title}\n",
+            f"## {client.title}\n",
             f"Version {client.version}.\n",
             connect(client),
             *filter(None, [_kept(played[client.name]) if client.is_chat else ""]),
-            *_steps(played[client.name], client.is_chat),
+            table(("", "prompt", "reused", "read"), _steps(played[client.name], client.is_chat), words=[""]),
         ]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _table(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[str]:
-    yield "| client | version | first prompt | next turn: read | after a tool: read | fresh session: reused |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: |"
+def _overview(clients: Sequence[Client], played: dict[str, Any]) -> str:
+    head = ("client", "version", "first prompt", "next turn: read", "after a tool: read", "fresh session: reused")
+    return table(head, _counts(clients, played), words=head[:2])
+
+
+def _counts(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[list[str]]:
     for client in clients:
         steps = played[client.name]
         first, *others = [one for step in steps for one in step["asked"]] or [None]
@@ -54,9 +58,8 @@ def _table(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[str]:
         fresh = next((step["asked"][0] for step in steps if _is_fresh(step) and step["asked"]), None)
         share = f"{fresh['reused'] / fresh['prompt_tokens']:.1%}" if fresh else ""
         title = f"[{client.title}](#{_anchor(client.title)})"
-        after = others[0]["computed"] if others else ""
-        counts = f"{first['prompt_tokens']:,} | {_next_turn(steps)} | {after} | {share}"
-        yield f"| {title} | {client.version} | {counts} |"
+        after = str(others[0]["computed"]) if others else ""
+        yield [title, client.version, f"{first['prompt_tokens']:,}", _next_turn(steps), after, share]
 
 
 def _next_turn(steps: Any) -> str:  # noqa: ANN401
@@ -75,20 +78,15 @@ def _kept(steps: Any) -> str:  # noqa: ANN401
     return "The server's cache was kept from an earlier run.\n" if first and first["reused"] else ""
 
 
-def _steps(steps: Any, is_chat: bool) -> Iterator[str]:  # noqa: ANN401
-    yield "| | prompt | reused | read |"
-    yield "| --- | ---: | ---: | ---: |"
+def _steps(steps: Any, is_chat: bool) -> Iterator[list[str]]:  # noqa: ANN401
+    """A row for each request; all of a step in one where they are no turns of a chat."""
     for step in steps:
-        if not is_chat:
-            yield f"| {len(step['asked'])} requests | {' | '.join(f'{count:,}' for count in _sums(step['asked']))} |"
-        for number, one in enumerate(step["asked"] if is_chat else ()):
+        asked = step["asked"]
+        for number, some in enumerate([[one] for one in asked] if is_chat else [asked]):
             title = step["step"]["title"] if number == 0 else ""
-            yield f"| {title} | {one['prompt_tokens']:,} | {one['reused']:,} | {one['computed']:,} |"
-        yield from (f"| failed: {problem} | | | |" for problem in step["problems"])
-
-
-def _sums(asked: Any) -> list[int]:  # noqa: ANN401
-    return [sum(one[key] for one in asked) for key in ("prompt_tokens", "reused", "computed")]
+            sums = (sum(one[key] for one in some) for key in ("prompt_tokens", "reused", "computed"))
+            yield [title if is_chat else f"{len(asked)} requests", *(f"{count:,}" for count in sums)]
+        yield from ([f"failed: {problem}", "", "", ""] for problem in step["problems"])
 
 
 def connect(client: Client) -> str:

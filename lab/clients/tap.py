@@ -26,7 +26,7 @@ from starlette.routing import Route
 from lab.clients.notes_mcp import TOOLS
 
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-_MOST_REPLY_TOKENS = 200
+_MAX_REPLY_TOKENS = 200
 _METHODS = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"]
 _NOT_FORWARDED = {"host", "content-length", "accept-encoding", "connection"}
 _NOT_RETURNED = {"content-length", "transfer-encoding", "connection", "content-encoding", "date", "server"}
@@ -128,11 +128,11 @@ def limit_reply(body: Body) -> None:
     """Lowers the limit that the client has set, if it has set one that high."""
     for key in _LIMITS:
         if isinstance(body.get(key), int):
-            body[key] = min(body[key], _MOST_REPLY_TOKENS)
+            body[key] = min(body[key], _MAX_REPLY_TOKENS)
     if "input" in body:
-        body.setdefault("max_output_tokens", _MOST_REPLY_TOKENS)
+        body.setdefault("max_output_tokens", _MAX_REPLY_TOKENS)
     elif "messages" in body and not body.keys() & {*_LIMITS}:
-        body["max_tokens"] = _MOST_REPLY_TOKENS
+        body["max_tokens"] = _MAX_REPLY_TOKENS
 
 
 def demand_tool(body: Body) -> bool:

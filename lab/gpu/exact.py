@@ -19,7 +19,7 @@ from lab.gpu.shapes import KINDS, shape
 
 _ROOT = Path(__file__).parents[2]
 _NUM_HISTORIES = 30  # more than one life of the server
-_MOST_AT_ONCE = 8
+_MAX_AT_ONCE = 8
 _FULL = ("--gpu-layers", "all")
 _PARTIAL = {"moe": ("--n-cpu-moe", "2")}
 _TWO_LAYERS = ("--gpu-layers", "2")
@@ -49,7 +49,7 @@ def measure(rig: Rig, num_histories: int = _NUM_HISTORIES, kinds: Sequence[str] 
     with TemporaryDirectory(dir=rig.folder) as name:
         for kind in kinds:
             write_random_model(Path(name, f"{kind}.gguf"), shape(kind, "small"))
-        at_once = max(1, min(_MOST_AT_ONCE, (os.cpu_count() or 2) // 2))
+        at_once = max(1, min(_MAX_AT_ONCE, (os.cpu_count() or 2) // 2))
         with ThreadPoolExecutor(at_once) as pool:
             played = pool.map(lambda case: _play(rig, Path(name, f"{case.kind}.gguf"), case, num_histories), cases)
             failed = [case.title for case, is_proof in zip(cases, played, strict=True) if not is_proof]

@@ -19,7 +19,7 @@ _SLOTS = 4
 _ALLOWED_MS = 200
 _SLACK_TOKENS = 64  # before the end of the last prompt
 _NUM_READERS = 4
-_MOST_BYTES, _PIECE = 2 << 30, 4 << 20
+_MAX_BYTES, _PIECE = 2 << 30, 4 << 20
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
@@ -99,7 +99,7 @@ def _read_all(files: list[Path]) -> _Disk:
     _let_go(files)
     before, began = _io(os.getpid()), time.perf_counter()
     with ThreadPoolExecutor(_NUM_READERS) as readers:
-        num_read = sum(readers.map(_read, _up_to(files, _MOST_BYTES)))
+        num_read = sum(readers.map(_read, _up_to(files, _MAX_BYTES)))
     seconds, after = time.perf_counter() - began, _io(os.getpid())
     is_from_disk = after.from_disk - before.from_disk > num_read // 2 if before and after else None
     return _Disk(num_read / seconds, is_from_disk, sum(path.stat().st_size for path in files))

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lab.bench.markdown import replaced
 from lab.bench.table import show_times
 from lab.gpu.cells import OPERATIONS
 from lab.gpu.record import Record, Row
 from lab.gpu.report import losses, made_by, quotient, table
+from lab.report import table as markdown_table
+from lab.report import write_part
 
 _MARK = "gpu-matrix"
 _HOW = (
@@ -22,8 +23,7 @@ _OVERVIEW = "How many times as fast as llama-server leftoff is; **bold** where a
 
 def write_matrix_report(record: Record, path: Path) -> None:
     """Into the file, at its marks or else at its end."""
-    text = path.read_text() if path.exists() else "# Benchmarks\n"
-    path.write_text(replaced(text, _MARK, section(record)))
+    write_part(path, _MARK, section(record))
 
 
 def section(record: Record) -> str:
@@ -47,9 +47,8 @@ def _overview(record: Record) -> str:
     ]
     kinds = dict.fromkeys(row.part for row in record.rows)
     found = {(row.part, row.title): row for row in record.rows}
-    lines = [["kind", *titles], ["---", *["---:"] * len(titles)]]
-    lines += [[kind, *(_cell(found.get((kind, title))) for title in titles)] for kind in kinds]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    lines = [[kind, *(_cell(found.get((kind, title))) for title in titles)] for kind in kinds]
+    return markdown_table(["kind", *titles], lines, words=["kind"])
 
 
 def _cell(row: Row | None) -> str:

@@ -23,7 +23,7 @@ from tests.factory.weights import Weights
 _Q8_0 = 8  # ggml's number
 _BLOCK = np.dtype([("scale", "<f2"), ("values", "i1", 32)])
 _ALIGNMENT = 32
-_MOST_EXACT = 1 << 20  # weights of a tensor that is filled one by one
+_MAX_EXACT = 1 << 20  # weights of a tensor that is filled one by one
 _SAMPLE_ROWS = 64
 _NUM_BLOCKS = 2_097_143  # a prime, so that no two rows of a tensor repeat the same stretch of the pool
 _UNIFORM_DEVIATION = (127 * 128 / 3) ** 0.5  # of whole numbers from -127 to 127
@@ -122,7 +122,7 @@ class _Values:
             yield self._exact(place.name, place.tensor.rows, place.tensor.columns).reshape(-1).view(np.uint8)
         elif place.name in _PER_TOKEN:
             yield from self._per_token(place)
-        elif place.tensor.rows * place.tensor.columns <= _MOST_EXACT:
+        elif place.tensor.rows * place.tensor.columns <= _MAX_EXACT:
             yield quantized(self._exact(place.name, place.tensor.rows, place.tensor.columns))
         else:
             yield from self._pooled(place.name, place.tensor.rows, place.tensor.columns)

@@ -6,14 +6,15 @@ from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 
-from lab.bench.chart import Chart
-from lab.bench.markdown import draw_plots, replaced
 from lab.bench.table import NOTHING, show_ms, show_times
+from lab.chart import Chart
 from lab.gpu.record import Record, Row, Series
+from lab.report import bullets, draw_plots, write_part
+from lab.report import table as markdown_table
 
 _MARK = "gpu"
 _NUMBERS = ("leftoff", "llama-server", "times as fast", "computed by leftoff", "computed by llama-server")
-_HEAD = (*_NUMBERS, "goal", "", "notes")
+_WORDS = ("goal", "", "notes")
 _TABLES = (
     ("Decode, tokens per second", ("decode", "sampled")),
     ("Prompts of {long:,} tokens", ("cold", "ram", "parked", "same", "edit", "kill")),
@@ -31,28 +32,24 @@ _HOW = (
 
 def write_report(record: Record, path: Path) -> None:
     """Into the file, at its marks or else at its end; the plots lie in a folder beside it."""
-    plots = draw_plots(charts(record), path, _MARK)
-    text = path.read_text() if path.exists() else "# Benchmarks\n"
-    path.write_text(replaced(text, _MARK, section(record, plots)))
+    write_part(path, _MARK, section(record, draw_plots(charts(record), path, _MARK)))
 
 
-def section(record: Record, plots: Sequence[str]) -> str:
+def section(record: Record, plots: str) -> str:
     """The whole part, with its heading."""
     titled = [(title.format(long=record.long), _rows(record, parts)) for title, parts in _TABLES]
     tables = "\n".join(table(title, rows) for title, rows in titled if rows)
-    images = "".join(f"![]({plot})\n" for plot in plots)
-    return f"## On a GPU\n\n{made_by(record)}\n{_HOW}\n\n{tables}\n{losses(record.rows)}\n{images}"
+    return f"## On a GPU\n\n{made_by(record)}\n{_HOW}\n\n{tables}\n{losses(record.rows)}\n{plots}"
 
 
 def made_by(record: Record) -> str:
     """The command, the machine, and how the servers were started."""
-    facts = "".join(f"- {fact}\n" for fact in [*record.facts, *_commands(record)])
-    return f"Made by `{record.command}`:\n\n{facts}"
+    return f"Made by `{record.command}`:\n\n{bullets([*record.facts, *_commands(record)])}"
 
 
 def losses(rows: Iterable[Row]) -> str:
     """A sentence about each row where llama-server is better, or where the goal was not reached."""
-    lost = "".join(f"- {line}\n" for line in _losses(rows)) or "- nowhere in this run\n"
+    lost = bullets(_losses(rows)) or bullets(["nowhere in this run"])
     return f"Where leftoff is behind llama-server, or behind its goal:\n\n{lost}"
 
 
@@ -106,11 +103,10 @@ def _rows(record: Record, parts: Sequence[str]) -> list[Row]:
 
 def table(title: str, rows: Sequence[Row], first: str = "measure") -> str:
     """Without the columns that would be empty. `first` is the head of the column of titles."""
-    cells = [(first, *_HEAD), *map(_cells, rows)]
+    cells = [(first, *_NUMBERS, *_WORDS), *map(_cells, rows)]
     columns = [column for column in zip(*cells, strict=True) if any(cell not in ("", NOTHING) for cell in column[1:])]
-    lines = [*zip(*columns, strict=True)]
-    lines.insert(1, tuple("---:" if column[0] in _NUMBERS else "---" for column in columns))
-    return f"### {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    head, *lines = zip(*columns, strict=True)
+    return f"### {title}\n\n{markdown_table(head, lines, words=(first, *_WORDS))}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

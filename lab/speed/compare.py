@@ -18,8 +18,8 @@ _PAGE_TOKENS = 1024
 _COPY_S = 0.1
 _ROUNDS = 5
 _COPY_ROUNDS = 3
-_MOST_STEPS = 1000
-_FEWEST_STEPS = 16
+_MAX_STEPS = 1000
+_MIN_STEPS = 16
 _WARM_UP_STEPS = 4
 
 
@@ -138,7 +138,7 @@ def _compare_copy(name: str, measure_bandwidth: Callable[[], Bandwidth | None]) 
 
 
 def _goes_on(num_steps: int, deadline: float) -> bool:
-    return num_steps < _FEWEST_STEPS or (num_steps < _MOST_STEPS and time.perf_counter() < deadline)
+    return num_steps < _MIN_STEPS or (num_steps < _MAX_STEPS and time.perf_counter() < deadline)
 
 
 def _median_us(seconds: Iterable[float]) -> float:

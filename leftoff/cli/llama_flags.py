@@ -1,12 +1,12 @@
 """llama-server's flags that are no settings here, so that a command line written for llama-server works.
 
-Its sampling flags set the defaults for requests. A flag that would change nothing here, or only the speed, or that
-clients can send as well, is accepted and named at start. A flag whose loss would be dangerous or would change what the
-model answers is refused, with what to do instead.
+Its sampling flags set the defaults for requests. The others are listed in `llama_flags.toml`: some are accepted, and
+named at start, the rest refused, with what to do instead.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,8 +22,8 @@ from leftoff.sampling import PARAMETERS, Parameter
 class Takes(Enum):
     """The kind of value that follows a flag."""
 
-    NOTHING = "nothing"
-    VALUE = "value"
+    NOTHING = "switches"
+    VALUE = "valued"
     PERHAPS = "perhaps"  # on, off or auto
 
 
@@ -32,160 +32,19 @@ class Foreign:
     """Flags that are ignored or refused for one reason."""
 
     reason: str
-    switches: str = ""
-    valued: str = ""
-    perhaps: str = ""
-    refused: bool = False
-
-    @property
-    def options(self) -> list[tuple[str, Takes]]:
-        kinds = ((self.switches, Takes.NOTHING), (self.valued, Takes.VALUE), (self.perhaps, Takes.PERHAPS))
-        return [(option, takes) for options, takes in kinds for option in options.split()]
+    options: tuple[tuple[str, Takes], ...]
+    refused: bool
 
 
-FOREIGN = (
-    Foreign(
-        "always so here",
-        switches="--jinja --cont-batching -cb --metrics --props --warmup --cache-prompt "
-        "--kv-unified -kvu --no-context-shift --op-offload --kv-offload -kvo --repack --mmproj-auto --cache-idle-slots "
-        "--perf --escape -e --prefill-assistant --no-skip-chat-parsing --no-models-autoload",
-    ),
-    Foreign(
-        "cannot be turned off here",
-        switches="--no-jinja --no-cont-batching -nocb --no-slots --no-cache-prompt --no-kv-unified --no-perf "
-        "--no-escape --no-prefill-assistant --no-op-offload --no-kv-offload -nkvo --no-repack -nr "
-        "--no-cache-idle-slots -no-kvu",
-    ),
-    Foreign(
-        "the cache chooses where snapshots pay, and keeps to --ram",
-        valued="--ctx-checkpoints -ctxcp --swa-checkpoints --checkpoint-every-n-tokens -cpent --checkpoint-every-nb "
-        "--checkpoint-min-step -cms --slot-prompt-similarity -sps --cache-reuse --lookup-cache-static -lcs "
-        "--lookup-cache-dynamic -lcd --defrag-thold -dt",
-        switches="--swa-full",
-    ),
-    Foreign("slots are saved to the cache, under their names: --cache-dir says where", valued="--slot-save-path"),
-    Foreign(
-        "the template says what stays of earlier reasoning: clients may send chat_template_kwargs",
-        switches="--reasoning-preserve --no-reasoning-preserve",
-    ),
-    Foreign("tokens are sampled on the CPU", switches="--backend-sampling -bs"),
-    Foreign(
-        "--cors says which pages may use the server",
-        valued="--cors-origins --cors-methods --cors-headers",
-        switches="--cors-credentials --no-cors-credentials",
-    ),
-    Foreign(
-        "--overflow cut is the way here",
-        switches="--context-shift",
-        valued="--keep",
-    ),
-    Foreign(
-        "clients send it with each request",
-        valued="--dry-sequence-breaker --samplers --sampler-seq --sampling-seq --reasoning-format --reasoning-budget "
-        "--reasoning -rea --chat-template-kwargs --reasoning-effort --reasoning-budget-message --adaptive-target "
-        "--adaptive-decay",
-    ),
-    Foreign(
-        "one event loop serves every connection until its reply ends",
-        valued="--threads-http --timeout -to --sse-ping-interval",
-    ),
-    Foreign(
-        "llama.cpp places threads and reads files by itself",
-        valued="--numa --prio --prio-batch --poll --poll-batch --cpu-mask -C --cpu-range -Cr --cpu-strict --rpc "
-        "--cpu-mask-batch -Cb --cpu-range-batch -Crb --cpu-strict-batch "
-        "--n-cpu-ffn -ncffn --moe-cache-mib --lazy-mode -lzm",
-        switches="--check-tensors --no-host --direct-io -dio --no-direct-io -ndio",
-    ),
-    Foreign(
-        "drafts come from what the cache knows or from the model itself, not from a second one, and their length is "
-        "chosen as it pays: see --draft",
-        valued="--model-draft -md --hf-repo-draft -hfd -hfrd --draft-min --draft-n-min "
-        "--draft-p-min --draft-p-split --gpu-layers-draft -ngld --n-gpu-layers-draft --device-draft -devd "
-        "--ctx-size-draft -cd --cache-type-k-draft -ctkd --cache-type-v-draft -ctvd --threads-draft -td --spec-type "
-        "--spec-draft-model --spec-draft-n-min --spec-draft-p-min --spec-draft-p-split "
-        "--spec-draft-hf --spec-draft-ngl --spec-draft-device --spec-draft-type-k --spec-draft-type-v "
-        "--spec-draft-threads --spec-draft-threads-batch --threads-batch-draft -tbd --spec-draft-override-tensor "
-        "--override-tensor-draft -otd --spec-draft-n-cpu-moe --spec-draft-ncmoe --n-cpu-moe-draft -ncmoed "
-        "--spec-draft-cpu-mask --cpu-mask-draft -Cd --spec-draft-cpu-range --cpu-range-draft -Crd "
-        "--spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft "
-        "--spec-draft-cpu-mask-batch --cpu-mask-batch-draft -Cbd --spec-draft-cpu-strict-batch "
-        "--cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch "
-        "--poll-batch-draft --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits --spec-ngram-mod-n-min "
-        "--spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n --spec-ngram-simple-size-m "
-        "--spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m "
-        "--spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m "
-        "--spec-ngram-map-k4v-min-hits",
-        switches="--spec-default --spec-draft-cpu-moe --cpu-moe-draft -cmoed --spec-draft-backend-sampling "
-        "--no-spec-draft-backend-sampling",
-    ),
-    Foreign(
-        "replies are text, and so are requests",
-        valued="--mmproj -mm --mmproj-url -mmu --image-min-tokens --image-max-tokens --mmproj-device -mmdev "
-        "--mtmd-batch-max-tokens",
-        switches="--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload",
-    ),
-    Foreign(
-        "--no-page is the way here",
-        switches="--no-webui --no-ui",
-    ),
-    Foreign(
-        "it has nothing to act on here",
-        switches="--webui --ui --no-warmup --offline --spm-infill --special -sp --verbose-prompt --simple-io "
-        "--ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --agent -ag --no-agent -no-ag "
-        "--reuse-port",
-        valued="--path --webui-config --webui-config-file --ui-config --ui-config-file --sleep-idle-seconds --tags "
-        "--media-path --tools --tools-runtime --mcp-servers-config --mcp-servers-json --embd-normalize",
-    ),
-    Foreign(
-        "--log-level says how much is logged",
-        switches="--verbose -v --log-verbose --log-disable --log-prefix --no-log-prefix --log-timestamps "
-        "--no-log-timestamps",
-        valued="--verbosity -lv --log-verbosity --log-file --log-prompts-dir",
-        perhaps="--log-colors",
-    ),
-    Foreign(
-        "leftoff does not encrypt: put a proxy with TLS before it, and leave this out",
-        valued="--ssl-key-file --ssl-cert-file",
-        refused=True,
-    ),
-    Foreign(
-        "not supported yet, and without it the model would answer differently",
-        valued="--lora --lora-scaled --control-vector --control-vector-scaled --control-vector-layer-range "
-        "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale "
-        "--yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv "
-        "--grp-attn-n -gan --grp-attn-w -gaw --pooling --attention --logit-bias -l",
-        switches="--ignore-eos --lora-init-without-apply --skip-chat-parsing",
-        refused=True,
-    ),
-    Foreign(
-        "send it with each request, as response_format or grammar",
-        valued="--grammar --grammar-file --json-schema -j --json-schema-file -jf",
-        refused=True,
-    ),
-    Foreign("send it with each request, as stop", valued="--reverse-prompt -r", refused=True),
-    Foreign("write the template into a file and give --chat-template-file", valued="--chat-template", refused=True),
-    Foreign("say it after the repository: org/repo:FILE", valued="--hf-file -hff", refused=True),
-    Foreign("set HF_TOKEN in the environment", valued="--hf-token -hft", refused=True),
-    Foreign(
-        "download the file and give its path, or say org/repo[:quant]",
-        valued="--model-url -mu --docker-repo -dr",
-        switches="--fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec "
-        "--fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default "
-        "--vision-gemma-4b-default --vision-gemma-12b-default",
-        refused=True,
-    ),
-    Foreign(
-        "leftoff generates text only",
-        switches="--embedding --embeddings --rerank --reranking --embd-gemma-default",
-        refused=True,
-    ),
-    Foreign(
-        "leftoff serves one model, under /v1: run one for each",
-        valued="--api-prefix --models-dir --models-preset --models-max",
-        switches="--models-autoload",
-        refused=True,
-    ),
-)
+def _read_foreign() -> Iterator[Foreign]:
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    for kind, entries in tables.items():
+        for entry in entries:
+            options = [(option, takes) for takes in Takes for option in entry.get(takes.value, "").split()]
+            yield Foreign(entry["reason"], tuple(options), refused=kind == "refused")
+
+
+FOREIGN = tuple(_read_foreign())
 
 # llama-server's --load-mode as the settings mmap and mlock; None leaves them as they are.
 _LOAD_MODES: dict[str, tuple[bool | None, bool | None]] = {

@@ -19,7 +19,7 @@ from rich.console import Console
 SOCKET_VARIABLE = "LEFTOFF_SOCKET"  # the number of the listening socket that the server inherits
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-_MOST_CRASHES, _WITHIN_S = 5, 60.0
+_MAX_CRASHES, _WITHIN_S = 5, 60.0
 _STEP_S = 0.05
 
 
@@ -43,10 +43,10 @@ class Supervisor:
             code = self._serve_once()
             if code >= 0 or self._is_stopping:
                 return max(code, 0)
-            self._crashes = [*self._crashes[1 - _MOST_CRASHES :], time.monotonic()]
+            self._crashes = [*self._crashes[1 - _MAX_CRASHES :], time.monotonic()]
             name = signal.Signals(-code).name
-            if len(self._crashes) == _MOST_CRASHES and self._crashes[-1] - self._crashes[0] < _WITHIN_S:
-                self._say(f"the server crashed ({name}), the {_MOST_CRASHES}th time within a minute: giving up")
+            if len(self._crashes) == _MAX_CRASHES and self._crashes[-1] - self._crashes[0] < _WITHIN_S:
+                self._say(f"the server crashed ({name}), the {_MAX_CRASHES}th time within a minute: giving up")
                 return 128 - code
             pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (len(self._crashes) - 1))
             self._say(f"the server crashed ({name}): starting it again; what it had saved is on disk")

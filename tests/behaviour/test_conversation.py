@@ -17,7 +17,7 @@ from tests.factory import Scale, model_path
 from tests.patience import PATIENCE_S
 
 CONVERSATIONS = Path(__file__).parents[3] / "shared" / "data" / "conversations" / "tau-bench-airline-120.jsonl.xz"
-NUM_TURNS = 20
+NUM_TURNS = 10
 KINDS = {"hybrid": "qwen35", "recurrent": "mamba2", "window": "gemma3", "attention": "llama"}
 
 pytestmark = pytest.mark.skipif(not CONVERSATIONS.exists(), reason=f"the real conversations are not at {CONVERSATIONS}")
@@ -42,7 +42,7 @@ def prompts() -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_twenty_turns(kind: str) -> None:
+def test_ten_turns(kind: str) -> None:
     model = model_path(KINDS[kind], Scale(context_length=1 << 16))
     settings = Settings(model=str(model), ctx=1 << 15, threads=1, slots=2, ram=256, disk=0, draft="off")
     with (

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from leftoff.cli.demo.command import draw_bar
-from leftoff.cli.demo.play import Measured, Outcome, failures, praise
+from leftoff.cli.demo import Measured, Outcome, draw_bar, failures, praise
 from leftoff.cli.main import main
 from leftoff.cli.talk import TimedReply, _local_turn
 from leftoff.scenes import MAX_GUESTS, SCENES, Step, guest_list, make_scenes
@@ -31,7 +30,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
         turn = _local_turn(reply)
         return replace(turn, first_token_ms=1.0 + (turn.prompt_tokens or 0) - (turn.reused or 0))
 
-    monkeypatch.setattr("leftoff.cli.demo.command.SCENES", make_scenes(4))
+    monkeypatch.setattr("leftoff.cli.demo.SCENES", make_scenes(4))
     monkeypatch.setattr("leftoff.cli.talk._local_turn", timed_by_work)
     monkeypatch.delenv("LEFTOFF_MODEL", raising=False)
 

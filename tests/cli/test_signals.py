@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.cli.demo.play import Side
+from leftoff.cli.demo import Side
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import TalkError
 from leftoff.config import Settings

@@ -20,9 +20,9 @@ from leftoff.types import Tokens
 NUM_SLOTS = 4
 _MAX_CHECKPOINTS = 32
 _FROM_END_TOKENS = (4 + 512, 4)
-_LEAST_SIMILARITY = 0.1
-_LEAST_KEPT_OF_SLOT = 0.5
-_LEAST_KEPT_OF_COPY = 0.25
+_MIN_SIMILARITY = 0.1
+_MIN_KEPT_OF_SLOT = 0.5
+_MIN_KEPT_OF_COPY = 0.25
 
 
 @dataclass(eq=False, slots=True)
@@ -75,7 +75,7 @@ class LlamaServer:
         index = self._choose_slot(blocks)
         slot, loaded, saved = self._slots[index], 0, 0
         shared = slot.shared_with(blocks)
-        if slot.blocks.size and shared < _LEAST_KEPT_OF_SLOT * slot.blocks.size:
+        if slot.blocks.size and shared < _MIN_KEPT_OF_SLOT * slot.blocks.size:
             self._copies.append(slot)
             saved = self._nbytes(slot)
             found = self._find_copy(blocks, shared)
@@ -93,13 +93,13 @@ class LlamaServer:
     def _choose_slot(self, blocks: Tokens) -> int:
         shares = [slot.shared_with(blocks) / blocks.size for slot in self._slots]
         best = max(range(NUM_SLOTS), key=shares.__getitem__)
-        if shares[best] > _LEAST_SIMILARITY:
+        if shares[best] > _MIN_SIMILARITY:
             return best
         return min(range(NUM_SLOTS), key=lambda index: self._slots[index].last_used)
 
     def _find_copy(self, blocks: Tokens, better_than: int) -> Held | None:
         fitting = [(copy.shared_with(blocks), copy) for copy in self._copies]
-        usable = [(shared, copy) for shared, copy in fitting if shared >= _LEAST_KEPT_OF_COPY * copy.blocks.size]
+        usable = [(shared, copy) for shared, copy in fitting if shared >= _MIN_KEPT_OF_COPY * copy.blocks.size]
         shared, best = max(usable, key=lambda pair: pair[0], default=(0, None))
         return best if shared > better_than else None
 

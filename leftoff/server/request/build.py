@@ -8,7 +8,7 @@ from starlette.requests import Request
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.formats.parser import Output
 from leftoff.host.host import ModelHost
-from leftoff.sampling import MOST_BIAS, Sampling
+from leftoff.sampling import MAX_BIAS, Sampling
 from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.server.request.aside import aside
 from leftoff.server.request.constraints import Guides
@@ -106,7 +106,7 @@ async def _jobs(
 def _sampling_of(host: ModelHost, body: GenerationFields) -> Sampling:
     sampling = body.sampling(host.model.vocabulary, host.context_tokens, host.default_sampling)
     if isinstance(body, ChatFields) and not body.may_call and (token := host.prompts.call_token) is not None:
-        return replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MOST_BIAS)))
+        return replace(sampling, logit_bias=(*sampling.logit_bias, (token, -MAX_BIAS)))
     return sampling
 
 

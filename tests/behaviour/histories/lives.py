@@ -26,10 +26,13 @@ _COMMON = ("--log-level", "warning", "--no-remember-replies")
 class Lives:
     """`leftoff serve` on one folder, ended by SIGTERM or SIGKILL now and then, and started with other settings."""
 
-    def __init__(self, model: Path, folder: Path, seed: int, flags: Sequence[str], *, drafts: bool = False) -> None:
-        """With `drafts` it drafts whatever it finds."""
+    def __init__(
+        self, model: Path, folder: Path, seed: int, flags: Sequence[str], *, is_ended: bool, drafts: bool = False
+    ) -> None:
+        """With `drafts` it drafts whatever it finds. A life that is not ended by a signal needs no process."""
         self._model = model
         self._module = "tests.behaviour.eager_drafts" if drafts else "leftoff"
+        self._is_process = is_ended or drafts
         self._folder = folder
         self._rng = random.Random(seed)
         self._flags = flags
@@ -60,7 +63,10 @@ class Lives:
         end = rng.choice([signal.SIGTERM, signal.SIGKILL])
         draft = ("--draft", "off" if self._module == "leftoff" else "auto")
         arguments = [*given, *draft, "--cache-dir", str(self._folder), *self._flags]
-        self.http = self._life.enter_context(_served(self._model, arguments, end, self._module))
+        if self._is_process:
+            self.http = self._life.enter_context(_served(self._model, arguments, end, self._module))
+        else:
+            self.http = self._life.enter_context(_here(self._model, arguments))
         self.num_lives += 1
 
 

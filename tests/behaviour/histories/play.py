@@ -79,7 +79,7 @@ def play(
     with (
         never_left(model, flags) as cold,
         with_neighbours(model, flags) if measures_noise else nullcontext() as crowded,
-        Lives(model, folder, seed, flags, drafts=drafts) as lives,
+        Lives(model, folder, seed, flags, is_ended=num_steps >= _STEPS_PER_LIFE, drafts=drafts) as lives,
     ):
         sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
         tree = Tree(seed, sizes, with_chat=with_chat)

@@ -42,6 +42,7 @@ def maker(request: pytest.FixtureRequest, model: Model) -> PromptMaker:
     return PromptMaker(model, source(request.param))
 
 
+@cache
 def render(maker: PromptMaker, conversation: str, option: str, *, prompt: bool = True) -> Rendered:
     return maker.render(asked(conversation, option, prompt=prompt))
 

@@ -62,7 +62,7 @@ def test_mistakes_are_one_line_with_the_way_out(
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("flag", ["--json", "--html", "--markdown"])
+@pytest.mark.parametrize("flag", ["--json", "--markdown"])
 def test_bench_plays_nothing_that_it_could_not_write(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, flag: str
 ) -> None:

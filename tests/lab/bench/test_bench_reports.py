@@ -1,21 +1,20 @@
-"""Tables, pages and files made from a comparison."""
+"""Tables and files made from a comparison."""
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from lab.bench import markdown, picture
-from lab.bench.chart import charts, draw
+from lab.bench import markdown
 from lab.bench.comparison import Comparison, Figure, Outcome, Played
 from lab.bench.findings import findings
-from lab.bench.page import page
 from lab.bench.play import Run
 from lab.bench.record import record
 from lab.bench.table import COLUMNS, rows, show_times
 from lab.bench.workload import WORKLOADS
+from lab.chart import draw
+from lab.report import replaced
 
 MIB = 1 << 20
 
@@ -85,50 +84,12 @@ def test_losses_are_said_and_draws_are_not(comparison: Comparison) -> None:
     assert "edit and come back: <llama> & server refused 3 requests, and the client asked again with less." in said
 
 
-class Tags(HTMLParser):
-    """Fails where an element is closed that is not the innermost open one."""
-
-    VOID = frozenset({"meta", "rect"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag: str, _attrs: object) -> None:
-        self.seen.append(tag)
-        self.open += [] if tag in self.VOID else [tag]
-
-    def handle_startendtag(self, tag: str, _attrs: object) -> None:
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_the_page_is_well_formed_and_needs_nothing_else(comparison: Comparison) -> None:
-    text = page([comparison, comparison])
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == []
-    assert (tags.seen.count("svg"), tags.seen.count("table")) == (8, 2)
-    assert "&lt;llama&gt; &amp; server" in text
-    assert "src=" not in text
-    assert "<script" not in text
-
-
 def test_plots_are_xml_with_a_bar_for_each_value(comparison: Comparison) -> None:
-    for chart in charts(comparison):
+    for chart in markdown.charts(comparison):
         root = ElementTree.fromstring(draw(chart))
         bars = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") == "11"]
         assert len(bars) == 2 + 2 * 2, "the legend, and two workloads on two servers"
         assert max(float(bar.get("width", 0)) for bar in bars) == 420
-
-
-def test_a_picture_if_matplotlib_is_there(comparison: Comparison, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the picture is optional")
-    picture.write(charts(comparison), tmp_path / "plots.png")
-    assert (tmp_path / "plots.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_part_of_a_file_is_replaced_and_the_rest_stays(comparison: Comparison, tmp_path: Path) -> None:
@@ -160,10 +121,7 @@ def test_a_page_without_room_gets_the_small_table(comparison: Comparison, tmp_pa
 
 
 def test_what_has_no_place_yet_comes_last() -> None:
-    assert (
-        markdown.replaced("# Title\n", "cold", "text")
-        == "# Title\n\n<!-- bench cold -->\n\ntext\n<!-- end bench cold -->\n"
-    )
+    assert replaced("# Title\n", "cold", "text") == "# Title\n\n<!-- bench cold -->\n\ntext\n<!-- end bench cold -->\n"
 
 
 def test_the_record_has_every_run(comparison: Comparison) -> None:

@@ -1,13 +1,10 @@
-"""Bar charts as SVG that needs nothing else: it stands in a page or in a file of its own."""
+"""Bar charts as SVG that needs nothing else: it stands in a file of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from lab.bench.comparison import Comparison, Figure, Outcome
-from lab.bench.table import show_mib, show_ms
-
-COLOURS = ("#1a8f7d", "#d9663b", "#6b7fd7", "#b8892b")
+_COLOURS = ("#1a8f7d", "#d9663b", "#6b7fd7", "#b8892b")
 _LABELS, _BARS, _VALUES = 260, 420, 90  # widths of the three columns
 _BAR, _GAP, _TOP = 13, 10, 56
 
@@ -22,22 +19,6 @@ class Chart:
     labels: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
     show: Callable[[float], str]
-
-
-def charts(comparison: Comparison) -> list[Chart]:
-    def chart(
-        name: str, title: str, show: Callable[[float], str], measure: Callable[[Outcome], Figure | None]
-    ) -> Chart:
-        values = tuple(tuple(_median(measure(outcome)) for outcome in played.outcomes) for played in comparison.played)
-        labels = tuple(played.workload.title for played in comparison.played)
-        return Chart(name, title, comparison.sides, labels, values, show)
-
-    return [
-        chart("computed", "prompt tokens computed / unavoidable", lambda x: f"{x:.2f}", lambda outcome: outcome.ratio),
-        chart("first-token", "time to first token, p50", show_ms, lambda outcome: outcome.first_token_p50),
-        chart("wall", "wall time", show_ms, lambda outcome: outcome.wall_ms),
-        chart("memory", "peak RSS", show_mib, lambda outcome: outcome.peak_bytes),
-    ]
 
 
 def draw(chart: Chart) -> str:
@@ -62,7 +43,7 @@ def draw(chart: Chart) -> str:
 
 def _legend(series: Sequence[str]) -> list[str]:
     parts, x = [], 12
-    for name, colour in zip(series, COLOURS, strict=False):
+    for name, colour in zip(series, _COLOURS, strict=False):
         parts.append(f'<rect x="{x}" y="30" width="11" height="11" fill="{colour}"/>')
         parts.append(f'<text x="{x + 16}" y="40" fill="#444">{escape(name)}</text>')
         x += 34 + 7 * len(name)
@@ -74,14 +55,10 @@ def _group(
 ) -> list[str]:
     middle = top + len(values) * _BAR / 2 + 4
     parts = [f'<text x="{_LABELS - 8}" y="{middle:g}" text-anchor="end" fill="#222">{escape(label)}</text>']
-    for number, (value, colour) in enumerate(zip(values, COLOURS, strict=False)):
+    for number, (value, colour) in enumerate(zip(values, _COLOURS, strict=False)):
         if value is not None:
             y, width = top + number * _BAR, max(1.0, _BARS * value / longest)
             parts.append(f'<rect x="{_LABELS}" y="{y}" width="{width:.1f}" height="{_BAR - 2}" fill="{colour}"/>')
             parts.append(f'<text x="{_LABELS + width + 5:.1f}" y="{y + _BAR - 3}" font-size="11" fill="#444">')
             parts[-1] += f"{escape(show(value))}</text>"
     return parts
-
-
-def _median(figure: Figure | None) -> float | None:
-    return figure.median if figure else None
