@@ -223,16 +223,11 @@ class TextStream:
     """The text of one reply, up to a stop string. Characters and stop strings may span several tokens."""
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        stops: tuple[str, ...] = (),
-        *,
-        show_control: bool = False,
-        shown: frozenset[int] = frozenset(),
+        self, vocabulary: Vocabulary, stops: tuple[str, ...] = (), *, shown: frozenset[int] = frozenset()
     ) -> None:
-        """Control tokens become text if they are in `shown`, or all with `show_control`."""
+        """Control tokens become text if they are in `shown`."""
         self._vocabulary = vocabulary
-        self._hidden = frozenset() if show_control else vocabulary.control_tokens - shown
+        self._hidden = vocabulary.control_tokens - shown
         self._stops = tuple(stop for stop in stops if stop)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""

@@ -124,7 +124,8 @@ def test_of_two_stops_in_one_token_the_first_complete_one_counts(vocabulary: Voc
 def test_control_tokens_are_shown_only_when_asked_for(vocabulary: Vocabulary) -> None:
     tokens = vocabulary.tokenize("the<|im_end|> river").tolist()
     assert "".join(read(TextStream(vocabulary), tokens)) == "the river"
-    assert "".join(read(TextStream(vocabulary, show_control=True), tokens)) == "the<|im_end|> river"
+    stream = TextStream(vocabulary, shown=vocabulary.control_tokens)
+    assert "".join(read(stream, tokens)) == "the<|im_end|> river"
 
 
 def test_an_empty_stop_string_stops_nothing(vocabulary: Vocabulary) -> None:
