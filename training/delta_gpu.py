@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_MOST_CONFIGS = 3  # to try at autotuning: starting up counts against the ten minutes
+_MAX_CONFIGS = 3  # to try at autotuning: starting up counts against the ten minutes
 
 
 def load() -> Any:  # noqa: ANN401
@@ -86,9 +86,9 @@ def _prune_autotuning() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("fla.ops"):
             for kernel in filter(None, map(_autotuner, vars(module).values())):
-                if isinstance(kernel, Autotuner) and len(kernel.configs) > 2 * _MOST_CONFIGS:
+                if isinstance(kernel, Autotuner) and len(kernel.configs) > 2 * _MAX_CONFIGS:
                     usual = [config for config in kernel.configs if config.num_warps == 4]
-                    kernel.configs = (usual or kernel.configs)[:_MOST_CONFIGS]
+                    kernel.configs = (usual or kernel.configs)[:_MAX_CONFIGS]
 
 
 def _autotuner(found: object) -> object:

@@ -25,7 +25,7 @@ SKILLS = {"recall": "recall", "lookup": "list look-up", "sheet": "fact sheet", "
 PROMISED = {"recall": 0.95, "tools": 0.95, "lookup": 0.85}
 BEYOND = ("new phrasings", "new tools")  # outside the model's small world: shown, not promised
 
-_MOST_TOKENS = 160
+_MAX_TOKENS = 160
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _CONTEXT = ContextSettings(num_cells=16384, threads=1)  # so small a model gains nothing from a second thread
 
@@ -73,7 +73,7 @@ class Examiner:
                 options={"enable_thinking": True} if conversation.thinks else {},
             )
         )
-        reply = self._session.generate(prompt.tokens, max_tokens=_MOST_TOKENS)
+        reply = self._session.generate(prompt.tokens, max_tokens=_MAX_TOKENS)
         right = is_right(reply.text, question.want, thinks=conversation.thinks)
         report = reply.report
         return Answer(skill, conversation.kind, question, reply.text, right, report.reused, report.computed)

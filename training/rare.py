@@ -13,7 +13,7 @@ from training.corpus import real_documents
 
 _WORD = re.compile(r"(?<![A-Za-z'_/@.-])[A-Z]?[a-z]{2,12}(?![A-Za-z'_/@-])")
 _SYSTEM = re.compile(r"<\|im_start\|>system.*?<\|im_end\|>", re.DOTALL)
-_MOST_COMMON = 600
+_MAX_COMMON = 600
 
 
 def heldout_words() -> set[str]:
@@ -27,7 +27,7 @@ def collect() -> list[str]:
     counts: Counter[str] = Counter()
     for document in real_documents():
         counts.update(_WORD.findall(_SYSTEM.sub("", document)))
-    too_common = {word.lower() for word, _ in counts.most_common(_MOST_COMMON)}
+    too_common = {word.lower() for word, _ in counts.most_common(_MAX_COMMON)}
     banned = too_common | heldout_words()
     common = [w for w, n in counts.items() if w.islower() and n >= 4 and counts[w.capitalize()] < n and len(w) > 3]
     proper = [w for w, n in counts.items() if not w.islower() and n >= 3 and counts[w.lower()] < n / 3]

@@ -81,9 +81,9 @@ class OwnCache:
         assert turn is not None
         served = Served(turn.report.reused, self._memory.loaded_bytes, self._blobs.read_bytes, self._memory.saved_bytes)
         while turn.is_reading:
-            piece = blocks[turn.position : turn.next_piece_end]
-            self._memory.extend(turn.seq, piece.size)
-            self.cache.advance(turn, piece, _LOGITS)
+            chunk = blocks[turn.position : turn.next_chunk_end]
+            self._memory.extend(turn.seq, chunk.size)
+            self.cache.advance(turn, chunk, _LOGITS)
         self.cache.finish(turn)
         self.cache.save_idle()  # between requests there is time
         return served
@@ -102,8 +102,8 @@ def in_blocks(placement: Placement, block_tokens: int) -> Placement:
         placement,
         smallest_gap=max(1, placement.smallest_gap // block_tokens),
         smallest_reply_gap=max(1, placement.smallest_reply_gap // block_tokens),
-        piece_tokens=max(1, placement.piece_tokens // block_tokens),
-        lone_piece_tokens=max(1, placement.lone_piece_tokens // block_tokens),
+        chunk_tokens=max(1, placement.chunk_tokens // block_tokens),
+        lone_chunk_tokens=max(1, placement.lone_chunk_tokens // block_tokens),
         largest_reply_gap=max(1, placement.largest_reply_gap // block_tokens),
         largest_last_gap=max(1, placement.largest_last_gap // block_tokens),
         near_tokens=placement.near_tokens // block_tokens,

@@ -146,15 +146,15 @@ def _turn(forest: Forest, text: Tokens) -> tuple[float, float, float]:
     assert turn is not None
     begun = time.perf_counter()
     while turn.is_reading:
-        piece = text[turn.position : turn.next_piece_end]
-        forest.memory.extend(turn.seq, int(piece.size))
-        cache.advance(turn, piece)
+        chunk = text[turn.position : turn.next_chunk_end]
+        forest.memory.extend(turn.seq, int(chunk.size))
+        cache.advance(turn, chunk)
     advancing = []
     for token in text[:20]:
-        piece = np.array([token], np.int32)
+        chunk = np.array([token], np.int32)
         forest.memory.extend(turn.seq, 1)
         before = time.perf_counter()
-        cache.advance(turn, piece)
+        cache.advance(turn, chunk)
         advancing.append(time.perf_counter() - before)
     before = time.perf_counter()
     cache.finish(turn)

@@ -1,8 +1,8 @@
 """The prompt cache as the scheduler sees it: begin a turn, report what was decoded, finish it.
 
 The cache decides where a prompt resumes, moves that state into the engine, takes snapshots during prefill, and saves
-what was computed. It decodes nothing: the scheduler does, between `begin` and `finish`, in pieces that end at
-`Turn.next_piece_end`.
+what was computed. It decodes nothing: the scheduler does, between `begin` and `finish`, in chunks that end at
+`Turn.next_chunk_end`.
 """
 
 import time

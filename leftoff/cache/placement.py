@@ -59,8 +59,8 @@ class Placement:
     scarce_replay_ms: float = 2000.0  # the same where RAM is short
     scarce_near: float = 1 / 16  # of that, before the end of the prompt
     near_tokens: int = 2048  # from the end of the prompt
-    piece_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
-    lone_piece_tokens: int = 2048  # the same on a machine that prefills fast
+    chunk_tokens: int = 512  # what is prefilled at once: a gap of more is a multiple of it
+    lone_chunk_tokens: int = 2048  # the same on a machine that prefills fast
     slack: int = 16  # a position this close behind the resume point is not worth a pause of its own
     grid: int | None = None  # snapshots are taken at its multiples alone
 
@@ -90,7 +90,7 @@ class Placement:
         in_bytes = snapshot_bytes / token_bytes if token_bytes else 0.0
         replay = self.longest_replay_ms * rate
         few = min(2 * replay, (length or num_tokens) / self.most_snapshots)
-        wide = self._even(min(cheap, replay), max(in_time, in_bytes, few if few >= self.lone_piece_tokens else 0.0))
+        wide = self._even(min(cheap, replay), max(in_time, in_bytes, few if few >= self.lone_chunk_tokens else 0.0))
         # the snapshots near the end are paid for by all tokens: in time by those prefilled, in bytes by those kept
         least = max(in_time * self._near_share(num_tokens), in_bytes * self._near_share(length or num_tokens))
         near = self._even(min(cheap, self.near_replay_ms * rate), least)
@@ -101,13 +101,13 @@ class Placement:
         return min(1.0, self.near_tokens / max(1, num_tokens))
 
     def _even(self, gap: float, least: float) -> int:
-        """Prompts are prefilled in pieces anyway, and kernels pad pieces of odd sizes."""
+        """Prompts are prefilled in chunks anyway, and kernels pad chunks of odd sizes."""
         gap = max(gap, least)
-        units = (self.lone_piece_tokens, self.piece_tokens, self.smallest_gap)
+        units = (self.lone_chunk_tokens, self.chunk_tokens, self.smallest_gap)
         unit = next((each for each in units if gap >= each), self.smallest_gap)
         even = max(self.smallest_gap, int(gap) // unit * unit)
-        if self.lone_piece_tokens // 2 < even < self.lone_piece_tokens:
-            even = self.lone_piece_tokens
+        if self.lone_chunk_tokens // 2 < even < self.lone_chunk_tokens:
+            even = self.lone_chunk_tokens
         return even if even >= least else even + unit
 
     def reply_gap(self, snapshot_bytes: int, costs: Costs, num_replies: int = 1) -> int | None:

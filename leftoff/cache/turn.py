@@ -19,7 +19,7 @@ class Turn:
     durable_positions: frozenset[int] = frozenset()  # those whose resume points are written to disk
     reply_gap: int | None = None  # tokens between snapshots of the reply
     logits: Logits | None = None  # of the prompt's last token, if they were cached: then there is nothing to prefill
-    grid: int | None = None  # pieces of the prompt end at its multiples
+    grid: int | None = None  # chunks of the prompt end at its multiples
 
     @property
     def seq(self) -> int:
@@ -46,21 +46,21 @@ class Turn:
             return num_tokens > 0 and self.position in self.snapshot_positions
         return self.reply_gap is not None and replied % self.reply_gap < num_tokens
 
-    def next_piece(self, limit: int) -> Tokens:
+    def next_chunk(self, limit: int) -> Tokens:
         """The tokens of the prompt to decode next, at most `limit`."""
         start = self.position
-        return self.prompt.tokens[start : min(self.next_piece_end, start + limit)]
+        return self.prompt.tokens[start : min(self.next_chunk_end, start + limit)]
 
     @property
-    def next_piece_end(self) -> int:
-        """Where the next piece of the prompt must end at the latest."""
+    def next_chunk_end(self) -> int:
+        """Where the next chunk of the prompt must end at the latest."""
         index = bisect_right(self.snapshot_positions, self.position)
         position = self.snapshot_positions[index] if index < len(self.snapshot_positions) else self.prompt.length
         return min(position, (self.position // self.grid + 1) * self.grid) if self.grid else position
 
-    def ends_piece(self, num_tokens: int) -> bool:
+    def ends_chunk(self, num_tokens: int) -> bool:
         """After so many more tokens, the prompt is read or a snapshot is taken."""
-        return self.position + num_tokens >= self.next_piece_end
+        return self.position + num_tokens >= self.next_chunk_end
 
     def add_snapshot_position(self, position: int) -> None:
         """Another request will resume there."""

@@ -7,7 +7,7 @@ and on the build of llama.cpp.
 from bisect import bisect_left
 from collections.abc import Mapping
 
-MOST_TOKENS = 64
+MAX_TOKENS = 64
 _WEIGHT = 0.1  # of the newest measurement
 
 
@@ -18,18 +18,18 @@ class BatchTimes:
         """With the seconds that batches of some sizes took; one of them is 1."""
         sizes = sorted(seconds)
         self.ms = 1000 * seconds[1]  # of a batch of one token
-        self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MOST_TOKENS + 1))]
+        self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MAX_TOKENS + 1))]
 
     def best_gain(self, step: float = 0.0) -> float:
         """How many times more tokens a second come from the best size of batch than from one token at a time.
 
         To draft each but the first takes `step` times as long as a batch of one.
         """
-        return max(size / (self.multiples[size] + step * (size - 1)) for size in range(1, MOST_TOKENS + 1))
+        return max(size / (self.multiples[size] + step * (size - 1)) for size in range(1, MAX_TOKENS + 1))
 
     def saw(self, num_tokens: int, ms: float) -> None:
         """A batch took so long. One of a single token tells how long that takes now, with so many tokens before it."""
-        if num_tokens > MOST_TOKENS:
+        if num_tokens > MAX_TOKENS:
             return
         expected = self.ms * self.multiples[num_tokens]
         if not 0.25 * expected < ms < 4 * expected and num_tokens > 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from leftoff.drafts.batch_times import MOST_TOKENS, BatchTimes
+from leftoff.drafts.batch_times import MAX_TOKENS, BatchTimes
 from leftoff.drafts.mtp import MtpDrafts
 from leftoff.drafts.token_log import ORDERS, TokenLog
 from leftoff.drafts.trail import Draft, DraftSource, Odds, Trail, family_of
@@ -17,8 +17,8 @@ from leftoff.types import Tokens
 
 _LOG_TOKENS = 1 << 20  # of one namespace: 20 MiB with its tables
 _LOGS_BYTES = 64 << 20  # of all
-_LEAST_CHANCE = 0.05  # that all of a draft is right
-_LEAST_GAIN = 1.05  # a draft must promise so many times the tokens per second
+_MIN_CHANCE = 0.05  # that all of a draft is right
+_MIN_GAIN = 1.05  # a draft must promise so many times the tokens per second
 
 # The latest tokens that the cache knows of a namespace, so many or a few more; the latest last.
 Known = Callable[[str, int], Iterable[Tokens]]
@@ -110,10 +110,10 @@ class Drafter:
         token takes `step` times as long as to decode one.
         """
         times, num_tokens = self.times.multiples, num_sure + num_others
-        most = min(most, MOST_TOKENS - num_tokens)
+        most = min(most, MAX_TOKENS - num_tokens)
         if most < 1:
             return 0
-        best_length, best_rate = 0, _LEAST_GAIN * (1 + num_others) / times[num_tokens]
+        best_length, best_rate = 0, _MIN_GAIN * (1 + num_others) / times[num_tokens]
         longest = times[num_tokens + 1] if num_others else float("inf")
         chance, expected, again = 1.0, 1.0 + num_others, 0.0
         for length in range(1, most + 1):
@@ -121,7 +121,7 @@ class Drafter:
             if self._decodes_again:  # this token is the first wrong one: those before it come again in the next batch
                 again += chance * (1 - right) * (times[num_sure + length] - 1)
             chance *= right
-            if chance < _LEAST_CHANCE:
+            if chance < _MIN_CHANCE:
                 break
             expected += chance
             time = times[num_tokens + length] + step * length

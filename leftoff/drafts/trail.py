@@ -8,7 +8,7 @@ from leftoff.types import Tokens
 
 _ORDER, _LONG = ORDERS
 FAMILY_TOKENS = 64
-_MOST_PLACES = 1 << 14  # about 3 MiB for one reply
+_MAX_PLACES = 1 << 14  # about 3 MiB for one reply
 _CHANCES = (0.0, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.95)  # at first, for matches of 0, 1, 2, 4, 8, 16, 32 and 64 tokens
 _WEIGHT = 0.06  # of the newest token: about the last sixteen count
 
@@ -88,7 +88,7 @@ class Trail:
             self.odds.saw(self.length, is_right=is_right)
             self._at = self._at + 1 if is_right else None
             self.length += is_right
-        if len(self._places) >= _MOST_PLACES:
+        if len(self._places) >= _MAX_PLACES:
             self._places.clear()
         self._places[tuple(recent[-_ORDER:])] = len(recent)
         recent.append(token)

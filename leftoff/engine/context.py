@@ -60,7 +60,7 @@ class ContextSettings:
     kv_type: str = "f16"
     values_type: str = ""  # of V: as `kv_type`, if empty
     flash_attention: str = "auto"
-    grid: int | None = None  # with --deterministic: prompts are prefilled in pieces that end at multiples of it
+    grid: int | None = None  # with --deterministic: prompts are prefilled in chunks that end at multiples of it
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sequences <= MAX_SEQUENCES:

@@ -24,7 +24,7 @@ _FIRST_PROMPT, _GROWTH, _LONGEST_PROMPT = 16, 4, 512
 _PAGE_TOKENS = 256
 _MOVED_TOKENS, _MOVED_S = 2048, 0.3
 _MEMCPY_BYTES = 16 << 20  # more than most caches hold, as saved bytes are
-_MOST_RUNS = 64
+_MAX_RUNS = 64
 _STEP_S = 0.3
 _AT_LOAD_S = 0.05  # for each thing that is measured at load
 _LONG_S = 0.3
@@ -32,10 +32,10 @@ _BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 _BATCHES_S = 0.3  # then the rest is extrapolated
 _STEPS_AFTER = 2
 _NEARLY = 0.85
-# What one piece more costs on a CPU, in tokens: pieces of 64 are prefilled 8 % slower than those of 512, pieces of 128
+# What one chunk more costs on a CPU, in tokens: chunks of 64 are prefilled 8 % slower than those of 512, chunks of 128
 # 4 %.
 _CUT_TOKENS = 5
-_LEAST_CUT = 64  # where even so few tokens take long, a cut is a small part of it
+_MIN_CUT = 64  # where even so few tokens take long, a cut is a small part of it
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Measurements:
 class Rates:
     """Rates of an engine that plans and snapshot positions depend on, from the first request on."""
 
-    prefill: Prefill  # in the smallest pieces that reach nearly the full rate
-    cut_ms: float  # of prefilling in one such piece more
+    prefill: Prefill  # in the smallest chunks that reach nearly the full rate
+    cut_ms: float  # of prefilling in one such chunk more
     step_ms: float
     moved: Bandwidth  # of a snapshot, or where there are none of a page
 
@@ -79,10 +79,10 @@ class Rates:
 def measure_at_load(engine: LlamaEngine) -> Rates:
     """Measures what plans and snapshots depend on, in about half a second; it also warms the engine up.
 
-    A slow machine takes as long as it needs for a few pieces of 16 tokens, a slow GPU for two longer ones.
+    A slow machine takes as long as it needs for a few chunks of 16 tokens, a slow GPU for two longer ones.
     """
     with _empty_sequence(engine):
-        seconds = _piece_seconds(engine)
+        seconds = _chunk_seconds(engine)
         prefill = saturating_prefill(seconds)
         cut_ms = _cut_ms(engine, prefill, seconds)
     num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)
@@ -96,18 +96,18 @@ def measure_at_load(engine: LlamaEngine) -> Rates:
     return Rates(prefill, cut_ms, step_ms, moved)
 
 
-def _piece_seconds(engine: LlamaEngine) -> dict[int, float]:
-    """The seconds that pieces of growing sizes take, up to the first that takes long.
+def _chunk_seconds(engine: LlamaEngine) -> dict[int, float]:
+    """The seconds that chunks of growing sizes take, up to the first that takes long.
 
-    With layers in RAM and others on a GPU, that one tells nothing of longer ones: for each piece of 32 tokens and more
-    llama.cpp copies the weights of those layers to the GPU, however long the piece is. So a short and the longest piece
+    With layers in RAM and others on a GPU, that one tells nothing of longer ones: for each chunk of 32 tokens and more
+    llama.cpp copies the weights of those layers to the GPU, however long the chunk is. So a short and the longest chunk
     are measured there in any case.
     """
     prompts = [*_growing_prompts(engine)]
     seconds: dict[int, float] = {}
     for prompt in prompts:
         is_long = bool(seconds) and max(seconds.values()) > _AT_LOAD_S
-        if not is_long or (engine.is_on_device and prompt.size in (_LEAST_CUT, prompts[-1].size)):
+        if not is_long or (engine.is_on_device and prompt.size in (_MIN_CUT, prompts[-1].size)):
             seconds[prompt.size] = best_seconds(functools.partial(_read_anew, engine, prompt))
     return seconds
 
@@ -152,7 +152,7 @@ def measure_mtp(engine: LlamaEngine) -> float:
 
 
 def saturating_prefill(seconds: Mapping[int, float]) -> Prefill:
-    """The best rate of pieces of these sizes, and the smallest piece that is nearly as fast by the token."""
+    """The best rate of chunks of these sizes, and the smallest chunk that is nearly as fast by the token."""
     rate = max(num_tokens / time_s for num_tokens, time_s in seconds.items())
     enough = min(num_tokens for num_tokens, time_s in seconds.items() if num_tokens / time_s >= _NEARLY * rate)
     return Prefill(enough, rate)
@@ -167,13 +167,13 @@ def _step_ms(engine: LlamaEngine) -> float:
 
 
 def _cut_ms(engine: LlamaEngine, prefill: Prefill, seconds: Mapping[int, float]) -> float:
-    """By how much two pieces take longer in two batches than in one. A CPU takes too long to measure that at load."""
+    """By how much two chunks take longer in two batches than in one. A CPU takes too long to measure that at load."""
     num_tokens = prefill.num_tokens
     if not engine.is_on_device:
         return 1000 * _CUT_TOKENS / prefill.tokens_per_s
-    if seconds.get(_LEAST_CUT, 0.0) > _AT_LOAD_S:
-        return 1000 * piece_seconds(seconds)
-    if num_tokens < _LEAST_CUT or 2 * num_tokens > _room(engine):
+    if seconds.get(_MIN_CUT, 0.0) > _AT_LOAD_S:
+        return 1000 * chunk_seconds(seconds)
+    if num_tokens < _MIN_CUT or 2 * num_tokens > _room(engine):
         return 0.0
     tokens = some_tokens(engine, 2 * num_tokens)
     at_once = best_seconds(lambda: _read_anew(engine, tokens))
@@ -181,8 +181,8 @@ def _cut_ms(engine: LlamaEngine, prefill: Prefill, seconds: Mapping[int, float])
     return max(0.0, 1000 * (apart - at_once))
 
 
-def piece_seconds(seconds: Mapping[int, float]) -> float:
-    """The fixed time of a piece, extrapolated to no tokens from the two longest pieces that were measured."""
+def chunk_seconds(seconds: Mapping[int, float]) -> float:
+    """The fixed time of a chunk, extrapolated to no tokens from the two longest chunks that were measured."""
     short, long = sorted(seconds)[-2:]
     return max(0.0, (long * seconds[short] - short * seconds[long]) / (long - short))
 
@@ -237,7 +237,7 @@ def measure_decode(engine: LlamaEngine, limit_s: float = _STEP_S) -> float:
         next_token[0] = sampler.sample(engine.context, row)
 
     with _empty_sequence(engine):
-        most_steps = min(_MOST_RUNS, engine.memory.free_cells)
+        most_steps = min(_MAX_RUNS, engine.memory.free_cells)
         return 1 / median_seconds(step, limit_s, most_steps)
 
 
@@ -290,7 +290,7 @@ def measure_memcpy(nbytes: int = _MEMCPY_BYTES, limit_s: float = _STEP_S) -> flo
     return nbytes / median_seconds(lambda: np.copyto(target, source), limit_s)
 
 
-def median_seconds(action: Callable[[], object], limit_s: float, most_runs: int = _MOST_RUNS) -> float:
+def median_seconds(action: Callable[[], object], limit_s: float, most_runs: int = _MAX_RUNS) -> float:
     """Median over as many runs as fit in the time; the first one is a warm-up, unless it is the only one."""
     times: list[float] = []
     deadline = time.perf_counter() + limit_s
@@ -306,10 +306,10 @@ def some_tokens(engine: LlamaEngine, num_tokens: int) -> Tokens:
     return (np.arange(num_tokens) % engine.model.vocabulary.size).astype(np.int32)
 
 
-def _read_anew(engine: LlamaEngine, *pieces: Tokens) -> None:
+def _read_anew(engine: LlamaEngine, *chunks: Tokens) -> None:
     engine.memory.drop(_SEQUENCE)
-    for piece in pieces:
-        (row,) = engine.decode([Work(_SEQUENCE, piece)])
+    for chunk in chunks:
+        (row,) = engine.decode([Work(_SEQUENCE, chunk)])
         engine.logits(row)  # waits for a GPU
 
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 # Architectures whose layer was tried. llama.cpp aborts the process, or ignores the layer, in some others.
 ARCHITECTURES = ("qwen35", "qwen35moe", "qwen3next", "deepseek2")
 _LAYER_END = ".nextn.eh_proj.weight"  # the tensor that every such layer has
-_MOST_PENDING = 64  # tokens: more are decoded with the next batch
+_MAX_PENDING = 64  # tokens: more are decoded with the next batch
 
 
 def mtp_problem(library: Library, path: Path) -> str:
@@ -165,7 +165,7 @@ class MtpContext:
     def _catch_up(self, seq: int, followed: _Followed, length: int) -> bool:
         """Forgets what comes after `length`, and computes what is pending, if it is much. False if all was lost."""
         followed.cut(length)
-        if followed.tokens.size > _MOST_PENDING:
+        if followed.tokens.size > _MAX_PENDING:
             if not self._decode(seq, followed.held, followed.tokens, followed.hidden):
                 return False
             followed.hold(length)

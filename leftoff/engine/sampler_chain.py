@@ -12,7 +12,7 @@ from leftoff.engine.errors import InputError
 from leftoff.engine.model import Model
 from leftoff.sampling import COLDEST, Sampling
 
-_MOST_PENALISED = 1 << 20  # llama.cpp allocates memory for all these tokens at once, and aborts where it cannot
+_MAX_PENALISED = 1 << 20  # llama.cpp allocates memory for all these tokens at once, and aborts where it cannot
 _KEEP_ONE = 1
 _MIROSTAT_TOKENS = 100  # that mirostat 1 estimates from: llama-server's number
 _NO_CHANCE = 1e-30  # relative to the likeliest token's probability: practically never drawn
@@ -144,7 +144,7 @@ class SamplerChain:
 
 
 def _num_penalised(last_n: int) -> int:
-    return _MOST_PENALISED if last_n < 0 else min(last_n, _MOST_PENALISED)
+    return _MAX_PENALISED if last_n < 0 else min(last_n, _MAX_PENALISED)
 
 
 class _OwnedLink:

@@ -13,10 +13,10 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.machine import num_cores
 from leftoff.scheduler.run import Run
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 _LARGE_VOCABULARY = 50_000  # tokens: with fewer, waking a thread takes longer than sampling
-_MOST_LATE_TOKENS = 8192
-_FEWEST = 4  # replies worth waking threads for
+_MAX_LATE_TOKENS = 8192
+_MIN_SAMPLED = 4  # replies worth waking threads for
 
 Part = tuple[Run, Work]
 Row = tuple[Run, int]  # a run, and the row of its logits in the last batch
@@ -44,10 +44,10 @@ class Batch(NamedTuple):
 class Limits:
     """Limits of a step and of the queue."""
 
-    piece_tokens: int = 512
-    piece_ms: float = 150.0  # time of a piece while replies wait for their next token
-    lone_piece_ms: float = 350.0  # time of a longer piece while nobody waits: a GPU idles between pieces
-    smallest_piece: int = 64
+    chunk_tokens: int = 512
+    chunk_ms: float = 150.0  # time of a chunk while replies wait for their next token
+    lone_chunk_ms: float = 350.0  # time of a longer chunk while nobody waits: a GPU idles between chunks
+    min_chunk_tokens: int = 64
     worth_waiting_tokens: int = 64  # fewest tokens shared with a prompt being read, beyond the cached prefix
     worth_reading_ahead: int = 4  # fewest tokens worth reading ahead
     worth_going_on: int = 16  # the same, where a slot already ends at the resume point
@@ -56,7 +56,7 @@ class Limits:
 
 
 class Batcher:
-    """Builds batches from running replies and pieces of prompts (chunked prefill). Decodes none of them itself."""
+    """Builds batches from running replies and chunks of prompts (chunked prefill). Decodes none of them itself."""
 
     def __init__(self, engine: LlamaEngine, costs: Costs, limits: Limits, drafter: Drafter | None = None) -> None:
         self._engine = engine
@@ -64,10 +64,10 @@ class Batcher:
         self._costs = costs
         self._limits = limits
         self._is_on_device = engine.is_on_device
-        self._late_tokens, self._late_ms = 0, 0.0  # of pieces of prompts that nobody has waited for yet
+        self._late_tokens, self._late_ms = 0, 0.0  # of chunks of prompts that nobody has waited for yet
 
     def next(self, runs: Sequence[Run], step: int) -> Batch:
-        """One token of every reply, a piece of the prompt served longest ago, and other prompts if they are short."""
+        """One token of every reply, a chunk of the prompt served longest ago, and other prompts if they are short."""
         reading: list[Run] = []
         parts: list[Part] = []
         for run in runs:
@@ -81,9 +81,9 @@ class Batcher:
             return self._with_draft(parts)
         limits = self._limits
         most = self._most_tokens(self._engine.batch_tokens - len(parts))
-        # so many tokens of prompts delay running replies by no more than `piece_ms`, or than a piece does in any case
-        quick_ms = max(limits.piece_ms, self._costs.cut_ms)
-        quick = min(most, max(limits.smallest_piece, int(quick_ms * self._costs.prefill_tokens_per_ms)))
+        # so many tokens of prompts delay running replies by no more than `chunk_ms`, or than a chunk does in any case
+        quick_ms = max(limits.chunk_ms, self._costs.cut_ms)
+        quick = min(most, max(limits.min_chunk_tokens, int(quick_ms * self._costs.prefill_tokens_per_ms)))
         room = limit = quick if parts else most
         free_cells = self._engine.memory.free_cells if len(reading) > 1 else 0
         for run in sorted(reading, key=attrgetter("last_served")):
@@ -136,8 +136,8 @@ class Batcher:
     def is_awaited(self, batch: Batch) -> bool:
         """A logit, a snapshot or the end of a prompt waits for the batch; or too many tokens were not timed yet."""
         parts = zip(batch.runs, batch.works, strict=True)
-        is_needed = any(work.logits or run.turn.ends_piece(work.tokens.size) for run, work in parts)
-        return is_needed or self._late_tokens + batch.num_tokens >= _MOST_LATE_TOKENS
+        is_needed = any(work.logits or run.turn.ends_chunk(work.tokens.size) for run, work in parts)
+        return is_needed or self._late_tokens + batch.num_tokens >= _MAX_LATE_TOKENS
 
     def saw(self, batch: Batch, ms: float, *, is_awaited: bool = True) -> None:
         """Learns from the time that a batch took; of one that was not awaited, together with those that follow it."""
@@ -161,12 +161,12 @@ class Batcher:
             self._costs.saw_step(ms, num_works, num_cells)
 
     def _most_tokens(self, room: int) -> int:
-        """Tokens of prompts in one batch: a piece, or on a GPU as many as take `lone_piece_ms`."""
-        piece_tokens = self._limits.piece_tokens
+        """Tokens of prompts in one batch: a chunk, or on a GPU as many as take `lone_chunk_ms`."""
+        chunk_tokens = self._limits.chunk_tokens
         if not self._is_on_device:
-            return min(room, piece_tokens)
-        quick = int(self._limits.lone_piece_ms * self._costs.prefill_tokens_per_ms)
-        return min(room, max(1, min(room, quick) // piece_tokens) * piece_tokens)
+            return min(room, chunk_tokens)
+        quick = int(self._limits.lone_chunk_ms * self._costs.prefill_tokens_per_ms)
+        return min(room, max(1, min(room, quick) // chunk_tokens) * chunk_tokens)
 
 
 class SamplingThreads:
@@ -178,14 +178,14 @@ class SamplingThreads:
 
     def __init__(self, engine: LlamaEngine) -> None:
         self._engine = engine
-        num_threads = min(_MOST_THREADS, num_cores() // 2)
+        num_threads = min(_MAX_THREADS, num_cores() // 2)
         is_worth_it = num_threads > 1 and engine.model.vocabulary.size >= _LARGE_VOCABULARY
         self._threads = ThreadPoolExecutor(num_threads, "leftoff-sampling") if is_worth_it else None
         self._num_threads = num_threads
 
     def sample(self, rows: Sequence[Row]) -> None:
         """Samples a token for each run. Nothing is told to anybody yet: `Run.take_sampled` does that."""
-        if self._threads is None or len(rows) < _FEWEST:
+        if self._threads is None or len(rows) < _MIN_SAMPLED:
             _sample_all(rows)
             return
         self._engine.logits(rows[0][1])  # llama.cpp sorts the rows when it is asked for the first one

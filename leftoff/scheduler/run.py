@@ -17,7 +17,7 @@ from leftoff.types import Logits, Tokens
 
 logger = logging.getLogger(__name__)
 
-_MOST_SCORED_BYTES = 32 << 20  # of logits of one piece: llama.cpp keeps room for as many as it ever had to give
+_MAX_SCORED_BYTES = 32 << 20  # of logits of one chunk: llama.cpp keeps room for as many as it ever had to give
 
 
 class Run:
@@ -76,9 +76,9 @@ class Run:
     def prompt_work(self, limit: int) -> Work:
         """The tokens of the prompt to decode next: up to the next snapshot, and no more than `limit`."""
         if self.reads_all:
-            limit = max(1, min(limit, _MOST_SCORED_BYTES // (4 * self._engine.model.vocabulary.size)))
+            limit = max(1, min(limit, _MAX_SCORED_BYTES // (4 * self._engine.model.vocabulary.size)))
         turn = self.turn
-        tokens = turn.next_piece(limit)
+        tokens = turn.next_chunk(limit)
         is_last = turn.position + tokens.size == turn.prompt.length
         return Work(turn.seq, tokens, logits=is_last, all_logits=self.reads_all)
 
@@ -118,7 +118,7 @@ class Run:
         self._next = np.concatenate([tokens, self._next])
 
     def score(self, work: Work, row: int) -> None:
-        """Passes on the logits at the positions of a piece that was decoded; `row` is that of its last token."""
+        """Passes on the logits at the positions of a chunk that was decoded; `row` is that of its last token."""
         assert self.job.score is not None
         try:
             first = self.turn.position + 1

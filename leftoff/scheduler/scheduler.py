@@ -1,6 +1,6 @@
 """Continuous batching: many runs over few slots, one batch per step.
 
-A step decodes one token of every reply and a piece of one prompt, or of several short ones, so that replies keep
+A step decodes one token of every reply and a chunk of one prompt, or of several short ones, so that replies keep
 streaming while prompts are read. Pieces end where the cache wants a snapshot. Runs whose prompts share a prefix wait
 until the first of them has read it. Out of KV cells, the run that came last is preempted until another has ended.
 
@@ -27,7 +27,7 @@ from leftoff.scheduler.run import Run
 
 logger = logging.getLogger(__name__)
 
-_MOST_AHEAD = 4
+_MAX_AHEAD = 4
 
 
 class Scheduler:
@@ -47,7 +47,7 @@ class Scheduler:
         self._cancelled: set[Run] = set()
         self._fetching: set[Run] = set()  # those of the waiting that need something from disk
         self._is_full = False  # no run starts until another has ended
-        self._ahead: deque[Run] = deque(maxlen=_MOST_AHEAD)
+        self._ahead: deque[Run] = deque(maxlen=_MAX_AHEAD)
         self._reading_ahead: Run | None = None
         self._changed = threading.Condition()
         self._step = 0

@@ -39,12 +39,12 @@ class Driver:
         """Reads the prompt to its end, or only some more of it."""
         limit = turn.prompt.length if num_tokens is None else min(turn.prompt.length, turn.position + num_tokens)
         while turn.position < limit:
-            end = min(turn.next_piece_end, turn.position + self.chunk, limit)
-            piece = turn.prompt.tokens[turn.position : end]
-            self.cache.make_cells(piece.size)
-            self.memory.decode(turn.seq, piece)
+            end = min(turn.next_chunk_end, turn.position + self.chunk, limit)
+            chunk = turn.prompt.tokens[turn.position : end]
+            self.cache.make_cells(chunk.size)
+            self.memory.decode(turn.seq, chunk)
             at_end = end == turn.prompt.length
-            self.cache.advance(turn, piece, logits_of(turn.prompt.tokens) if at_end else None)
+            self.cache.advance(turn, chunk, logits_of(turn.prompt.tokens) if at_end else None)
         if turn.logits is not None:
             assert turn.logits == logits_of(turn.prompt.tokens), "logits kept for another prompt"
 

@@ -12,15 +12,15 @@ Ends = tuple[int, ...]
 
 
 class RealServer:
-    """Decodes in pieces up to the turn's next stop. Every token of a reply is decoded, the last one too.
+    """Decodes in chunks up to the turn's next stop. Every token of a reply is decoded, the last one too.
 
-    It remembers in which pieces each prefix was read: read in the same ones, a prompt gives the same bits.
+    It remembers in which chunks each prefix was read: read in the same ones, a prompt gives the same bits.
     """
 
     def __init__(self, engine: LlamaEngine, cache: Cache) -> None:
         self.engine = engine
         self.cache = cache
-        self.pieces: dict[bytes, Ends] = {b"": ()}
+        self.chunks: dict[bytes, Ends] = {b"": ()}
 
     def serve(self, step: Step) -> Served:
         turn = self.cache.begin(step.prompt)
@@ -36,25 +36,25 @@ class RealServer:
     def _read(self, turn: Turn) -> Logits:
         logits = turn.logits
         while turn.is_reading:
-            end = min(turn.next_piece_end, turn.position + self.engine.batch_tokens)
+            end = min(turn.next_chunk_end, turn.position + self.engine.batch_tokens)
             logits = self._decode(turn, turn.prompt.tokens[turn.position : end])
         assert logits is not None
         return logits
 
-    def _decode(self, turn: Turn, piece: Tokens) -> Logits:
-        before = self.pieces.get(turn.sequence.tokens.tobytes(), (turn.position,))
+    def _decode(self, turn: Turn, chunk: Tokens) -> Logits:
+        before = self.chunks.get(turn.sequence.tokens.tobytes(), (turn.position,))
         was_reading = turn.is_reading
-        self.cache.make_cells(piece.size)
-        (row,) = self.engine.decode([Work(turn.seq, piece)])
+        self.cache.make_cells(chunk.size)
+        (row,) = self.engine.decode([Work(turn.seq, chunk)])
         logits = self.engine.logits(row)
-        is_end = was_reading and turn.position + piece.size == turn.prompt.length
-        self.cache.advance(turn, piece, logits.copy() if is_end else None)
-        self.pieces.setdefault(turn.sequence.tokens.tobytes(), (*before, turn.position))
+        is_end = was_reading and turn.position + chunk.size == turn.prompt.length
+        self.cache.advance(turn, chunk, logits.copy() if is_end else None)
+        self.chunks.setdefault(turn.sequence.tokens.tobytes(), (*before, turn.position))
         return logits
 
 
 def in_one_go(engine: LlamaEngine, length: int) -> Ends:
-    """As few pieces as the engine allows."""
+    """As few chunks as the engine allows."""
     return (*range(engine.batch_tokens, length, engine.batch_tokens), length)
 
 

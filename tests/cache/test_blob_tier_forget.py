@@ -20,7 +20,7 @@ from tests.cache.trees import UNLIMITED
 NUM_CHATS = 1000
 NUM_PAGES = 10
 HEADER_TOKENS = 1000  # ends within a page
-MOST_TIMES_AS_LONG = 8.0  # for four times as many: in proportion it is 4, each by each it would be 16
+MAX_TIMES_AS_LONG = 8.0  # for four times as many: in proportion it is 4, each by each it would be 16
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ def seconds_to_forget(num_chats: int) -> float:
 
 def test_the_time_it_takes_is_in_proportion_to_what_is_lost() -> None:
     few, many = (min(seconds_to_forget(num_chats) for _ in range(3)) for num_chats in (NUM_CHATS // 4, NUM_CHATS))
-    assert many < MOST_TIMES_AS_LONG * few
+    assert many < MAX_TIMES_AS_LONG * few
 
 
 @pytest.mark.parametrize("share", [1, 2, 10])

@@ -51,7 +51,7 @@ class Pair:
         ends = in_one_go(self.cold, tokens.size)
         if self.warm.model.architecture in SPARSE:
             # It chooses what to look at, and the pieces tip the choice: only the same ones give the same reply.
-            ends = server.pieces[tokens.tobytes()]
+            ends = server.chunks[tokens.tobytes()]
         return doubts(self.cold, tokens, served.reply, ends)
 
 

@@ -118,9 +118,9 @@ LONG = 10_000  # tokens: what is near the end is a part of it
 
 def test_dearer_snapshots_stand_further_apart() -> None:
     costs = Costs(prefill_tokens_per_ms=10.0, save_bytes_per_ms=1e6, save_call_ms=0.0)
-    fine = Placement(lone_piece_tokens=1, piece_tokens=1, smallest_gap=1)
+    fine = Placement(lone_chunk_tokens=1, chunk_tokens=1, smallest_gap=1)
     assert fine.gaps(1_000_000, costs, LONG).wide == 2000, "1 ms to copy and 1 to pause: 1 % of 2000 tokens"
-    assert Placement(piece_tokens=512).gaps(1_000_000, costs, LONG).wide == 2048, "a whole piece of a lone prompt"
+    assert Placement(chunk_tokens=512).gaps(1_000_000, costs, LONG).wide == 2048, "a whole chunk of a lone prompt"
     assert Placement(overhead=0.1).gaps(1_000_000, costs, LONG).wide == 1024, "but never more than 3 %, 667 tokens"
 
 
@@ -134,7 +134,7 @@ def test_cheap_snapshots_do_not_stand_closer_than_the_smallest_gap() -> None:
 
 
 def test_a_large_model_on_a_gpu() -> None:
-    """Figures of an H200: 8 tokens per ms, a snapshot of 52.7 MB in 1.4 ms, 2 ms for a pause between whole pieces."""
+    """Figures of an H200: 8 tokens per ms, a snapshot of 52.7 MB in 1.4 ms, 2 ms for a pause between whole chunks."""
     costs = Costs(prefill_tokens_per_ms=8.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=2.0)
     gaps = Placement().gaps(52_700_000, costs, 32_768)
     assert gaps == Gaps(2048, 512, 256), "256 ms of prefill, 64 near the end, and 32 at the end"
@@ -156,7 +156,7 @@ def test_a_change_near_the_end_resumes_within_a_few_hundred_tokens_however_heavy
 
 
 def test_no_snapshot_before_the_end_is_dearer_than_what_it_saves() -> None:
-    """With layers in RAM, every piece of a prompt takes half a second more."""
+    """With layers in RAM, every chunk of a prompt takes half a second more."""
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=500.0)
     assert Placement().gaps(52_700_000, costs, 32_768).last == 512
 

@@ -53,7 +53,7 @@ def talked(store: MemoryBlobStore) -> Driver:
     disk = TierSettings(store, UNLIMITED)
     store.costs = TierCosts(1e9, 1e-6)
     costs = Costs(prefill_tokens_per_ms=0.001)
-    placement = Placement(smallest_gap=8, piece_tokens=8, slack=0)
+    placement = Placement(smallest_gap=8, chunk_tokens=8, slack=0)
     cache = Cache(
         memory,
         num_slots=1,

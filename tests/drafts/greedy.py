@@ -25,7 +25,7 @@ from leftoff.types import Logits, Prompt, Tokens
 from tests.scheduler.conftest import eager_drafter
 from tests.scheduler.recorder import Recorder, run
 
-MOST_TIES = 0.005
+MAX_TIES = 0.005
 _ROOT = Path(__file__).parents[2]
 _TOP = 5
 
@@ -40,7 +40,7 @@ class Tally:
 
     @property
     def is_right(self) -> bool:
-        return self.num_ties <= MOST_TIES * self.num_positions and self.widest <= 2 * self.noise
+        return self.num_ties <= MAX_TIES * self.num_positions and self.widest <= 2 * self.noise
 
     def __str__(self) -> str:
         return (

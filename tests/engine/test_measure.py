@@ -10,6 +10,7 @@ from leftoff.engine.errors import InputError
 from leftoff.engine.measure import (
     Bandwidth,
     best_seconds,
+    chunk_seconds,
     measure,
     measure_at_load,
     measure_batches,
@@ -18,7 +19,6 @@ from leftoff.engine.measure import (
     measure_prefill,
     measure_snapshots,
     median_seconds,
-    piece_seconds,
     saturating_prefill,
     some_tokens,
 )
@@ -88,8 +88,8 @@ def test_pieces_that_take_nearly_as_long_whatever_their_length() -> None:
     """As with 14 of 33 layers on a GPU, where every piece brings the weights of the others there."""
     seconds = {16: 0.15, 64: 0.66, 512: 0.75}
     assert saturating_prefill(seconds).num_tokens == 512
-    assert piece_seconds(seconds) == pytest.approx(0.647, abs=0.001)
-    assert piece_seconds({16: 0.16, 64: 0.64, 512: 5.12}) == pytest.approx(0.0), "all of it is for the tokens"
+    assert chunk_seconds(seconds) == pytest.approx(0.647, abs=0.001)
+    assert chunk_seconds({16: 0.16, 64: 0.64, 512: 5.12}) == pytest.approx(0.0), "all of it is for the tokens"
 
 
 @pytest.mark.parametrize("engine", KINDS, indirect=True)

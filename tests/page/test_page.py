@@ -16,7 +16,7 @@ from tests.page.chat import Chat
 from tests.server.fixtures import settings
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
-MOST_BYTES = 400_000
+MAX_BYTES = 400_000
 FIRST_PAINT = """() => new Promise((resolve) => {
     const found = performance.getEntriesByName("first-contentful-paint");
     if (found.length) resolve(found[0].startTime);
@@ -64,7 +64,7 @@ def test_it_can_be_turned_off() -> None:
 
 def test_all_of_it_is_small_and_of_no_file_too_much() -> None:
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+    assert sum(path.stat().st_size for path in files) <= MAX_BYTES
     own = [path for path in files if path.suffix in (".js", ".css") and VENDORED not in path.parents]
     assert [path.name for path in own if path.suffix == ".js" and len(path.read_text().splitlines()) > 220] == []
 

@@ -71,7 +71,7 @@ def test_the_logits_of_a_known_prompt_are_computed_again(architecture: str) -> N
 def test_pieces_are_short_enough_for_their_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     with scheduler_for("llama", slots=1) as scheduler:
         row_bytes = 4 * scheduler.engine.model.vocabulary.size
-        monkeypatch.setattr(run_module, "_MOST_SCORED_BYTES", 10 * row_bytes + 1)
+        monkeypatch.setattr(run_module, "_MAX_SCORED_BYTES", 10 * row_bytes + 1)
         recorder, scores = score(scheduler, tokens := prompt(scheduler, 35, seed=1))
         run(scheduler)
         assert recorder.reads == [10, 20, 30, 35]

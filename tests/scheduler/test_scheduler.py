@@ -60,7 +60,7 @@ def test_replies_keep_streaming_while_a_long_prompt_is_read() -> None:
 
 
 @pytest.mark.parametrize(("cut_ms", "num_read"), [(1.0, 150), (400.0, 400)])
-def test_a_piece_beside_a_reply_is_worth_what_it_costs_whatever_its_length(cut_ms: float, num_read: int) -> None:
+def test_a_chunk_beside_a_reply_is_worth_what_it_costs_whatever_its_length(cut_ms: float, num_read: int) -> None:
     with scheduler_for("llama", slots=2) as scheduler:
         _, talker = ask(scheduler, prompt(scheduler, 20, seed=1), max_tokens=30)
         while not talker.tokens:

@@ -7,7 +7,7 @@ from training.draw import Draw, capitalised, joined, uncapitalised
 from training.phrasing import asked, typed
 from training.skills.facts import Fact, make_fact
 
-_MOST_LISTED = 7
+_MAX_LISTED = 7
 _INDIRECT = 0.08  # share of questions
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -24,7 +24,7 @@ class Recall:
         steps: list[tuple[float, Callable[[], None]]] = [(30.0 if len(self.known) < 14 else 3.0, self.tell)]
         if self.known:
             steps += [(38, self.ask), (7, self.correct), (3, self.count), (8, self.ask_unknown)]
-        if 2 <= len(self.known) <= _MOST_LISTED:
+        if 2 <= len(self.known) <= _MAX_LISTED:
             steps.append((6, self.list_all))
         self._draw.weighted([step for _, step in steps], [weight for weight, _ in steps])()
 

@@ -16,7 +16,7 @@ from tests.behaviour.histories.tree import Sizes, Step, Tree
 _STEPS_PER_LIFE = 25
 _STEPS_PER_NOISE = 3  # the largest of many differences is compared with the largest of so many times fewer
 _STEPS_PER_WRITTEN = 10
-_LEAST_WRITTEN = 1
+_MIN_WRITTEN = 1
 _BATCH_PROMPTS = 30
 _NOISY_TOKENS = 560  # from 512 cells on, threads part the cells among them
 
@@ -104,7 +104,7 @@ def play(
             tally.num_tokens += len(answer.tokens)
         tally.num_lives = lives.num_lives
         if crowded is not None and not tally.is_within_noise:  # else more of it would change nothing
-            num_samples = max(_LEAST_WRITTEN, num_steps // _STEPS_PER_WRITTEN)
+            num_samples = max(_MIN_WRITTEN, num_steps // _STEPS_PER_WRITTEN)
             for found in _written(cold, crowded, Tree(seed + 1, sizes, with_chat=False), num_samples):
                 tally.saw_noise(found)
             if drafts:

@@ -23,7 +23,7 @@ from leftoff.server.server import serving
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))
 LM_EVAL = Path(__file__).parent / "recordings" / "lm-eval.json"
 SHARE = 0.6  # of a fresh first prompt: texts are shortened, so the git status and the question are a larger part of it
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -55,4 +55,4 @@ def test_lm_eval_gets_a_chance_for_every_token_but_the_first(url: str) -> None:
 
 
 def test_the_recordings_are_small() -> None:
-    assert sum(path.stat().st_size for path in RECORDINGS) < MOST_BYTES
+    assert sum(path.stat().st_size for path in RECORDINGS) < MAX_BYTES

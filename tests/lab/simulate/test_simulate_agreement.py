@@ -38,7 +38,7 @@ def placement(block_tokens: int) -> Placement:
         smallest_gap=block_tokens,
         longest_replay_ms=REPLAY_MS,
         near_tokens=16 * block_tokens,
-        piece_tokens=64 * block_tokens,
+        chunk_tokens=64 * block_tokens,
         slack=0,
     )
 
@@ -69,7 +69,7 @@ class Server:
         turn = self.cache.begin(Prompt(tokens, messages))
         assert turn is not None
         while turn.is_reading:
-            piece = tokens[turn.position : min(turn.next_piece_end, turn.position + self._engine.batch_tokens)]
+            piece = tokens[turn.position : min(turn.next_chunk_end, turn.position + self._engine.batch_tokens)]
             self.cache.make_cells(piece.size)
             self._engine.decode([Work(turn.seq, piece)])
             self.cache.advance(turn, piece, np.empty(0, np.float32))
