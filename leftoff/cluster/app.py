@@ -94,7 +94,8 @@ class RouterApp:
 
     async def _listed(self, find_urls: FindUrls) -> set[str]:
         try:
-            return {*await asyncio.wait_for(find_urls(self.fleet), 2 * _HEALTH_S)}
+            async with asyncio.timeout(2 * _HEALTH_S):
+                return {*await find_urls(self.fleet)}
         except Exception as error:  # whoever lists them may fail: the replicas that are known answer on
             logger.warning("cannot list the replicas: %s", str(error) or type(error).__name__)
             return set()

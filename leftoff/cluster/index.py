@@ -37,12 +37,14 @@ class IndexFollower:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_ids: dict[bytes, bytes] = {}  # the last entry read, by stream of deltas
         self.is_reachable = True
+        self._is_closed = False
 
     def start(self) -> None:
         for loop in (self._follow_heartbeats, self._follow_deltas):
             self._spawn(self._always(loop))
 
     async def close(self) -> None:
+        self._is_closed = True  # a call of the client that ends just now may swallow the cancellation
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -55,7 +57,7 @@ class IndexFollower:
         task.add_done_callback(self._tasks.discard)
 
     async def _always(self, step: Any) -> None:  # noqa: ANN401
-        while True:
+        while not self._is_closed:
             try:
                 await step()
                 self._note(True)

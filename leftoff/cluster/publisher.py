@@ -95,7 +95,8 @@ class Publisher:
         if self._asked is None:
             self._asked = self._observe(self._last.generation if self._last is not None else -1)
         try:
-            answer = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._asked)), _OBSERVE_S)
+            async with asyncio.timeout(_OBSERVE_S):
+                answer = await asyncio.shield(asyncio.wrap_future(self._asked))
         except TimeoutError:
             return None
         self._asked = None
