@@ -3,7 +3,6 @@
 The *rest* of a sequence is what cannot be cut back: the recurrent state of a hybrid model, or the sliding window.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -20,7 +19,6 @@ from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
 
-_JOINED_AHEAD = 2  # while one state is loaded
 # Bytes that threads join while llama.cpp books a token, or passes over a cell, for one group more.
 _JOINED_PER_TOKEN, _JOINED_PER_CELL = 6400, 1150
 
@@ -45,6 +43,7 @@ class PagedMemory(LlamaMemory):
         super().__init__(context, kind, fingerprint, size, num_sequences)
         self._layout = layout
         self._empty_rest = empty_rest
+        self._no_rest = empty_rest[HEADER_BYTES:]
         self._window = context.model.window
         self._windows = windows
         self._reads_beginnings = reads_beginnings
@@ -243,24 +242,25 @@ class PagedMemory(LlamaMemory):
         self._restore(seq, length, Share(seq, start), [page.whole()], rest)
 
     def _append(self, seq: int, parts: Sequence[PagePart]) -> None:
+        """While one group is loaded, threads join the next: two of them have memory to transfer through."""
         self._check_room(sum(part.num_tokens for part in parts))
-        for join in self._joined(parts):
-            if self.length(seq) == 0:
-                self._context.set_state(seq, join.state())
-            else:
-                with self._context.scratch() as scratch:
-                    self._context.set_state(scratch, join.state())
-                    self._context.copy(scratch, seq)
-            self._cells.extend(seq, join.num_tokens)
-
-    def _joined(self, parts: Sequence[PagePart]) -> Iterator[Join]:
-        """States to load one after the other. While one is loaded, threads join the next."""
-        begun: deque[Join] = deque()
+        begun: Join | None = None
         for group in self._groups_to_load(parts):
-            begun.append(begin_join(self._context.staging, self._layout, group, self._empty_rest[HEADER_BYTES:]))
-            if len(begun) == _JOINED_AHEAD:
-                yield begun.popleft()
-        yield from begun
+            before, begun = begun, begin_join(self._context.staging, self._layout, group, self._no_rest)
+            if before is not None:
+                self._load_group(seq, before)
+            del before
+        if begun is not None:
+            self._load_group(seq, begun)
+
+    def _load_group(self, seq: int, join: Join) -> None:
+        if self.length(seq) == 0:
+            self._context.set_state(seq, join.state())
+        else:
+            with self._context.scratch() as scratch:
+                self._context.set_state(scratch, join.state())
+                self._context.copy(scratch, seq)
+        self._cells.extend(seq, join.num_tokens)
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
         """About equal groups, or all at once: on a CPU, where nothing overlaps, and where two groups take longer."""

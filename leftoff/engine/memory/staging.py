@@ -25,12 +25,12 @@ from leftoff.machine import num_cores, physical_ram
 
 _MIN_LOCKED_BYTES, _MAX_LOCKED_BYTES = 480 << 20, 2 << 30
 _RAM_PER_LOCKED = 64
-_NUM_GROUPS = 3  # of a long transfer: one is loaded, one waits, one is being joined
+_GROUPS_AT_ONCE = 3  # of a long transfer: one is loaded, one is being joined, and there is room between them
 _GROUP_BYTES = 32 << 20  # without page-locked memory
 _MAX_THREADS = 16
 _STORE_THREADS = 4  # beside an engine that computes
 _COPY_BYTES = 4 << 20  # of a snapshot, for one thread
-_PATIENCE_S = 10.0
+_PATIENCE_S = 0.5  # for memory that threads still copy from; then a transfer goes without, more slowly
 
 Fill = Callable[[Raw], None]  # writes all bytes of what it is given
 Job = Callable[[], None]
@@ -70,7 +70,7 @@ class Staging:
     @property
     def group_bytes(self) -> int:
         """The most bytes of pages worth moving in one transfer, of several that follow each other."""
-        return self._locked.nbytes // _NUM_GROUPS or _GROUP_BYTES
+        return self._locked.nbytes // _GROUPS_AT_ONCE or _GROUP_BYTES
 
     @property
     def load_bytes(self) -> int:

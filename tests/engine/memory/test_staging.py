@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.memory.arena import Arena, Raw
+from leftoff.engine.memory.arena import Arena, Buffer, Raw
 from leftoff.engine.memory.staging import LockedBuffer, Staging
 from tests.engine.scenario import Saved, cold, load, prompt, read, save
 from tests.factory import ARCHITECTURES
@@ -51,6 +51,29 @@ def test_the_bytes_are_the_same_with_and_without_locked_memory(engine: LlamaEngi
     with_locked = save(staged, 0).content
     engine.context.staging = Staging(engine.context.arena)
     assert save(engine, 0).content == with_locked
+
+
+@pytest.mark.parametrize("num_pages", [1, 2])
+@pytest.mark.parametrize("engine", ["llama", "gemma3", "qwen35"], indirect=True)
+def test_a_load_never_waits_for_memory_that_it_holds_itself(staged: LlamaEngine) -> None:
+    read(staged, 0, prompt(staged, LENGTH))
+    saved = save(staged, 0)
+    assert saved.content  # threads have copied all of it
+    staging, area = staged.context.staging, 3 * (staged.memory.page_bytes(50) + 2048)
+    staged.context.staging = hasty = Staging(staged.context.arena, ordinary, area, patience_s=0.0)
+    is_locked: list[bool] = []
+
+    def take(nbytes: int) -> Buffer:
+        buffer = Staging.take(hasty, nbytes)
+        is_locked.append(isinstance(buffer, LockedBuffer))
+        return buffer
+
+    hasty.take = take  # type: ignore[method-assign]
+    load(staged, 1, saved)
+    staged.context.staging = staging
+    hasty.close()
+    assert len(is_locked) > 3
+    assert all(is_locked)
 
 
 @pytest.mark.parametrize("num_pages", [2])
