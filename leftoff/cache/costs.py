@@ -7,6 +7,7 @@ _WEIGHT = 0.2  # of the newest measurement
 _MEMORY = 0.99  # of all earlier points of a line, with each new one
 _MIN_POINTS = 3  # of a line
 _LARGE = 0.25  # of the largest
+_MIN_CALL_MS = 0.2
 _FULL_RATE = 4  # times `rate_tokens`
 SMALLEST_BYTES = 1 << 16  # moving fewer says more about the call than about the rate
 
@@ -44,7 +45,7 @@ class Costs:
     load_bytes_per_ms: float = 4e6
     save_bytes_per_ms: float = 4e6
     call_ms: float = 0.2  # per load, whatever its size
-    save_call_ms: float = 0.2  # per save, whatever its size: with many cells llama.cpp takes long to pass over them
+    save_call_ms: float = _MIN_CALL_MS  # per save, whatever its size: llama.cpp passes over all cells
     large_save_bytes: int = SMALLEST_BYTES  # of the largest save: those of nearly so many bytes tell the rate
     snapshot_ms: float = 0.0  # of a snapshot as they were taken lately; 0 before any was
     reply_tokens: float = 200.0  # of a usual reply
@@ -97,8 +98,8 @@ class Costs:
 
     def saw_save(self, nbytes: int, ms: float) -> None:
         """The largest saves tell the rate, smaller ones what a call takes."""
-        if _LARGE * self.large_save_bytes > nbytes:
-            call_ms = max(0.0, ms - nbytes / self.save_bytes_per_ms)
+        if nbytes < max(SMALLEST_BYTES, _LARGE * self.large_save_bytes):
+            call_ms = max(_MIN_CALL_MS, ms - nbytes / self.save_bytes_per_ms)
             self.save_call_ms += _WEIGHT * (call_ms - self.save_call_ms)
         elif ms > 0:
             self.large_save_bytes = max(nbytes, self.large_save_bytes)
