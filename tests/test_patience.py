@@ -11,6 +11,7 @@ TIMED = {
     "behaviour/kill_server.py": "kills at random moments",
     "behaviour/test_structured.py": "a thread is busy for longer than a limit",
     "cli/test_serve_handles.py": "the processor time that a waiting server uses",
+    "cluster/test_app.py": "looks again and again, on an event loop",
     "cluster/test_index.py": "looks again and again, on an event loop",
     "cluster/test_router.py": "looks again and again, on an event loop",
     "disk/kill_loop.py": "kills at random moments",
@@ -18,7 +19,7 @@ TIMED = {
     "store/kill_loop.py": "kills at random moments",
     "store/parts.py": "a store that takes its time",
     "store/prove.py": "looks again and again whether machines share",
-    "store/test_blobs.py": "who waits for another machine still waits after a while",
+    "store/test_medium.py": "who waits for another machine still waits after a while",
 }
 
 
