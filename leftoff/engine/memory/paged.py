@@ -249,7 +249,7 @@ class PagedMemory(LlamaMemory):
             before, begun = begun, begin_join(self._context.staging, self._layout, group, self._no_rest)
             if before is not None:
                 self._load_group(seq, before)
-            del before
+            del before  # lets go of its memory before the next group takes some
         if begun is not None:
             self._load_group(seq, begun)
 
@@ -264,11 +264,11 @@ class PagedMemory(LlamaMemory):
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
         """About equal groups, or all at once: on a CPU, where nothing overlaps, and where two groups take longer."""
-        num_groups = self._num_groups(sum(part.num_tokens for part in parts))
+        total = sum(part.num_tokens for part in parts)
+        num_groups, whole_bytes = self._num_groups(total), self.page_bytes(total)
         if num_groups == 1:
             yield parts
             return
-        whole_bytes = self.page_bytes(sum(part.num_tokens for part in parts))
         most_bytes = min(self._most_page_bytes, whole_bytes // num_groups + self.page_bytes(parts[0].num_tokens))
         first = num_tokens = 0
         for index, part in enumerate(parts):
