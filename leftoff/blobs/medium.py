@@ -1,4 +1,4 @@
-"""What blobs lie on: files and an index in sqlite (`leftoff/disk`), or objects and an index in Redis (`leftoff/store`).
+"""The storage under a tier: files with a sqlite index (`leftoff/disk`), objects with a Redis index (`leftoff/store`).
 
 To add a medium, implement `Medium`; `docs/add-a-tier.md` goes through it.
 """
@@ -91,7 +91,7 @@ class Medium(Protocol):
 
 
 class Sharing(Protocol):
-    """What a medium can do beside the rest if other machines write to it as well."""
+    """The further calls of a medium that several machines write to."""
 
     def search(self, wanted: Wanted) -> "Future[PathBlobs | None]":
         """Looks a prompt up. The answer always comes."""

@@ -33,7 +33,7 @@ class ReplyMedium(Protocol):
     seal_bytes: int
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, Sealed]:
-        """Those that are there; the namespace may be left out."""
+        """The values that are stored under these keys; their `namespace` may be empty, since nobody reads it."""
         ...
 
     def put(self, values: Mapping[bytes, Sealed]) -> None: ...

@@ -206,7 +206,7 @@ class MediumBlobStore(Generic[M]):
             raise BlobError(f"{entry.name} cannot be fetched: {error}") from error
 
     def _drop_damaged(self, entry: Entry, error: BlobError) -> None:
-        """Whoever has its state stores it again."""
+        """Forgets a blob that cannot be used: it is stored again with the next save of its tokens."""
         if lost := self._table.lose([entry]):
             self._writer.remove(lost)
             if not isinstance(error, GoneError) and not self._has_reported_damage:

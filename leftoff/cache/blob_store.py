@@ -72,7 +72,7 @@ class Wanted:
 
 
 class Shared(Protocol):
-    """What a blob store offers beside the rest if other machines write to its medium as well."""
+    """The further calls of a blob store whose medium several machines write to."""
 
     def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
         """Looks a prompt up. The answer always comes, if only that nothing was found, or that the medium failed."""
@@ -88,12 +88,12 @@ class BlobStore(Protocol):
 
     @property
     def origin(self) -> Origin:
-        """What reuse reports call it."""
+        """The name of this store in reuse reports."""
         ...
 
     @property
     def costs(self) -> TierCosts:
-        """What fetching from it costs, as far as it is known by now."""
+        """The measured cost of fetching from it; a guess until something was fetched."""
         ...
 
     @property

@@ -216,7 +216,7 @@ class BlobTier(Tier):
     # --- forgetting
 
     def drop(self, namespace: str, tokens: Tokens, start: int) -> None:
-        """Somebody asked for it, it is not for lack of room: so it is removed from a shared medium, too."""
+        """Deletes on request, unlike eviction: the blobs are removed from a shared medium, too."""
         before = self._records(namespace)
         super().drop(namespace, tokens, start)
         for record in before - self._records(namespace):

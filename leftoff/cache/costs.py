@@ -109,7 +109,7 @@ class Costs:
 
 @dataclass
 class TierCosts:
-    """What it costs to fetch from one tier below RAM; loading into the engine comes on top."""
+    """The measured cost of fetching from one tier below RAM, without loading into the engine."""
 
     bytes_per_ms: float = 5e5
     call_ms: float = 1.0  # until the medium begins to answer

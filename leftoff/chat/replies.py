@@ -117,7 +117,7 @@ class RememberedReplies:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What each message of a conversation says, and a hash of the conversation before it; the last is of the whole."""
+    """The messages of a conversation as parsed replies, and a hash of the conversation before each and of the whole."""
 
     messages: Sequence[MessageDict]
     said: Sequence[ParsedReply]

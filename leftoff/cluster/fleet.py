@@ -206,7 +206,7 @@ class Fleet:
 
     @property
     def work(self) -> dict[str, Work]:
-        """What the replicas have to do, by URL."""
+        """The requests on their way to each replica and the seconds of its unread prompts, by URL."""
         return {view.told.url: view.work for view in self.views.values()}
 
     @property

@@ -81,7 +81,7 @@ def render_with_spans(
 def _by_last_turn(
     text: str, messages: Sequence[MessageDict], render: Render, last: LastTurn
 ) -> tuple[TextSpan, ...] | None:
-    """Those of the last turn up to a message that both have, and from there on those of a short conversation.
+    """Takes the spans of the last turn up to a message that both turns have, the others from a short conversation.
 
         last:   [ header )[ ··· )[ anchor )[ opening )
         whole:  [ header )[ ··· )[ anchor )[ new ···· )[ opening )
