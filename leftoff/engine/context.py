@@ -5,16 +5,17 @@ It knows sequences only as numbers; what each holds, and what may be done with i
 
 import ctypes as C
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batch
+from leftoff.engine.batch import BatchBuffers, BatchPart
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
 from leftoff.engine.binding.spins import Spins
@@ -30,7 +31,7 @@ from leftoff.engine.errors import (
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
-from leftoff.types import Logits, Tokens
+from leftoff.types import Embeddings, Logits
 
 _NO_ROOM, _ABORTED = 1, 2
 _SEQUENCE_FIELD = slice(4, 8)
@@ -85,44 +86,52 @@ class ContextSettings:
         return self.values_type or self.kv_type
 
 
-class BatchPart(NamedTuple):
-    """Tokens of one sequence at positions start, start + 1, …; logits are computed of the last `num_logits` of them."""
-
-    seq: int
-    tokens: Tokens
-    start: int
-    num_logits: int = 1
-
-
 class Context:
-    """Owns the native context. Belongs to one thread; only `cancel` may be called from another."""
+    """Owns the native context, which may be closed and opened again: then all sequences are empty.
+
+    Belongs to one thread; only `cancel` may be called from another.
+    """
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         self.model = model
         self.settings = settings
         self.arena = Arena()
-        self.staging = staging_for(model.library, self.arena)
         self._dll = model.library.dll
         self._brief = model.library.brief
-        self.handle: int | None = create_context(model, settings)
-        self._memory = self._dll.llama_get_memory(self.handle)
+        self._cancelled = C.create_string_buffer(16)
+        self.handle: int | None = None
+        self.open()
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
+        self.micro_batch_tokens = min(settings.micro_batch_tokens, self.batch_tokens)
         self._scratch = settings.num_sequences  # one sequence more than callers see
-        self._ids = [*range(settings.num_sequences + 1)]  # by which llama.cpp knows each sequence
-        self._is_held = False
         self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
-        self._batch = _BatchBuffers(self.batch_tokens)
+        self._batch = BatchBuffers(self.batch_tokens)
         self._logits_type = C.c_float * model.vocabulary.size
+
+    def open(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Makes the native context, if there is none, and loads the weights for it, if they are gone."""
+        if self.handle is not None:
+            return
+        is_woken = self.model.wake(is_wanted)
+        try:
+            self.handle = create_context(self.model, self.settings)
+        except EngineError:
+            if is_woken:
+                self.model.sleep()
+            raise
+        self.staging = staging_for(self.model.library, self.arena)
+        self._memory: int | None = self._dll.llama_get_memory(self.handle)
+        self._ids = [*range(self.settings.num_sequences + 1)]  # by which llama.cpp knows each sequence
+        self._is_held = False
         self._logits: dict[int, Logits] = {}  # by address
-        self._cancelled = C.create_string_buffer(16)
         self._spins = Spins(self._dll)
         self._watch_for_cancel()
 
     def close(self) -> None:
         if self.handle is not None:
             self._dll.llama_free(self.handle)
-            self.handle = None
+            self.handle = self._memory = None
             self._spins.close()
             self.staging.close()
 
@@ -132,6 +141,22 @@ class Context:
         """Makes the batch to decode next. Returns, for each part, the row of its last token."""
         self._batch.clear()
         return [self._batch.add(part, self._ids[part.seq]) for part in parts]
+
+    def fill_picture(self, part: Embeddings, start: int, seq: int, *, has_logits: bool) -> int:
+        """Makes the batch a picture, or a part of one, from position `start` on. Returns the row of its last token."""
+        self._batch.clear()
+        return self._batch.set_picture(part, start, self._ids[seq], has_logits=has_logits)
+
+    def decode_picture(self, *, is_causal: bool) -> None:
+        """Decodes that batch; unless it `is_causal`, all of its tokens see each other."""
+        if is_causal:
+            self.decode()
+            return
+        self._dll.llama_set_causal_attn(self.handle, False)
+        try:
+            self.decode()
+        finally:
+            self._dll.llama_set_causal_attn(self.handle, True)
 
     def decode(self) -> None:
         """Decodes the batch. The GIL is released meanwhile. A GPU may go on computing: `wait` for it."""
@@ -291,55 +316,6 @@ class Context:
         self._dll.llama_set_abort_callback(self.handle, strlen, C.addressof(self._cancelled))
 
 
-class _BatchBuffers:
-    """A llama_batch over numpy arrays of fixed capacity."""
-
-    def __init__(self, capacity: int) -> None:
-        self.clear()
-        self._capacity = capacity
-        self._token = np.zeros(capacity, np.int32)
-        self._pos = np.zeros(capacity, np.int32)
-        self._seq = np.zeros(capacity, np.int32)
-        self._num_seqs = np.ones(capacity, np.int32)
-        self._logits = np.zeros(capacity, np.int8)
-        self._steps = np.arange(capacity, dtype=np.int32)
-        # llama.cpp wants a pointer to a list of sequences for each token: here always a list of one
-        self._seq_lists = (self._seq.ctypes.data + 4 * np.arange(capacity)).astype(np.uint64)
-        arrays = (self._pos, self._num_seqs, self._seq_lists, self._logits)
-        self._struct = abi.Batch(0, self._token.ctypes.data, None, *(array.ctypes.data for array in arrays))
-
-    def clear(self) -> None:
-        self.num_tokens = 0
-        self.has_logits = False  # until it was decoded: a failed batch has none
-
-    def add(self, part: BatchPart, seq: int) -> int:
-        _, tokens, start, num_logits = part
-        first, last = self.num_tokens, self.num_tokens + tokens.size
-        if last > self._capacity:
-            raise InputError(f"more than {self._capacity} tokens in one batch: split it")
-        self.num_tokens = last
-        if tokens.size == 1:  # a decode step: every microsecond counts, and slices cost more than items
-            self._token[first] = tokens[0]
-            self._pos[first] = start
-            self._seq[first] = seq
-            self._logits[first] = num_logits
-            return first
-        self._token[first:last] = tokens
-        np.add(self._steps[: tokens.size], start, out=self._pos[first:last])
-        self._seq[first:last] = seq
-        self._logits[first:last] = False
-        self._logits[last - num_logits : last] = True
-        return last - 1
-
-    def struct(self) -> abi.Batch:
-        self._struct.n_tokens = self.num_tokens
-        return self._struct
-
-    def check_row(self, row: int) -> None:
-        if not self.has_logits or not 0 <= row < self.num_tokens or not self._logits[row]:
-            raise InputError(f"row {row} of the last batch has no logits")
-
-
 def context_params(library: Library, settings: ContextSettings, kind: int = 0) -> Any:  # noqa: ANN401
     """The struct for llama.cpp, except for flash attention: `flash_attention_types` says what to try for it."""
     params = library.dll.llama_context_default_params()
@@ -368,16 +344,21 @@ def flash_attention_types(settings: ContextSettings) -> tuple[int, ...]:
     }[settings.flash_attention]
 
 
-def create_context(model: Model, settings: ContextSettings, kind: int = 0) -> int:
-    """A native context: the main one, or one of its next-token layer (`abi.CONTEXT_MTP`)."""
+def create_context(model: Model, settings: ContextSettings, kind: int = 0, pooling: int | None = None) -> int:
+    """A native context: the main one, or one of its next-token layer (`abi.CONTEXT_MTP`), or with `pooling` of vectors.
+
+    Encoders, which have vectors only, have no memory.
+    """
     dll, log = model.library.dll, model.library.log
     params = context_params(model.library, settings, kind)
+    if pooling is not None:
+        params.embeddings, params.pooling_type = True, pooling
     wanted = f"a context of {settings.num_cells:,} tokens and {settings.num_sequences} sequences for {model.path}"
     log.take_errors()
     reason = ""
     for params.flash_attn_type in flash_attention_types(settings):
         handle: int | None = dll.llama_init_from_model(model.handle, params)
-        if handle is not None and dll.llama_get_memory(handle):
+        if handle is not None and (pooling is not None or dll.llama_get_memory(handle)):
             return handle
         if handle is not None:
             dll.llama_free(handle)

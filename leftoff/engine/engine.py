@@ -4,14 +4,16 @@ It tracks positions, so that a caller only says which tokens come next in which 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from blake3 import blake3
 
-from leftoff.engine.context import BatchPart, Context, ContextSettings
+from leftoff.engine.batch import BatchPart
+from leftoff.engine.context import Context, ContextSettings
+from leftoff.engine.embedder import Embedder, Pooling
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.fit import shortage_explained
 from leftoff.engine.memory.llama_memory import LlamaMemory
@@ -20,14 +22,20 @@ from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import MtpContext
 from leftoff.engine.sampler import Sampler
+from leftoff.machine import trim_heap
 from leftoff.sampling import Sampling
-from leftoff.types import Logits, Tokens
+from leftoff.types import Embeddings, Logits, Tokens
+
+if TYPE_CHECKING:
+    from leftoff.engine.vision.projector import Projector
 
 logger = logging.getLogger(__name__)
 
 
 class Work(NamedTuple):
     """The next tokens of one sequence, and whether to compute logits of the last one, of all, or of none.
+
+    With `picture` they stand for one, and are alone in their batch.
 
     The last `num_drafted` tokens are guesses, verified by the logits of the tokens before them. `LlamaEngine.settle`
     takes back those that turn out wrong: it must be called before anything else is done with the sequence.
@@ -38,6 +46,7 @@ class Work(NamedTuple):
     logits: bool = True
     all_logits: bool = False
     num_drafted: int = 0
+    picture: Embeddings | None = None
 
     @property
     def num_logits(self) -> int:
@@ -59,6 +68,8 @@ class LlamaEngine:
             self.context.close()
             raise
         self.batch_tokens = min(self.context.batch_tokens, self.memory.max_batch_tokens)
+        self._embedder: Embedder | None = None
+        self.projector: Projector | None = None  # of pictures; whoever sets it gives it away
         self.mtp: MtpContext | None = None
         if model.settings.mtp:
             self._open_mtp()
@@ -83,8 +94,40 @@ class LlamaEngine:
 
     def close(self) -> None:
         self.close_mtp()
+        self._close_embedder()
+        if self.projector is not None:
+            self.projector.close()
         self.context.close()
         self.model.close()
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.context.handle is None
+
+    @property
+    def locked_bytes(self) -> int:
+        """The page-locked memory that it holds."""
+        return 0 if self.is_asleep else self.context.staging.locked_bytes
+
+    def sleep(self) -> None:
+        """Gives weights, contexts and page-locked memory back until `wake`. All sequences are lost."""
+        if not self.model.may_sleep:
+            raise InputError(f"{self.model.path} was not loaded to sleep: its vocabulary would go with the weights")
+        self.memory.clear()
+        if self.mtp is not None:
+            self.mtp.close()
+        self._close_embedder()
+        if self.projector is not None:
+            self.projector.sleep()
+        self.context.close()
+        self.context.arena.free_idle()
+        self.model.sleep()
+        trim_heap()
+
+    def wake(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Loads the model again, unless it is loaded. Raises `CancelledError` once that is not wanted any more."""
+        self.context.open(is_wanted)
+        self.context.arena.keeps_idle = True
 
     def __enter__(self) -> "LlamaEngine":
         return self
@@ -97,6 +140,17 @@ class LlamaEngine:
         if self.mtp is not None:
             self.mtp.close()
             self.mtp = None
+
+    def embedder(self, pooling: Pooling | None = None) -> Embedder:
+        """The context for vectors of texts: made when it is first asked for, and gone when the engine sleeps."""
+        if self._embedder is None:
+            self._embedder = Embedder(self.model, self.settings.threads_batch or self.settings.threads, pooling)
+        return self._embedder
+
+    def _close_embedder(self) -> None:
+        if self._embedder is not None:
+            self._embedder.close()
+            self._embedder = None
 
     @property
     def is_on_device(self) -> bool:
@@ -117,15 +171,11 @@ class LlamaEngine:
                 self.memory.hold(work.seq)
         if self.mtp is not None:
             self.mtp.prepare(len(works))
-        parts = [
-            BatchPart(work.seq, work.tokens, start, work.num_logits) for work, start in zip(works, starts, strict=True)
-        ]
-        rows = self.context.fill_batch(*parts)
         try:
-            self.context.decode()
+            rows = self._decode_all(works, starts)
             if is_awaited:
                 self.context.wait()
-        except NoRoomError:
+        except (NoRoomError, InputError):
             self.memory.release()
             raise  # nothing was changed
         except EngineError:
@@ -135,9 +185,49 @@ class LlamaEngine:
             raise
         if self.mtp is not None:
             for work, row in zip(works, rows, strict=True):
-                self.mtp.follow(work.seq, work.tokens, self.memory.length(work.seq), row, work.num_logits)
+                self._follow(self.mtp, work, row)
         self.memory.extend(num_tokens)
+        self.memory.add_pictures((work.seq, work.tokens) for work in works if work.picture is not None)
         return rows
+
+    def _follow(self, mtp: MtpContext, work: Work, row: int) -> None:
+        """The MTP layer reads tokens alone: it knows nothing of a sequence with pictures, and guesses nothing there."""
+        if work.picture is not None or self.memory.has_pictures(work.seq):
+            self.memory.replaced.add(work.seq)
+        else:
+            mtp.follow(work.seq, work.tokens, self.memory.length(work.seq), row, work.num_logits)
+
+    def _decode_all(self, works: Sequence[Work], starts: Sequence[int]) -> list[int]:
+        if (picture := works[0].picture) is not None:
+            return [self._decode_picture(works[0], picture, starts[0])]
+        parts = [
+            BatchPart(work.seq, work.tokens, start, work.num_logits) for work, start in zip(works, starts, strict=True)
+        ]
+        rows = self.context.fill_batch(*parts)
+        self.context.decode()
+        return rows
+
+    def _decode_picture(self, work: Work, picture: Embeddings, start: int) -> int:
+        """Decodes a picture in as few batches as it fits into. Returns the row of its last token."""
+        num_tokens, most = len(picture.rows), self.most_picture_tokens(is_causal=picture.is_causal)
+        if num_tokens > most and not picture.is_causal:
+            raise InputError(f"a picture of {num_tokens} tokens cannot be read in parts: use --ubatch {num_tokens}")
+        row = 0
+        for first in range(0, num_tokens, most):
+            part, is_last = picture.part(first, first + most), first + most >= num_tokens
+            at = start if picture.positions is not None else start + first
+            row = self.context.fill_picture(part, at, work.seq, has_logits=work.logits and is_last)
+            try:
+                self.context.decode_picture(is_causal=picture.is_causal)
+            except NoRoomError as error:
+                if first == 0:
+                    raise
+                raise EngineError(f"only {first} of a picture's {num_tokens} tokens were decoded: {error}") from error
+        return row
+
+    def most_picture_tokens(self, *, is_causal: bool) -> int:
+        """How many tokens of a picture one batch takes."""
+        return self.batch_tokens if is_causal else min(self.batch_tokens, self.context.micro_batch_tokens)
 
     def settle(self, work: Work, num_kept: int) -> int:
         """After a decode with a draft: keeps the first `num_kept` tokens of the work, and takes the others back.
@@ -181,7 +271,10 @@ class LlamaEngine:
                 raise InputError(f"{self.memory.kind.value} memory takes no drafts: no token can be taken back")
             if work.tokens.size <= work.num_drafted:
                 raise InputError(f"no tokens for sequence {work.seq}")
-            self.model.vocabulary.check(work.tokens)
+            if work.picture is None:
+                self.model.vocabulary.check(work.tokens)
+            elif len(works) > 1 or len(work.picture.rows) != work.tokens.size or work.all_logits:
+                raise InputError("a picture is decoded alone, whole, and without the logits of all its tokens")
 
     def _rope(self) -> str:
         """Whether long-context RoPE factors apply: some models use others in a context above their original length."""

@@ -19,6 +19,10 @@ class ModelError(EngineError):
     """The file is not a model that this library can run."""
 
 
+class ReplacedError(ModelError):
+    """Another model lies where this one was loaded from."""
+
+
 class OutOfMemoryError(EngineError):
     """The memory of a device or of the machine does not hold the model or its context."""
 
@@ -32,7 +36,7 @@ class NoRoomError(EngineError):
 
 
 class CancelledError(EngineError):
-    """The decode was cancelled. Sequences can go on from their state before it."""
+    """The decode was cancelled: sequences can go on from their state before it. Or the load of a model was."""
 
 
 class BlobError(EngineError):

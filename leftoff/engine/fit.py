@@ -4,9 +4,9 @@ What was asked for is kept; `choice.py` chooses what was left open, and `needs.p
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from leftoff.engine.binding.library import load_library
@@ -39,14 +39,24 @@ class Fit:
     model: ModelSettings
     num_cells: int  # 0: nothing was chosen
     line: str = ""
+    needs: Mapping[str, int] = field(default_factory=dict)  # bytes on each device, RAM among them
+    room: Mapping[str, int] = field(default_factory=dict)  # that may be used there
 
 
 def fit_model(
-    path: Path, model: ModelSettings, context: ContextSettings, wishes: Wishes, ram_bytes: int | None = None
+    path: Path,
+    model: ModelSettings,
+    context: ContextSettings,
+    wishes: Wishes,
+    known_room: Mapping[str, int] | None = None,
+    *,
+    beside_bytes: int = 0,
 ) -> Fit:
     """Chooses what the wishes leave open. Raises `OutOfMemoryError` if RAM, as much as is free, cannot hold it.
 
-    Of a model that llama.cpp cannot examine nothing is chosen: loading it will tell why.
+    Of devices in `known_room`, so many bytes may be used; of others, what is free less the margins. `beside_bytes` are
+    left free for a projector on the first GPU, or in RAM if there is none. Of a model that llama.cpp cannot examine
+    nothing is chosen: loading it will tell why.
     """
     if model.split_mode in _SPLIT_LAYERS:
         return Fit(model, wishes.num_cells, f"nothing was chosen: --split-mode {model.split_mode} splits every layer")
@@ -55,7 +65,8 @@ def fit_model(
     except ModelError:
         return Fit(model, wishes.num_cells)
     with closing(examiner):
-        limits, room = _limits(examiner.whole, model, wishes), examiner.room(wishes.margins, ram_bytes)
+        room = examiner.room(wishes.margins, known_room or {}, beside_bytes)
+        limits = _limits(examiner.whole, model, wishes)
         choice = choose(limits, room, examiner.ask)
         needs = examiner.ask(choice)
         if needs is None:
@@ -65,6 +76,8 @@ def fit_model(
             examiner.settings(choice),
             choice.num_cells,
             _line(examiner.whole.num_layers, limits.largest, choice, needs, room),
+            {device: needs.total(device) for device in (HOST, *room.gpus)},
+            {HOST: room.ram} | {name: free - room.margins[name] for name, free in room.gpus.items()},
         )
 
 
@@ -76,7 +89,7 @@ def shortage_explained(path: Path, model: ModelSettings, context: ContextSetting
     except OutOfMemoryError as error:
         told = "Give a smaller --ctx, or a smaller model"
         with suppress(EngineError), closing(_Examiner(path, model, context)) as examiner:
-            room = examiner.room((0,))
+            room = examiner.room((0,), {})
             needs = examiner.ask(LoadChoice(model.gpu_layers, model.n_cpu_moe, context.num_cells))
             told = f"It needs {_shown(needs, room)}. {_ways_out(room)}" if needs else _ways_out(room)
         raise OutOfMemoryError(f"{error}. {told}") from error
@@ -95,12 +108,16 @@ class _Examiner:
     def close(self) -> None:
         self._trial.close()
 
-    def room(self, margins: Sequence[int], ram_bytes: int | None = None) -> Room:
+    def room(self, margins: Sequence[int], known: Mapping[str, int], beside_bytes: int = 0) -> Room:
         """The free memory, with the trial in it: a GPU needs some for whatever it computes."""
         library = load_library()
-        free = {device.name: free_bytes(library, device) for device in self._model.used_devices(library)}
-        kept = {name: margins[min(index, len(margins) - 1)] for index, name in enumerate(free)}
-        return Room(available_ram() if ram_bytes is None else ram_bytes, free, kept)
+        names = {device.name: device for device in self._model.used_devices(library)}
+        free = {name: known[name] if name in known else free_bytes(library, names[name]) for name in names}
+        kept = {name: 0 if name in known else margins[min(at, len(margins) - 1)] for at, name in enumerate(free)}
+        if free:
+            kept[next(iter(free))] += beside_bytes
+            beside_bytes = 0
+        return Room((known[HOST] if HOST in known else available_ram()) - beside_bytes, free, kept)
 
     def settings(self, choice: LoadChoice) -> ModelSettings:
         is_whole = self._model.gpu_layers < 0 and choice.gpu_layers in (self._model.gpu_layers, self.whole.num_layers)

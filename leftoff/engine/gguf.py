@@ -13,9 +13,9 @@ from pathlib import Path
 MAGIC = b"GGUF"
 
 _TOKENS_KEY, _ARCHITECTURE_KEY = b"tokenizer.ggml.tokens", b"general.architecture"
-_ALIGNMENT_KEY = b"general.alignment"
+_ALIGNMENT_KEY, _CAUSAL_KEY = b"general.alignment", b".attention.causal"  # the second after the architecture
 _DEFAULT_ALIGNMENT = 32
-_UINT32, _STRING, _ARRAY = 4, 8, 9
+_UINT32, _BOOL, _STRING, _ARRAY = 4, 7, 8, 9
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 HEADER = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of keys
 _U32 = struct.Struct("<I")
@@ -41,6 +41,7 @@ class Header:
     architecture: str
     num_tokens: int  # of the vocabulary
     tensors: tuple[Tensor, ...]
+    is_causal: bool = True  # a token is computed from those before it; an encoder's from all of the text
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def read_header(path: Path) -> Header:
     """The header of one file. Of a split model each part has its own tensors, and the first one all the rest."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         architecture, num_tokens, alignment, end = b"", 0, _DEFAULT_ALIGNMENT, HEADER.size
+        is_causal = True
         for key in _keys(data):
             end = key.start
             if key.name == _ARCHITECTURE_KEY and key.kind == _STRING:
@@ -74,7 +76,16 @@ def read_header(path: Path) -> Header:
                 num_tokens = _ARRAY_HEADER.unpack_from(data, key.start)[1]
             elif key.name == _ALIGNMENT_KEY and key.kind == _UINT32:
                 (alignment,) = _U32.unpack_from(data, key.start)
-        return Header(architecture.decode(), num_tokens, _tensors(data, end, alignment))
+            elif key.name.endswith(_CAUSAL_KEY) and key.kind == _BOOL:
+                is_causal = bool(data[key.start])
+        return Header(architecture.decode(), num_tokens, _tensors(data, end, alignment), is_causal)
+
+
+def read_text(path: Path, name: bytes) -> str:
+    """A text of the metadata; empty if there is none of this name."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        texts = (read_string(data, key.start)[0] for key in _keys(data) if key.name == name and key.kind == _STRING)
+        return next(texts, b"").decode()
 
 
 def _tensors(data: mmap.mmap, offset: int, alignment: int) -> tuple[Tensor, ...]:

@@ -189,14 +189,17 @@ def chunk_seconds(seconds: Mapping[int, float]) -> float:
 
 def best_seconds(action: Callable[[], object], limit_s: float = _AT_LOAD_S, most_runs: int = 3) -> float:
     """The shortest of up to `most_runs`, and of at least two unless the first took long."""
+    return min(_timed(action, limit_s, most_runs))
+
+
+def _timed(action: Callable[[], object], limit_s: float, most_runs: int) -> list[float]:
+    """The seconds of as many runs as fit in the time, and of at least two unless the first takes long."""
     times: list[float] = []
-    while not times or (
-        len(times) < most_runs and (sum(times) < limit_s or (times == times[:1] and times[0] < _LONG_S))
-    ):
+    while not times or (len(times) < most_runs and (sum(times) < limit_s or (len(times) == 1 and times[0] < _LONG_S))):
         start = time.perf_counter()
         action()
         times.append(time.perf_counter() - start)
-    return min(times)
+    return times
 
 
 def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progress | None = None) -> Measurements:
@@ -291,13 +294,11 @@ def measure_memcpy(nbytes: int = _MEMCPY_BYTES, limit_s: float = _STEP_S) -> flo
 
 
 def median_seconds(action: Callable[[], object], limit_s: float, most_runs: int = _MAX_RUNS) -> float:
-    """Median over as many runs as fit in the time; the first one is a warm-up, unless it is the only one."""
-    times: list[float] = []
-    deadline = time.perf_counter() + limit_s
-    while not times or (len(times) < most_runs and time.perf_counter() < deadline):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
+    """Median over as many runs as fit in the time, after a warm-up: one that takes long is the only run.
+
+    The first load on a GPU waits for the threads that still copy what it loads.
+    """
+    times = _timed(action, limit_s, most_runs)
     return statistics.median(times[1:] or times)
 
 

@@ -4,6 +4,7 @@ Files are checked before llama.cpp loads them, where it would give no reason or 
 """
 
 import ctypes as C
+import dataclasses
 import functools
 import os
 from collections.abc import Callable
@@ -13,39 +14,121 @@ from pathlib import Path
 from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
-from leftoff.engine.errors import ModelError, OutOfMemoryError, memory_shortage
+from leftoff.engine.errors import (
+    CancelledError,
+    EngineError,
+    ModelError,
+    OutOfMemoryError,
+    ReplacedError,
+    memory_shortage,
+)
 from leftoff.engine.fingerprint import file_fingerprint, model_parts
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.vocabulary import Vocabulary
 
-Progress = Callable[[float], None]
+Progress = Callable[[float], object]  # is given the fraction that is read; who returns False ends the load
 
 _DESCRIPTION_BYTES = 256
 
 
 class Model:
-    """Weights in memory, shared by every context made from them. Close it after its contexts."""
+    """Weights in memory, shared by every context made from them. Close it after its contexts.
+
+    One that `may_sleep` holds its vocabulary apart from the weights: those may go and come back, the rest stays usable.
+    """
 
     def __init__(
-        self, path: str | Path, settings: ModelSettings | None = None, *, progress: Progress | None = None
+        self,
+        path: str | Path,
+        settings: ModelSettings | None = None,
+        *,
+        progress: Progress | None = None,
+        may_sleep: bool = False,
     ) -> None:
         self.path = Path(path)
         self.settings = settings or ModelSettings()
         self.library = load_library()
         _check_files(self.path)
-        self.handle: int | None = _load(self.library, self.path, self.settings, progress)
-        self.vocabulary = Vocabulary(self.library, self.handle)
+        self._files = _identity(self.path)
+        self.may_sleep = may_sleep
+        self._words: int | None = None
+        self._weights: int | None = load_weights(self.library, self.path, self.settings, progress)
+        if may_sleep:
+            try:
+                self._words = load_weights(self.library, self.path, dataclasses.replace(self.settings, vocab_only=True))
+                self._check_same_files()
+            except EngineError:
+                self.close()
+                raise
+        self.vocabulary = Vocabulary(self.library, self._words or self._weights)
         self._check_generates()
+        dll = self.library.dll
+        self.num_parameters = int(dll.llama_model_n_params(self.handle))
+        self.size_bytes = int(dll.llama_model_size(self.handle))
+        self.trained_context = int(dll.llama_model_n_ctx_train(self.handle))
+        self.window = max(0, int(dll.llama_model_n_swa(self.handle)))  # tokens of sliding attention; 0 without
+        self.is_recurrent = bool(dll.llama_model_is_recurrent(self.handle))
+        self.is_hybrid = bool(dll.llama_model_is_hybrid(self.handle))
+        self.description = self._described()  # of the vocabulary alone llama.cpp says nothing
+
+    @property
+    def handle(self) -> int | None:
+        """The native handle of the weights; while they are gone, that of the vocabulary."""
+        return self._weights or self._words
 
     def close(self) -> None:
-        if self.handle is not None:
-            self.library.dll.llama_model_free(self.handle)
-            self.handle = None
+        self.sleep()
+        if self._words is not None:
+            self.library.dll.llama_model_free(self._words)
+            self._words = None
+
+    def sleep(self) -> None:
+        """Frees the weights, if they are there. Its contexts must be closed before."""
+        if self._weights is not None:
+            self.library.dll.llama_model_free(self._weights)
+            self._weights = None
+
+    def wake(self, is_wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Loads the weights again, if they are gone: then it returns True."""
+        if self._weights is not None:
+            return False
+        _check_files(self.path)
+        files = _identity(self.path)
+        if self.is_replaced:
+            raise ReplacedError(
+                f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
+            )
+        self._weights = load_weights(self.library, self.path, self.settings, lambda _: is_wanted())
+        self._files = files
+        try:
+            self._check_same_files()
+        except ModelError:
+            self.sleep()
+            raise
+        return True
+
+    def _check_same_files(self) -> None:
+        if _identity(self.path) != self._files:
+            raise ReplacedError(f"{self.path} was replaced while it was loaded: ask again")
+
+    @property
+    def has_same_files(self) -> bool:
+        """Whether the files are the ones that were loaded, as far as their names, sizes and times tell."""
+        with suppress(ModelError):
+            return _identity(self.path) == self._files
+        return True  # they are gone, which is told when they are to be loaded
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another model lies in its place now. Reads all of it where that is a matter of its content."""
+        return not self.has_same_files and _fingerprint(self.path) != self.fingerprint
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of the content of the file, or of all parts of a split one."""
-        return file_fingerprint(self.path)
+        fingerprint = _fingerprint(self.path)
+        self._check_same_files()
+        return fingerprint
 
     @functools.cached_property
     def metadata(self) -> dict[str, str]:
@@ -62,41 +145,16 @@ class Model:
     def name(self) -> str:
         return self.metadata.get("general.name") or self.path.stem
 
-    @functools.cached_property
-    def description(self) -> str:
+    def _described(self) -> str:
         buffer = C.create_string_buffer(_DESCRIPTION_BYTES)
         self.library.dll.llama_model_desc(self.handle, buffer, _DESCRIPTION_BYTES)
         return buffer.value.decode("utf-8", "replace")
 
-    def chat_template(self) -> str | None:
-        """The default Jinja template of the model file."""
-        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, None)
+    def chat_template(self, name: str | None = None) -> str | None:
+        """The default Jinja template of the model file, or the one of a name."""
+        encoded = name.encode() if name is not None else None
+        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, encoded)
         return text.decode("utf-8", "replace") if text else None
-
-    @property
-    def num_parameters(self) -> int:
-        return int(self.library.dll.llama_model_n_params(self.handle))
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self.library.dll.llama_model_size(self.handle))
-
-    @property
-    def trained_context(self) -> int:
-        return int(self.library.dll.llama_model_n_ctx_train(self.handle))
-
-    @property
-    def window(self) -> int:
-        """Length of the sliding attention window in tokens; 0 without one."""
-        return max(0, int(self.library.dll.llama_model_n_swa(self.handle)))
-
-    @property
-    def is_recurrent(self) -> bool:
-        return bool(self.library.dll.llama_model_is_recurrent(self.handle))
-
-    @property
-    def is_hybrid(self) -> bool:
-        return bool(self.library.dll.llama_model_is_hybrid(self.handle))
 
     def require_text(self) -> None:
         """Raises `ModelError` for a model without a tokenizer: llama.cpp aborts when asked for the text of a token."""
@@ -147,19 +205,40 @@ def _doubled_token(path: Path) -> bytes | None:
     return None
 
 
-def _load(library: Library, path: Path, settings: ModelSettings, progress: Progress | None) -> int:
-    params = settings.params(library)
+def _identity(path: Path) -> list[tuple[int, int, int]]:
+    """Inode, size and time of the file, or of all parts of a split one: another file in its place has others."""
+    try:
+        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, model_parts(path))]
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _fingerprint(path: Path) -> str:
+    try:
+        return file_fingerprint(path)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def load_weights(library: Library, path: Path, settings: ModelSettings, progress: Progress | None = None) -> int:
+    """The native handle of a model, or with `vocab_only` of its vocabulary."""
+    params, is_wanted = settings.params(library), True
 
     def report(fraction: float, _data: object) -> bool:
         # An exception must not pass through C: a broken progress bar is no reason to lose the model.
+        nonlocal is_wanted
         with suppress(Exception):
-            if progress:
-                progress(fraction)
-        return True
+            is_wanted = progress is None or progress(fraction) is not False
+        return is_wanted
 
     params.progress_callback = abi.ProgressCallback(report)
     library.log.take_errors()
     handle: int | None = library.dll.llama_model_load_from_file(os.fsencode(path), params)
+    if not is_wanted:
+        if handle is not None:
+            library.dll.llama_model_free(handle)
+        library.log.take_errors()
+        raise CancelledError(f"{path} is not loaded any more: nobody waits for it")
     if handle is None:
         reason = library.log.take_errors() or "no reason given"
         if shortage := memory_shortage(reason):

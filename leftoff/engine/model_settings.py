@@ -31,6 +31,8 @@ class ModelSettings:
     override_tensor: tuple[str, ...] = ()
     mmap: bool = True
     mlock: bool = False
+    vocab_only: bool = field(default=False, repr=False)  # no weights: for the text of tokens
+    no_weights: bool = field(default=False, repr=False)  # their shapes alone, beside the vocabulary
     mtp: bool = field(default=False, repr=False)  # with the next-token (MTP) layer; no state depends on it
 
     def used_devices(self, library: Library) -> tuple[Device, ...]:
@@ -59,7 +61,10 @@ class ModelSettings:
         params.split_mode = abi.SPLIT_MODES[self.split_mode]
         params.main_gpu = self.main_gpu
         params.load_mtp = self.mtp
-        if not self.mmap:
+        params.vocab_only = self.vocab_only
+        if self.no_weights:
+            params.no_alloc, params.load_mode = True, abi.LOAD_READ
+        elif not self.mmap:
             params.load_mode = abi.LOAD_READ_LOCKED if self.mlock else abi.LOAD_READ
         elif self.mlock:
             params.load_mode = abi.LOAD_MAPPED_LOCKED

@@ -90,11 +90,15 @@ class MtpContext:
         self._replaced = replaced
         self._dll = dll = main.model.library.dll
         self._width: int = dll.llama_model_n_embd_out(main.model.handle)
+        self.handle: int | None = None
+        self.open()
+
+    def open(self) -> None:
         self._followed: dict[int, _Followed] = {}
         self._is_alone: bool | None = None
-        self.handle: int | None = create_context(main.model, main.settings, abi.CONTEXT_MTP)
-        self._memory = dll.llama_get_memory(self.handle)
-        dll.llama_set_embeddings_nextn(self.handle, True, True)  # of tokens with logits
+        self.handle = create_context(self._main.model, self._main.settings, abi.CONTEXT_MTP)
+        self._memory = self._dll.llama_get_memory(self.handle)
+        self._dll.llama_set_embeddings_nextn(self.handle, True, True)  # of tokens with logits
 
     def close(self) -> None:
         """Frees the context. The main one then computes no more hidden states than it needs itself."""
@@ -109,6 +113,8 @@ class MtpContext:
         For a sequence alone they are those of all its tokens. Of several sequences llama.cpp mixes the rows of tokens
         without logits, so that only the others can be told apart.
         """
+        if self.handle is None:
+            self.open()
         is_alone = num_works == 1
         if self._is_alone is not is_alone:
             self._is_alone = is_alone

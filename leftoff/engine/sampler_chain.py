@@ -166,6 +166,6 @@ def _dry_original(
     dll = model.library.dll
     texts = [breaker.encode() for breaker in breakers]
     array = (C.c_char_p * len(texts))(*texts)
-    vocabulary = dll.llama_model_get_vocab(model.handle)
+    vocabulary = model.vocabulary.handle
     handle = dll.llama_sampler_init_dry(vocabulary, multiplier, base, allowed_length, last_n, array, len(texts))
     return _OwnedLink(dll, handle)

@@ -4,8 +4,11 @@ llama.cpp accepts three quarters of all damaged states silently, and aborts on s
 or from another machine reaches it before checksum, origin and size were verified.
 
     header (magic … tag) | checksum of header and payload | payload
+
+With a key the checksum is a MAC: who has not the key cannot make a blob that passes.
 """
 
+import hmac
 import struct
 from typing import Protocol
 
@@ -15,7 +18,7 @@ from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.memory.base import Bytes, Page, Snapshot, WindowPage
 
-FORMAT = 1
+FORMAT, KEYED_FORMAT = 1, 2
 FINGERPRINT_BYTES = 32
 TAG_BYTES = 32
 _MAGIC = b"leftoff\x00"
@@ -35,15 +38,22 @@ class Source(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
-def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES)) -> bytes:
+def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES), key: bytes | None = None) -> bytes:
     """The header and checksum to write before the item's own bytes."""
     origin = bytes.fromhex(fingerprint)
     nbytes = item.data.nbytes  # of a snapshot without its window pages: these are blobs of their own
-    header = _HEADER.pack(_MAGIC, FORMAT, kind_of(item), origin, *span_of(item), nbytes, tag)
-    return header + _hasher(header, nbytes).update(view_of(item.data).data).digest()
+    header = _HEADER.pack(_MAGIC, _format(key), kind_of(item), origin, *span_of(item), nbytes, tag)
+    return header + _hasher(header, nbytes, key).update(view_of(item.data).data).digest()
 
 
-def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: bytes | None = None) -> Page | Snapshot:
+def unseal(
+    source: Source,
+    nbytes: int,
+    fingerprint: str,
+    arena: Arena,
+    tag: bytes | None = None,
+    key: bytes | None = None,
+) -> Page | Snapshot:
     """Reads a blob of `nbytes` into a buffer of the arena and verifies it; `BlobError` if anything is wrong.
 
     Only what this returns may be given to an engine.
@@ -56,12 +66,12 @@ def unseal(source: Source, nbytes: int, fingerprint: str, arena: Arena, tag: byt
     magic, version, kind, origin, start, end, payload_bytes, found_tag = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise BlobError(f"not a leftoff blob: it begins with {magic!r}")
-    if version != FORMAT:
-        raise BlobError(f"a blob of format {version}: this leftoff reads format {FORMAT}")
+    if version != _format(key):
+        raise BlobError(f"a blob of format {version}: this leftoff reads format {_format(key)} here")
     if payload_bytes != nbytes - SEAL_BYTES:
         raise BlobError(f"a blob of {nbytes - SEAL_BYTES} bytes that should have {payload_bytes}")
     buffer = arena.take(payload_bytes)
-    if _filled_checksum(source, buffer.view.data, header) != checksum:
+    if not hmac.compare_digest(_filled_checksum(source, buffer.view.data, header, key), checksum):
         raise BlobError("a blob whose checksum does not match: it was damaged")
     if origin != bytes.fromhex(fingerprint):
         raise BlobError("a blob made by another model, library or KV type")
@@ -89,12 +99,17 @@ def span_of(item: Page | Snapshot) -> tuple[int, int]:
     return (item.start, item.end) if isinstance(item, Page) else (item.position, item.position)
 
 
-def _hasher(header: bytes, nbytes: int) -> blake3:
-    return blake3(header, max_threads=blake3.AUTO if nbytes >= _LARGE else 1)
+def _format(key: bytes | None) -> int:
+    return FORMAT if key is None else KEYED_FORMAT
 
 
-def _filled_checksum(source: Source, payload: memoryview, header: bytes) -> bytes:
-    hasher = _hasher(header, payload.nbytes)
+def _hasher(header: bytes, nbytes: int, key: bytes | None) -> blake3:
+    threads = blake3.AUTO if nbytes >= _LARGE else 1
+    return blake3(header, max_threads=threads) if key is None else blake3(header, key=key, max_threads=threads)
+
+
+def _filled_checksum(source: Source, payload: memoryview, header: bytes, key: bytes | None) -> bytes:
+    hasher = _hasher(header, payload.nbytes, key)
     chunk = _LARGE // 4 if payload.nbytes >= _LARGE else _CHUNK
     for start in range(0, payload.nbytes, chunk):
         piece = payload[start : start + chunk]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import InputError
+from leftoff.picture_tokens import picture_text, unmarked
 from leftoff.types import Tokens
 
 _NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
@@ -22,15 +23,15 @@ class Vocabulary:
 
     def __init__(self, library: Library, model: int) -> None:
         self._dll = library.dll
-        self._handle: int = library.dll.llama_model_get_vocab(model)
-        self.size: int = self._dll.llama_vocab_n_tokens(self._handle)
-        self.bos: int | None = _id_or_none(self._dll.llama_vocab_bos(self._handle))
-        self.eos: int | None = _id_or_none(self._dll.llama_vocab_eos(self._handle))
-        self.adds_bos: bool = self._dll.llama_vocab_get_add_bos(self._handle)
-        self.adds_eos: bool = self._dll.llama_vocab_get_add_eos(self._handle)
+        self.handle: int = library.dll.llama_model_get_vocab(model)
+        self.size: int = self._dll.llama_vocab_n_tokens(self.handle)
+        self.bos: int | None = _id_or_none(self._dll.llama_vocab_bos(self.handle))
+        self.eos: int | None = _id_or_none(self._dll.llama_vocab_eos(self.handle))
+        self.adds_bos: bool = self._dll.llama_vocab_get_add_bos(self.handle)
+        self.adds_eos: bool = self._dll.llama_vocab_get_add_eos(self.handle)
         self._pieces: dict[int, bytes] = {}
         # those that end a reply; read at load, since the first reply would wait for it
-        self.end_tokens = frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_eog(self._handle, t))
+        self.end_tokens = frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_eog(self.handle, t))
 
     @property
     def has_text(self) -> bool:
@@ -38,15 +39,21 @@ class Vocabulary:
         return self._type != _NO_VOCABULARY
 
     @property
+    def separator(self) -> int | None:
+        """What stands between two texts, if the model wants anything there."""
+        dll = self._dll
+        return _id_or_none(dll.llama_vocab_sep(self.handle)) if dll.llama_vocab_get_add_sep(self.handle) else None
+
+    @property
     def _type(self) -> int:
-        return int(self._dll.llama_vocab_type(self._handle))
+        return int(self._dll.llama_vocab_type(self.handle))
 
     @cached_property
     def control_tokens(self) -> frozenset[int]:
         """Tokens such as `<|im_end|>`, which are no part of the text."""
         if not self.has_text:
             return frozenset()  # llama.cpp aborts when asked
-        return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_control(self._handle, t))
+        return frozenset(t for t in range(self.size) if self._dll.llama_vocab_is_control(self.handle, t))
 
     @cached_property
     def separators(self) -> frozenset[int]:
@@ -68,7 +75,7 @@ class Vocabulary:
         if not self._keeps_all_text or self.strips:
             return None
         text = self._dll.llama_vocab_get_text
-        return max(len((text(self._handle, token) or b"").decode("utf-8", "replace")) for token in range(self.size))
+        return max(len((text(self.handle, token) or b"").decode("utf-8", "replace")) for token in range(self.size))
 
     def tokenize(self, text: str | bytes, *, add_special: bool = False, parse_special: bool = True) -> Tokens:
         """The tokens of `text`. `add_special` adds BOS and EOS as the model wants them; `parse_special` reads
@@ -100,7 +107,8 @@ class Vocabulary:
         try:
             return b"".join(map(self._pieces.__getitem__, ids))  # a long prompt, mostly of tokens seen before
         except KeyError:
-            return b"".join(map(self.piece, ids))
+            ids = unmarked(tokens).tolist()
+            return b"".join(picture_text(token) if token < 0 else self.piece(token) for token in ids)
 
     def text(self, tokens: Tokens) -> str:
         """Detokenizes; a token may end inside a character, which is then replaced."""
@@ -129,11 +137,11 @@ class Vocabulary:
         return self._type in (_SPM, _RWKV, _PLAMO2)
 
     def _strips(self, token: int) -> bool:
-        return bool(self._dll.llama_vocab_get_attr(self._handle, token) & _STRIPS)
+        return bool(self._dll.llama_vocab_get_attr(self.handle, token) & _STRIPS)
 
     def _tokenize_into(self, tokens: Tokens, data: bytes, add_special: bool, parse_special: bool) -> int:
         count: int = self._dll.llama_tokenize(
-            self._handle, data, len(data), tokens.ctypes.data, tokens.size, add_special, parse_special
+            self.handle, data, len(data), tokens.ctypes.data, tokens.size, add_special, parse_special
         )
         return count
 
@@ -142,10 +150,10 @@ class Vocabulary:
         if not self.has_text:
             raise InputError(f"this model has no tokenizer: token {token} stands for no text")  # llama.cpp would abort
         buffer = C.create_string_buffer(_PIECE_BYTES)
-        length = self._dll.llama_token_to_piece(self._handle, token, buffer, _PIECE_BYTES, 0, True)
+        length = self._dll.llama_token_to_piece(self.handle, token, buffer, _PIECE_BYTES, 0, True)
         if length < 0:
             buffer = C.create_string_buffer(-length)
-            length = self._dll.llama_token_to_piece(self._handle, token, buffer, -length, 0, True)
+            length = self._dll.llama_token_to_piece(self.handle, token, buffer, -length, 0, True)
         return buffer.raw[:length]
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from leftoff.engine.context import BatchPart, ContextSettings
+from leftoff.engine.batch import BatchPart
+from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.sampling import Sampling

@@ -25,7 +25,7 @@ def path() -> Path:
 
 
 def fitted(ram_bytes: int, wishes: Wishes, model: ModelSettings | None = None) -> Fit:
-    return fit_model(path(), model or ModelSettings(), CONTEXT, wishes, ram_bytes)
+    return fit_model(path(), model or ModelSettings(), CONTEXT, wishes, {"RAM": ram_bytes})
 
 
 def needed(num_cells: int) -> int:

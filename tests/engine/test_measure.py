@@ -145,7 +145,7 @@ def test_a_small_context_and_batch_are_never_exceeded(architecture: str) -> None
 
 
 def test_the_median_leaves_out_the_first_run_unless_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, durations = 0.0, iter([16.0, 2.0, 1.0, 4.0, 8.0])
+    now, durations = 0.0, iter([16.0, 2.0, 1.0, 4.0, 8.0, 0.1, 0.01])
 
     def run() -> None:
         nonlocal now
@@ -154,3 +154,4 @@ def test_the_median_leaves_out_the_first_run_unless_it_is_the_only_one(monkeypat
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     assert median_seconds(run, limit_s=1000.0, most_runs=4) == 2.0
     assert median_seconds(run, limit_s=0.0) == 8.0
+    assert median_seconds(run, limit_s=0.0) == pytest.approx(0.01), "a short one never is"

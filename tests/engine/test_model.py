@@ -12,6 +12,7 @@ import pytest
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.model import Model
+from leftoff.engine.model_settings import ModelSettings
 from tests.factory import Scale, model_path, small_vocabulary
 from tests.factory.gguf import Value, write_model
 from tests.factory.parts import attention, body
@@ -190,3 +191,13 @@ def test_a_vocabulary_with_a_token_twice_is_refused(tmp_path: Path) -> None:
     damaged.write_bytes(content[:end] + len(first).to_bytes(8, "little") + first + content[following:])
     with pytest.raises(ModelError, match="twice"):
         Model(damaged)
+
+
+def test_a_vocabulary_alone_has_no_weights() -> None:
+    model = Model(model_path("llama"), ModelSettings(vocab_only=True))
+    try:
+        assert model.vocabulary.text(model.vocabulary.tokenize("hello")) == "hello"
+        with pytest.raises(EngineError):
+            LlamaEngine(model)
+    finally:
+        model.close()

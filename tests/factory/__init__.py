@@ -4,9 +4,9 @@ Made from metadata in a fraction of a second and kept between runs. Their replie
 they depend on what was read long before, so that a test on a wrong state fails.
 """
 
-from .architectures import ARCHITECTURES, MTP
+from .architectures import ARCHITECTURES, ENCODERS, MTP
 from .cache import model_path
 from .parts import Scale
 from .vocabulary import small_vocabulary
 
-__all__ = ["ARCHITECTURES", "MTP", "Scale", "model_path", "small_vocabulary"]
+__all__ = ["ARCHITECTURES", "ENCODERS", "MTP", "Scale", "model_path", "small_vocabulary"]

@@ -26,7 +26,7 @@ GIVEN = "LEFTOFF_TEST_MODELS"
 def model_path(architecture: str, scale: Scale = SMALL) -> Path:
     """The GGUF file of a model, built now unless an earlier run has built it."""
     size = f"width{scale.width}-depth{scale.depth}-context{scale.context_length}"
-    path = _folder() / f"{architecture}-{size}.gguf"
+    path = folder() / f"{architecture}-{size}.gguf"
     if not path.exists():
         _build(path, RECIPES[architecture], scale)
     return path
@@ -45,13 +45,16 @@ def _build(path: Path, recipe: Recipe, scale: Scale) -> None:
 def metadata_of(recipe: Recipe, scale: Scale) -> dict[str, Value]:
     name = recipe.architecture
     keys: dict[str, Value] = {f"{name}.{key}": value for key, value in recipe.metadata(scale).items()}
-    return (
-        {"general.architecture": name, "tokenizer.chat_template": CHAT_TEMPLATE} | small_vocabulary().metadata() | keys
-    )
+    fixed: dict[str, Value] = {
+        "general.architecture": name,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+        "tokenizer.ggml.token_type_count": 2,  # for encoders
+    }
+    return fixed | small_vocabulary().metadata() | keys
 
 
 @cache
-def _folder() -> Path:
+def folder() -> Path:
     """A folder of its own for each version of the factory and of the library, so that a change rebuilds."""
     given = os.environ.get(GIVEN)
     if given:

@@ -38,10 +38,10 @@ def body(scale: Scale, layers: int) -> Metadata:
     }
 
 
-def attention(scale: Scale) -> Metadata:
-    """Grouped-query attention in every layer."""
+def attention(scale: Scale, num_heads: int = 4) -> Metadata:
+    """Attention in every layer; with four heads, two of them share keys and values."""
     return {
-        "attention.head_count": 4 * scale.width,
+        "attention.head_count": num_heads * scale.width,
         "attention.head_count_kv": 2 * scale.width,
         "attention.key_length": _HEAD,
         "attention.value_length": _HEAD,

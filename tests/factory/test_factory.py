@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from leftoff.engine.context import BatchPart, Context, ContextSettings
+from leftoff.engine.batch import BatchPart
+from leftoff.engine.context import Context, ContextSettings
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 from tests.factory import ARCHITECTURES, Scale, model_path, small_vocabulary

@@ -27,6 +27,13 @@ use the right tool then tell me what you found and how much time it took
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+# Around pictures and slices of them, as the projectors of several models write them.
+PICTURES = (
+    *("<|vision_start|>", "<|vision_end|>", "<start_of_image>", "<end_of_image>"),
+    *("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<fake_token_around_image>", "<global-img>"),
+    *(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)),
+    *(f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 10 // row + 1)),
+)
 
 # Token types of the GGUF format.
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
@@ -49,10 +56,8 @@ class Vocabulary:
 
     def metadata(self) -> dict[str, Value]:
         """The GGUF keys that describe the tokenizer."""
-        num_special = len(CONTROL) + len(MARKERS)
-        types = (
-            [_NORMAL] * (len(self.tokens) - num_special) + [_CONTROL] * len(CONTROL) + [_USER_DEFINED] * len(MARKERS)
-        )
+        special = [_CONTROL] * len(CONTROL) + [_USER_DEFINED] * len(MARKERS) + [_CONTROL] * len(PICTURES)
+        types = [_NORMAL] * (len(self.tokens) - len(special)) + special
         return {
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": "qwen2",
@@ -71,7 +76,8 @@ def small_vocabulary() -> Vocabulary:
     alphabet = _byte_letters()
     words = Counter(_spell(f" {word}", alphabet) for word in TEXT.split())
     merges = tuple(_learn_merges(words))
-    tokens = (*alphabet, *(left + right for left, right in merges), *CONTROL, *MARKERS)
+    blank_line = 2 * alphabet[ord("\n")]  # which a projector asks for; no merge makes it
+    tokens = (*alphabet, *(left + right for left, right in merges), blank_line, *CONTROL, *MARKERS, *PICTURES)
     whole_words = {"".join(word) for word in words}
     spoken = tuple(index for index, token in enumerate(tokens) if token in whole_words)
     return Vocabulary(tokens, merges, spoken)

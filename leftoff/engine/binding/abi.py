@@ -325,6 +325,16 @@ MTP_FUNCTIONS: dict[str, Signature] = {
     "llama_model_n_embd_out": (_I32, (_P,)),
 }
 
+# For vectors and scores of texts.
+EMBEDDING_FUNCTIONS: dict[str, Signature] = {
+    "llama_pooling_type": (C.c_int, (_P,)),
+    "llama_get_embeddings_seq": (_P, (_P, _I32)),
+    "llama_model_n_embd": (_I32, (_P,)),
+    "llama_model_n_cls_out": (_U32, (_P,)),
+    "llama_vocab_sep": (_I32, (_P,)),
+    "llama_vocab_get_add_sep": (_BOOL, (_P,)),
+}
+
 # Functions that known builds export as C++ does, with the types of their arguments in the name.
 CPP_NAMES = {
     "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
@@ -335,5 +345,8 @@ CPP_NAMES = {
 # Functions that a known build may lack: ask `Library.has` before calling one.
 OPTIONAL: dict[str, Signature] = {
     **MTP_FUNCTIONS,
+    **EMBEDDING_FUNCTIONS,
+    "llama_model_n_embd_inp": (_I32, (_P,)),
+    "llama_set_causal_attn": (None, (_P, _BOOL)),
     "llama_sampler_init_adaptive_p": (_P, (C.c_float, C.c_float, _U32)),
 }

@@ -35,6 +35,8 @@ _PROBE_BYTES = 512
 # ggml_log_level; 5 continues the line before it. llama.cpp's "info" is detail that few people want to read.
 _LOG_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUES = 5
+# A warning of recurrent memory, at each picture whose tokens share a position: so it must be.
+_ALWAYS_WITH_PICTURES = "non-consecutive token position"
 _KEPT_ERRORS = 8
 
 
@@ -82,6 +84,8 @@ class LogCapture:
             for line in filter(None, map(str.strip, lines)):
                 if self._collected is not None:
                     self._collected.append(line)
+                    continue
+                if _ALWAYS_WITH_PICTURES in line:
                     continue
                 if self._level >= logging.ERROR:
                     self._errors = [*self._errors[1 - _KEPT_ERRORS :], line]

@@ -63,7 +63,7 @@ def found_libraries() -> Iterator[Candidate]:
         yield Candidate(Path(chosen), ENVIRONMENT)
         return
     seen = set()
-    for candidate in (*_installed(), *_packaged(), *_of_the_system()):
+    for candidate in (*_installed(), *found_packages(), *_of_the_system()):
         real = candidate.path.resolve()
         if real not in seen:
             seen.add(real)
@@ -100,7 +100,8 @@ def _installed() -> Iterator[Candidate]:
         yield Candidate(engine.library, f"leftoff engine install {engine.name}")
 
 
-def _packaged() -> Iterator[Candidate]:
+def found_packages() -> Iterator[Candidate]:
+    """The libraries in Python packages."""
     for package, source, pattern in _PACKAGES:
         with suppress(ImportError, ValueError):  # a package that is broken, or hidden
             spec = importlib.util.find_spec(package)

@@ -72,7 +72,10 @@ def install(package: Package, begin: Begin, given: Path | None = None) -> Trial:
         new = Path(aside, package.name)
         new.mkdir()
         for archive in archives:
-            fetched = _given(archive, given) if given else fetch(archive, downloads, begin(f"downloading {archive}"))
+            if given:
+                fetched = _copied(archive, given, Path(aside))
+            else:
+                fetched = fetch(archive, downloads, begin(f"downloading {archive}"))
             begin(f"unpacking {archive}")
             _unpack(fetched, archive, new)
         library = _library_of(package, new)
@@ -167,14 +170,16 @@ def _clear(folder: Path, archives: list[Archive]) -> None:
         folder.rmdir()
 
 
-def _given(archive: Archive, folder: Path) -> Path:
+def _copied(archive: Archive, folder: Path, aside: Path) -> Path:
+    """A copy of the user's own, whose hash was checked: nobody can change it between that and unpacking."""
     path = folder / archive.file
     if not path.is_file():
         raise InstallError(
             f"{folder} has no {archive.file}: download it from {archive.project} {archive.version} first"
         )
-    check_hash(path, archive)
-    return path
+    copy = Path(shutil.copyfile(path, aside / archive.file))
+    check_hash(copy, archive)
+    return copy
 
 
 def _unpack(path: Path, archive: Archive, folder: Path) -> None:

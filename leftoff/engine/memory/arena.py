@@ -90,6 +90,7 @@ class Arena:
         # Reentrant: the garbage collector may run while the lock is held, and return a buffer.
         self._lock = threading.RLock()
         self.idle_limit = idle_limit
+        self.keeps_idle = True  # else what returns is freed: nobody will take it soon
         self.idle_bytes = 0
         self.lent_bytes = 0
 
@@ -117,6 +118,8 @@ class Arena:
 
         Called when idle, until it returns False. It touches little at once, so that no request waits for it.
         """
+        if not self.keeps_idle:
+            return False
         if self._new is not None:
             self._touch_more(self._new)
         elif self._taken_fresh:
@@ -126,6 +129,14 @@ class Arena:
         else:
             return False
         return True
+
+    def free_idle(self) -> None:
+        """Frees what was returned, and what will be until `keeps_idle` is set again."""
+        with self._lock:
+            self.keeps_idle = False
+            for buffers in self._idle.values():
+                buffers.clear()
+            self.idle_bytes = 0
 
     def _touch_more(self, new: Raw) -> None:
         end = self._num_touched + _TOUCHED_AT_ONCE
@@ -148,7 +159,7 @@ class Arena:
     def _take_back(self, raw: Raw) -> None:
         with self._lock:
             self.lent_bytes -= raw.nbytes
-            if self.idle_bytes + raw.nbytes <= self.idle_limit:
+            if self.keeps_idle and self.idle_bytes + raw.nbytes <= self.idle_limit:
                 self._idle[raw.nbytes].append(raw)
                 self.idle_bytes += raw.nbytes
 

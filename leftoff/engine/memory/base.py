@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from leftoff.picture_tokens import Pictures
+
 Span = tuple[int, int]  # positions [start, end)
 
 
@@ -133,6 +135,11 @@ class Memory(Protocol):
         """Tokens that can still be decoded or loaded before something must be dropped."""
         ...
 
+    @property
+    def is_asleep(self) -> bool:
+        """The model is not loaded: nothing can be restored or decoded, and there are no sequences."""
+        ...
+
     def length(self, seq: int) -> int: ...
     def is_whole(self, seq: int) -> bool:
         """False if a cancelled decode has lost all but the attention of [0, length): `restore` or `drop` it."""
@@ -166,12 +173,14 @@ class Memory(Protocol):
         share: Share | None = None,
         pages: Sequence[PagePart] = (),
         snapshot: Snapshot | None = None,
+        pictures: Pictures = (),
     ) -> None:
         """Make `seq` stand after exactly `length` tokens. The one way to load.
 
         [0 ···· shared ···· s)[s ···· pages ···· length) and the snapshot at `length`. The shared part may come from
         `seq` itself: going back in place. A sequence shared at its full length brings its state along and needs no
-        snapshot. On any failure `seq` is left empty, never half-restored.
+        snapshot. None of the `pictures` in its tokens may be cut. On any failure `seq` is left empty, never
+        half-restored.
         """
         ...
 

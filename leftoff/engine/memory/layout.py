@@ -29,6 +29,7 @@ HEADER_BYTES = 8  # magic, seq
 _SECTION = struct.Struct("<II")  # num_streams, num_cells
 _TENSOR = struct.Struct("<iQ")  # type, row_bytes
 _CELL_SIZES = (12, 24)  # pos, num_seqs, seq; and with M-RoPE two more coordinates and a pad
+_COLUMN, _ROW = 2, 3  # of a picture, among the numbers of a cell with M-RoPE
 SHAPE_SIZES = (8, 16)  # v_trans, num_layers; and in newer builds n_rot_k, n_rot_v
 _TENSORS_PER_LAYER = (1, 2)  # K alone, as in latent attention, or K and V
 
@@ -205,9 +206,17 @@ class Layout:
         matrices = iter(self.rows(blob, num_cells))
         for section in self.sections:
             entries = next(matrices)
-            order = np.argsort(_positions(entries), kind="stable")
+            order = _order(entries)
             for matrix in (entries, *(next(matrices) for _ in section.tensors)):
                 matrix[:] = matrix[order]
+
+
+def _order(entries: Raw) -> CellNumbers:
+    """Cells by position; with M-RoPE those of a picture have one, and follow each other by row and column."""
+    numbers = np.ascontiguousarray(entries).view(np.int32)
+    if entries.shape[1] == _CELL_SIZES[0]:
+        return np.argsort(numbers[:, 0], kind="stable")
+    return np.lexsort((numbers[:, _COLUMN], numbers[:, _ROW], numbers[:, 0]))
 
 
 def _positions(entries: Raw) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

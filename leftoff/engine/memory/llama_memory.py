@@ -5,12 +5,14 @@ rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is saved and lo
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from leftoff.engine.context import Context
 from leftoff.engine.errors import BlobError, EngineError, InputError, NoRoomError
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
+from leftoff.picture_tokens import Pictures, PictureSpan, lag_at, pictures_in, uncut
+from leftoff.types import Tokens
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class LlamaMemory(ABC):
         self._snapshot_size = size
         self._lengths = [0] * num_sequences
         self._spoiled: set[int] = set()
+        self._pictures: dict[int, tuple[PictureSpan, ...]] = {}  # of the sequences that have some
         self.replaced: set[int] = set()  # sequences that were restored or dropped since an MTP context last looked
         self._held: tuple[int, int] | None = None  # the sequence with a draft in the batch, and its length before
 
@@ -58,6 +61,29 @@ class LlamaMemory(ABC):
         self._check_sequence(seq)
         return self._lengths[seq]
 
+    def position(self, seq: int, length: int) -> int:
+        """Where llama.cpp has the token after `length` others: pictures may take fewer positions than tokens."""
+        return length - lag_at(self._pictures[seq], length) if seq in self._pictures else length
+
+    def has_pictures(self, seq: int) -> bool:
+        return seq in self._pictures
+
+    def add_pictures(self, read: Iterable[tuple[int, Tokens]]) -> None:
+        """The last tokens of these sequences stand for a picture each."""
+        for seq, tokens in read:
+            start = self.length(seq) - int(tokens.size)
+            (span,) = pictures_in(tokens)
+            added = PictureSpan(start, start + span.end, span.num_positions)
+            self._pictures[seq] = (*self._pictures.get(seq, ()), added)
+
+    def _keep_pictures(self, seq: int, pictures: Pictures, length: int) -> None:
+        """The sequence has the first `length` tokens of one with these pictures."""
+        kept = tuple(span for span in pictures if span.end <= length)
+        if kept:
+            self._pictures[seq] = kept
+        else:
+            self._pictures.pop(seq, None)
+
     def is_whole(self, seq: int) -> bool:
         self._check_sequence(seq)
         return seq not in self._spoiled
@@ -69,6 +95,10 @@ class LlamaMemory(ABC):
     def group_bytes(self) -> int:
         staging = self._context.staging
         return staging.group_bytes if staging.is_locked else 0
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._context.handle is None
 
     @abstractmethod
     def page_bytes(self, num_tokens: int) -> int: ...
@@ -100,11 +130,15 @@ class LlamaMemory(ABC):
         share: Share | None = None,
         pages: Sequence[PagePart] = (),
         snapshot: Snapshot | None = None,
+        pictures: Pictures = (),
     ) -> None:
         self._check_restore(seq, length, share, pages, snapshot)
+        if uncut(pictures, length) != length:
+            raise InputError(f"position {length} lies within a picture, which is restored whole or not at all")
         self.replaced.add(seq)
         try:
             self._restore(seq, length, share, pages, snapshot)
+            self._keep_pictures(seq, pictures, length)
         except EngineError:
             self.drop(seq)
             raise
@@ -115,25 +149,28 @@ class LlamaMemory(ABC):
         self.replaced.add(seq)
         self._drop(seq)
         self._spoiled.discard(seq)
+        self._pictures.pop(seq, None)
 
     def clear(self) -> None:
         self._context.clear(data=False)
         self.replaced.update(range(self.num_sequences))
         self._spoiled.clear()
+        self._pictures.clear()
         self._lengths[:] = [0] * self.num_sequences
 
     def prepare(self, num_tokens: Mapping[int, int]) -> list[int]:
-        """Before a decode of so many tokens by sequence: returns the length of each sequence, where its tokens begin.
+        """Before a decode of so many tokens by sequence: returns the position where the tokens of each begin.
 
         Raises if one of them is not whole, or all together do not fit.
         """
-        lengths = []
+        starts = []
         for seq in num_tokens:
             self._check_whole(seq)
-            lengths.append(self._lengths[seq])
+            length = self._lengths[seq]
+            starts.append(self.position(seq, length) if self._pictures else length)
         self._check_room(sum(num_tokens.values()))
         self._reorder(num_tokens)
-        return lengths
+        return starts
 
     @abstractmethod
     def extend(self, num_tokens: Mapping[int, int]) -> None:
@@ -154,7 +191,7 @@ class LlamaMemory(ABC):
         """Before a decode with a draft: keeps what cannot be cut back as it is now, until `settle` or `release`."""
         self._check_whole(seq)
         if self.has_state:
-            self._context.hold_rest(seq, self.length(seq))
+            self._context.hold_rest(seq, self.position(seq, self.length(seq)))
             self._held = seq, self.length(seq)
 
     def settle(self, seq: int, length: int) -> int:
@@ -200,10 +237,13 @@ class LlamaMemory(ABC):
 
         To get the same bits as they do, a sequence that decodes on must first lay its cells as loading would.
 
-            [0 ········ 64 ········ 128 ··· 150)      snapshots are taken at 64 and 128, never at 150
+            [0 ········ 64 ········ 128 ··· 150)      snapshots are taken at 64 and 128, never at 150 …
+            [0 ········ 64 ·[100 · picture · 150)     … unless a picture ends there
         """
-        grid = self._context.settings.grid
-        return grid is not None and self.length(seq) % grid == 0
+        grid, length = self._context.settings.grid, self.length(seq)
+        if grid is None or length % grid == 0:
+            return grid is not None
+        return any(span.end == length for span in self._pictures.get(seq, ()))
 
     # --- guards
 

@@ -18,6 +18,7 @@ from leftoff.engine.memory.join import Join, begin_join
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
+from leftoff.picture_tokens import uncut
 
 # Bytes that threads join while llama.cpp books a token, or passes over a cell, for one group more.
 _JOINED_PER_TOKEN, _JOINED_PER_CELL = 6400, 1150
@@ -58,7 +59,7 @@ class PagedMemory(LlamaMemory):
         current = self.length(seq)
         if length == 0:
             return True
-        if not 0 < length <= current:
+        if not 0 < length <= current or uncut(self._pictures.get(seq, ()), length) != length:
             return False
         if self.kind is MemoryKind.ATTENTION:
             return True
@@ -95,15 +96,16 @@ class PagedMemory(LlamaMemory):
     def _save_group(self, seq: int, spans: Sequence[Span]) -> list[Page]:
         (first, _), (_, last) = spans[0], spans[-1]
         num_tokens = last - first
+        start, end = self.position(seq, first), self.position(seq, last)
         with self._context.scratch() as scratch:
-            self._context.copy(seq, scratch, first, last)
+            self._context.copy(seq, scratch, start, end)
             if self._reads_beginnings:
                 state = self._context.stage_beginning(scratch, self.page_bytes(num_tokens))
             else:
                 self._forget_rest(scratch)
                 state = self._context.stage_state(scratch)
         positions = self._layout.positions(state.view, num_tokens)
-        if not np.array_equal(positions, np.arange(first, last)):  # a build that assigns cells in another order
+        if not np.array_equal(positions, np.arange(start, end)):  # a build that assigns cells in another order
             self._layout.sort(state.view, num_tokens)
         staging = self._context.staging
         if len(spans) == 1:
@@ -155,7 +157,7 @@ class PagedMemory(LlamaMemory):
     def rewind(self, seq: int) -> None:
         length = self.length(seq)
         self._forget_rest(seq)
-        self._context.remove(seq, length)
+        self._context.remove(seq, self.position(seq, length))
         self._disturb_windows()
         is_lost = self.kind is MemoryKind.WINDOW and not self._remembers(seq, length)
         if length and (self.kind is MemoryKind.HYBRID or is_lost):
@@ -169,7 +171,7 @@ class PagedMemory(LlamaMemory):
         if self._held is not None:
             _, length = self._held
             self._go_back(seq, length, keep_rest=False)
-            self._context.return_rest(seq, length)
+            self._context.return_rest(seq, self.position(seq, length))
             return length
         num_tokens = self.length(seq) - length
         self._go_back(seq, length, keep_rest=True)
@@ -205,13 +207,13 @@ class PagedMemory(LlamaMemory):
             return
         if not keep_rest:
             self._forget_rest(seq)
-        if not self._context.remove(seq, length):
+        if not self._context.remove(seq, self.position(seq, length)):
             raise EngineError(f"llama.cpp would not cut sequence {seq} back to {length} tokens")
         self._cells.cut(seq, length)
 
     def _take_shared(self, seq: int, share: Share) -> None:
         """Shares cells with another sequence, but for those of a window: each has its own."""
-        self._context.copy(share.seq, seq, 0, share.length)
+        self._context.copy(share.seq, seq, 0, self.position(share.seq, share.length))
         self._cells.share(share.seq, seq, share.length)
         if self._windows is not None and self.can_cut(share.seq, share.length):
             self._windows.copy(share.seq, seq, share.length)
@@ -233,7 +235,7 @@ class PagedMemory(LlamaMemory):
             self._move_down(seq, starts[seq])
 
     def _move_down(self, seq: int, start: int) -> None:
-        length = self.length(seq)
+        start, length = uncut(self._pictures.get(seq, ()), start), self.length(seq)
         needed = length - start - self._cells.num_own(seq, start)
         if needed > self.free_cells:  # cells shared with other sequences stay held
             raise NoRoomError(f"no room to move sequence {seq}: {needed} cells are needed, {self.free_cells} are free")

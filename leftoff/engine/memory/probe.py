@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leftoff.engine.batch import BatchPart
 from leftoff.engine.binding.abi import PARTIAL_ONLY
-from leftoff.engine.context import BatchPart, Context
+from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError
 from leftoff.engine.memory.arena import Raw
 from leftoff.engine.memory.base import MemoryKind

@@ -68,6 +68,10 @@ class Staging:
         return self._locked.nbytes > 0
 
     @property
+    def locked_bytes(self) -> int:
+        return self._locked.nbytes
+
+    @property
     def group_bytes(self) -> int:
         """The most bytes of pages worth moving in one transfer, of several that follow each other."""
         return self._locked.nbytes // _GROUPS_AT_ONCE or _GROUP_BYTES

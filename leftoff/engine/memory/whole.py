@@ -63,7 +63,7 @@ class WholeMemory(LlamaMemory):
         assert self._held is not None, f"sequence {seq} cannot be cut back to {length}"
         _, length = self._held
         self._drop(seq)
-        self._context.return_rest(seq, length)
+        self._context.return_rest(seq, self.position(seq, length))
         self._lengths[seq] = length
         return length
 

@@ -16,7 +16,7 @@ import pytest
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import engines_folder, found_libraries, installed_engines
-from leftoff.engine.install.download import DownloadError, InterruptedDownloadError
+from leftoff.engine.install.download import DownloadError, InterruptedDownloadError, check_hash
 from leftoff.engine.install.install import InstallError, choose, install, remove, try_library
 from leftoff.engine.install.packages import Archive, Package
 from tests.engine.install.mirror import Mirror, serving_mirror
@@ -165,6 +165,24 @@ def test_archives_of_a_given_folder_need_no_network(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match="is a library for macOS"):
         install(package(content), quietly, given)
     assert (given / FILE).exists()
+    assert left_over(tmp_path) == []
+
+
+def test_a_given_archive_that_is_changed_after_it_was_checked_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, hostile = (wheel({"engine/libllama.so": start + bytes(100)}) for start in (FOREIGN, b"hostile"))
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / FILE).write_bytes(content)
+
+    def check_and_change(path: Path, archive: Archive) -> None:
+        check_hash(path, archive)
+        (given / FILE).write_bytes(hostile)
+
+    monkeypatch.setattr("leftoff.engine.install.install.check_hash", check_and_change)
+    with pytest.raises(InstallError, match="is a library for macOS"):  # as that of the first archive is
+        install(package(content), quietly, given)
     assert left_over(tmp_path) == []
 
 

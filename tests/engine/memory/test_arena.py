@@ -69,6 +69,17 @@ def test_idle_memory_is_kept_up_to_the_limit() -> None:
     assert arena.lent_bytes == 0
 
 
+def test_what_returns_to_an_engine_that_sleeps_is_freed() -> None:
+    arena = Arena()
+    buffers = [arena.take(SIZE) for _ in range(2)]
+    arena.free_idle()
+    buffers.pop()
+    assert (arena.refill(), arena.idle_bytes) == (False, 0)
+    arena.keeps_idle = True
+    buffers.pop()
+    assert arena.idle_bytes > 0
+
+
 @settings(deadline=None)
 @given(steps=st.lists(st.tuples(st.booleans(), st.integers(0, 1 << 18)), max_size=60))
 def test_lent_and_idle_bytes_are_what_is_lent_and_idle(steps: list[tuple[bool, int]]) -> None:
@@ -195,3 +206,11 @@ def test_a_refill_touches_little_at_once() -> None:
     assert arena.idle_bytes == taken.capacity
     assert arena.take(50_000_000).capacity == taken.capacity
     assert len(made) == 2, "it was ready"
+
+
+def test_a_refill_keeps_no_more_ready_than_may_be_idle() -> None:
+    arena = Arena(idle_limit=5 * SIZE)
+    taken = [arena.take(2 * SIZE) for _ in range(4)]
+    while arena.refill():
+        assert arena.idle_bytes <= 5 * SIZE
+    assert arena.idle_bytes == 2 * taken[0].capacity, "two of the four"

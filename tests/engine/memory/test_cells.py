@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.engine.context import BatchPart, ContextSettings
+from leftoff.engine.batch import BatchPart
+from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.cells import CellMap

@@ -59,6 +59,9 @@ def test_a_layout_accounts_for_every_byte(engine: LlamaEngine) -> None:
         example = learn(engine, 0)
         layout = example.layout
         assert layout.section_end(length) == example.attention.nbytes == example.page.nbytes
+        for num_cells in (0, 1, length):
+            sections = sum(section.nbytes(num_cells) for section in layout.sections)
+            assert layout.section_end(num_cells) == len(layout.header) + sections
         assert layout.positions(example.attention, length).tolist() == [*range(length)]
         rows = layout.rows(example.attention, length)
         assert sum(matrix.nbytes for matrix in rows) == length * layout.bytes_per_token

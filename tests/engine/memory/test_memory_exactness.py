@@ -141,10 +141,10 @@ def test_forks_diverge_without_touching_each_other(engine: LlamaEngine) -> None:
     logits = [engine.logits(row).copy() for row in rows]
     for expected, found in zip(runs, logits, strict=True):
         assert np.abs(found - expected).max() <= noise
-    assert np.abs(logits[0] - logits[1]).max() > 10 * noise, "the forks must differ visibly"
+    assert np.abs(logits[0] - logits[1]).max() > 5 * noise, "the forks must differ visibly"
     replies = [reply(engine, seq, logits[seq], REPLY)[0] for seq in range(3)]
     for tail, replied in zip(tails, replies, strict=True):
-        assert_greedy(engine, np.concatenate([shared, tail]), replied)
+        assert_greedy(engine, np.concatenate([shared, tail]), replied, max(ROUNDING, noise))
 
 
 def test_a_fork_saved_and_loaded_again_goes_on(engine: LlamaEngine) -> None:
@@ -268,3 +268,19 @@ def batching_noise(engine: LlamaEngine, shared: Tokens, tails: list[Tokens]) -> 
         engine.memory.drop(seq)
     # Rounding differs from one placing of cells to the next: allow a few times what one placing showed.
     return 4 * moved + 1e-5
+
+
+def test_a_sequence_that_is_emptied_begins_anew(engine: LlamaEngine) -> None:
+    """Cut back to nothing, or, but for windows, overwritten with what was saved of a sequence without tokens."""
+    memory, tokens = engine.memory, prompt(engine, 40)
+    expected, _, _ = cold(engine, tokens)
+    nothing = None if engine.model.window else save(engine, 0)
+    for saved in (None, nothing):
+        read(engine, 0, prompt(engine, 50, seed=2))
+        if saved is None:
+            fork(memory, 0, 0, 0)
+        else:
+            load(engine, 0, saved)
+        assert memory.length(0) == 0
+        np.testing.assert_array_equal(read(engine, 0, tokens), expected)
+        memory.drop(0)

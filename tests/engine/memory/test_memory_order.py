@@ -159,7 +159,7 @@ def test_a_window_is_shared_and_the_source_dropped(engine: LlamaEngine) -> None:
 
 
 @with_window
-@pytest.mark.parametrize("num_others", [0, 2])
+@pytest.mark.parametrize("num_others", [0, 1, 2])
 def test_a_window_never_begins_again_at_the_first_cell(engine: LlamaEngine, num_others: int) -> None:
     """So many tokens that llama.cpp would have gone round its cells several times."""
     for seq in range(1, 1 + num_others):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.memory.arena import Arena, Buffer, Raw
+from leftoff.engine.memory.arena import Arena, Buffer, Raw, view_of
 from leftoff.engine.memory.staging import LockedBuffer, Staging
 from tests.engine.scenario import Saved, cold, load, prompt, read, save
 from tests.factory import ARCHITECTURES
@@ -51,6 +51,28 @@ def test_the_bytes_are_the_same_with_and_without_locked_memory(engine: LlamaEngi
     with_locked = save(staged, 0).content
     engine.context.staging = Staging(engine.context.arena)
     assert save(engine, 0).content == with_locked
+
+
+@pytest.mark.parametrize("num_pages", [100])
+@pytest.mark.parametrize("engine", ["llama", "qwen35"], indirect=True)
+def test_pages_that_follow_each_other_are_saved_together_and_are_those_that_are_saved_alone(
+    staged: LlamaEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(staged, 0, prompt(staged, LENGTH))
+    spans = [(0, 50), (50, 100), (150, 200)]
+    copy, copied = staged.context.copy, list[tuple[int, ...]]()
+
+    def watched(source: int, target: int, *span: int) -> None:
+        copied.append(span)
+        copy(source, target, *span)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staged.context, "copy", watched)
+        together = staged.memory.save_pages(0, spans)
+    assert copied == [(0, 100), (150, 200)], "one pass over all cells for each, and nothing that was not asked for"
+    alone = [page for span in spans for page in staged.memory.save_pages(0, [span])]
+    assert [(page.start, page.end) for page in together] == spans
+    assert [view_of(page.data).tobytes() for page in together] == [view_of(page.data).tobytes() for page in alone]
 
 
 @pytest.mark.parametrize("num_pages", [1, 2])

@@ -1,0 +1,214 @@
+"""Pictures that clients send: files known by the hash of their bytes, and decoded as seldom as can be.
+
+A file is taken for what its first bytes say, whatever its name or its sender calls it. Its size is read from its header
+and held to the limits before anything is decoded. Of an animation the first frame counts.
+"""
+
+import binascii
+import io
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pybase64
+from blake3 import blake3
+
+from leftoff.errors import LeftoffError
+from leftoff.lru import LruCache
+
+Pixels = npt.NDArray[np.uint8]  # height by width by 3, RGB
+
+# Where a picture stands in a text. Only those of a conversation's own pictures mean anything.
+MARKER = re.compile(r"<__picture:([0-9a-f]{64})__>")
+
+MAX_SIDE = 1 << 15
+_MEGAPIXEL = 1_000_000
+_CHUNK = 1 << 18  # characters of base64: whole groups of four
+_KNOWN_SIZES = 1 << 14
+_HELD_BYTES = 256 << 20  # of decoded pictures that nobody has read yet; those beyond are decoded again
+
+
+class PictureError(LeftoffError):
+    """A file is no picture, is broken, or is larger than the limits. The message names the picture."""
+
+
+class Base64Error(LeftoffError):
+    """A text is no base64."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a picture as it is seen, with its EXIF orientation applied."""
+
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture file, or its base64. `name` says in errors which one it is; `owner` is the tenant whose it is."""
+
+    file: bytes | str = field(repr=False)
+    name: str
+    taken_by: "Pictures" = field(repr=False)
+    owner: str = ""
+
+    @cached_property
+    def data(self) -> bytes:
+        return self.file if isinstance(self.file, bytes) else from_base64(self.file)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The hash of the file, by which the picture is known again."""
+        if isinstance(self.file, str):
+            # Bit by bit, and dropped again: most of what a whole file costs is memory that was not touched before.
+            with suppress(Base64Error):  # if it has line breaks
+                hasher = blake3()
+                for at in range(_base64_start(self.file), len(self.file), _CHUNK):
+                    hasher.update(_decoded_base64(self.file[at : at + _CHUNK]))
+                return hasher.digest()
+        return blake3(self.data).digest()
+
+    @property
+    def marker(self) -> str:
+        """What stands in the text of a message where the picture does."""
+        return f"<__picture:{self.digest.hex()}__>"
+
+    @cached_property
+    def size(self) -> Size:
+        """Decodes the picture if no equal one was: who knows its size knows that it can be decoded."""
+        return self.taken_by.size(self)
+
+    @property
+    def width(self) -> int:
+        return self.size.width
+
+    @property
+    def height(self) -> int:
+        return self.size.height
+
+    def pixels(self) -> Pixels:
+        """Decoded, with transparency on white. Not kept: ask once."""
+        return self.taken_by.pixels(self)
+
+
+class Pictures:
+    """Takes files as pictures, and remembers the sizes of those that were decoded. Any thread may call it.
+
+    What is remembered for one owner is not used for another.
+    """
+
+    def __init__(self, *, max_megapixels: int = 50) -> None:
+        self.num_decoded = 0
+        self._max_pixels = max_megapixels * _MEGAPIXEL
+        self._sizes: LruCache[tuple[str, bytes], Size] = LruCache(max_entries=_KNOWN_SIZES)
+        self._held: LruCache[tuple[str, bytes], Pixels] = LruCache(
+            max_bytes=_HELD_BYTES, size_of=lambda _, pixels: pixels.nbytes
+        )
+
+    def take(self, file: bytes | str, name: str = "the image", owner: str = "") -> Picture:
+        """The picture that a file is, or its base64, or a data URL. Raises `PictureError` unless it can be decoded."""
+        picture = Picture(file, name, self, owner)
+        try:
+            _ = picture.size
+        except Base64Error as error:
+            raise PictureError(f"{name} {error}") from error
+        return picture
+
+    def size(self, picture: Picture) -> Size:
+        key = (picture.owner, picture.digest)
+        known = self._sizes.get(key)
+        if known is None:
+            pixels = self._decode(picture)
+            self._held.put(key, pixels)
+            known = Size(pixels.shape[1], pixels.shape[0])
+            self._sizes.put(key, known)
+        return known
+
+    def pixels(self, picture: Picture) -> Pixels:
+        held = self._held.pop((picture.owner, picture.digest))
+        return self._decode(picture) if held is None else held
+
+    def forget(self) -> None:
+        """Drops all that is remembered."""
+        self._sizes.remove_if(lambda _: True)
+        self._held.remove_if(lambda _: True)
+
+    def _decode(self, picture: Picture) -> Pixels:
+        self.num_decoded += 1
+        try:
+            return _decoded(picture.data, self._max_pixels)
+        except PictureError as error:
+            raise PictureError(f"{picture.name} {error}") from error
+        except MemoryError as error:
+            raise PictureError(f"{picture.name} is too large for the memory that is left") from error
+        except Exception as error:  # Pillow's decoders fail in many ways on broken files
+            raise PictureError(
+                f"{picture.name} cannot be decoded: {str(error)[:200] or type(error).__name__}"
+            ) from error
+
+
+def from_base64(text: str) -> bytes:
+    """The bytes of a data URL, or of base64 alone."""
+    return _decoded_base64(text[_base64_start(text) :])
+
+
+def _base64_start(text: str) -> int:
+    if not text.startswith("data:"):
+        return 0
+    comma = text.find(",")
+    if not text.endswith(";base64", 0, max(comma, 0)):
+        raise Base64Error("must be a data URL in base64")
+    return comma + 1
+
+
+def _decoded_base64(text: str) -> bytes:
+    try:
+        return pybase64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        plain = "".join(text.split())
+        if len(plain) == len(text):
+            raise Base64Error(f"is no base64 ({error}), and no URL") from error
+    return _decoded_base64(plain)
+
+
+def kind_of(data: bytes) -> str | None:
+    """The format of a file, by Pillow's name, from its first bytes; None if it is no picture that is taken."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    starts = {b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF87a": "GIF", b"GIF89a": "GIF", b"BM": "BMP"}
+    return next((kind for start, kind in starts.items() if data.startswith(start)), None)
+
+
+def _decoded(data: bytes, max_pixels: int) -> Pixels:
+    from PIL import Image, ImageOps, WebPImagePlugin  # noqa: F401, PLC0415  (a tenth of a second, and seldom needed)
+
+    kind = kind_of(data)
+    if kind is None:
+        problem = "is empty" if not data else f"begins with {bytes(data[:8])!r}"
+        raise PictureError(f"{problem}: must be a PNG, JPEG, GIF, WebP or BMP file")
+    with Image.open(io.BytesIO(data), formats=(kind,)) as image:
+        width, height = image.size
+        if width * height > max_pixels or max(width, height) > MAX_SIDE:
+            most = f"at most {max_pixels // _MEGAPIXEL} megapixels (--image-megapixels) and {MAX_SIDE} on a side"
+            raise PictureError(f"has {width} by {height} pixels: {most} are taken")
+        image.load()
+        turned = ImageOps.exif_transpose(image)
+        return np.ascontiguousarray(_rgb(turned))
+
+
+def _rgb(image: Any) -> Pixels:  # noqa: ANN401
+    from PIL import Image  # noqa: PLC0415
+
+    if image.mode.startswith("I"):  # 16 bits of grey: `convert` would cut them off at 255
+        grey = (np.asarray(image, np.int32) >> 8).clip(0, 255).astype(np.uint8)
+        return np.repeat(grey[:, :, None], 3, axis=2)
+    if not image.has_transparency_data:
+        return np.asarray(image.convert("RGB"))
+    shown = image.convert("RGBA")
+    white = Image.new("RGBA", shown.size, "white")
+    return np.asarray(Image.alpha_composite(white, shown).convert("RGB"))
