@@ -17,6 +17,7 @@ class Entry(Record):
     write: Write | None = None
     is_own: bool = True  # no other machine has written it
     worth: Worth = Worth.MIDDLE
+    num_failed: int = 0  # batches that it was in
     num_tries: int = 0  # to write it, that failed while others were written
     tried_at: int = -1  # how many others had been written at the last of them
 

@@ -37,6 +37,13 @@ class Use:
     num_hits: int
 
 
+class Deletion(NamedTuple):
+    """The deletion of namespaces from a medium by a thread of its own, and the future of whoever waits for it."""
+
+    is_meant: Callable[[str], bool]
+    done: "Future[None]"
+
+
 class Medium(Protocol):
     """The blobs of one model. All calls block, and may raise any of `problems`; those of the writer come one by one."""
 
@@ -72,11 +79,12 @@ class Medium(Protocol):
         ...
 
     def remove(self, blobs: Sequence[Blob]) -> None: ...
-    def note(self, uses: Sequence[Use], *, is_idle: bool) -> Sequence[Blob]:
-        """Now and then: persists uses, and does chores. Returns those of the blobs that it has no more.
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """Deletes the namespaces that are meant, whoever has written them, so that none of it can be recovered."""
+        ...
 
-        `is_idle`: nothing waits to be written.
-        """
+    def note(self, uses: Sequence[Use]) -> Sequence[Blob]:
+        """Now and then: persists uses, and does chores. Returns those of the blobs that it has no more."""
         ...
 
     def failed(self, problem: Exception) -> None:
@@ -95,8 +103,4 @@ class Sharing(Protocol):
 
     def search(self, wanted: Wanted) -> "Future[PathBlobs | None]":
         """Looks a prompt up. The answer always comes."""
-        ...
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes the namespaces that are meant, whoever has written them. Returns at once."""
         ...

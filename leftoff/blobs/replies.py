@@ -2,21 +2,22 @@
 
     put ──> recent ──> writer's thread ──> medium <── get
 
-What is put is on the medium within a second. A medium that fails raises nothing: what cannot be written is kept in RAM
-alone, and written once the medium says that it is back.
+What is put is on the medium within a second, and at once where machines share it. A medium that fails raises nothing:
+what cannot be written is kept in RAM alone, and written once the medium says that it is back.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from blake3 import blake3
 
+from leftoff.blobs.medium import Deletion
+from leftoff.blobs.threads import THREADS, Threads
 from leftoff.lru import LruCache
 
 _RECENT_BYTES = 8 << 20
 _OVERHEAD_BYTES = 200
-_COLLECT_S = 0.2
 
 
 class Sealed(NamedTuple):
@@ -28,34 +29,41 @@ class Sealed(NamedTuple):
 
 
 class ReplyMedium(Protocol):
-    """Where values lie by their keys. Any thread may call it; it reports its own problems, and raises nothing."""
+    """Where values lie by their keys. Any thread may call `get`; `get` and `put` report problems and raise nothing."""
 
     seal_bytes: int
+    gather_s: float  # how long values that are put one by one wait, to be written together
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, Sealed]:
         """The values that are stored under these keys; their `namespace` may be empty, since nobody reads it."""
         ...
 
     def put(self, values: Mapping[bytes, Sealed]) -> None: ...
-    def remove(self, is_meant: Callable[[str], bool]) -> None: ...
+    def remove(self, is_meant: Callable[[str], bool]) -> None:
+        """Deletes for good the values of the namespaces that are meant. It alone raises: who deletes wants to know."""
+        ...
+
     def close(self) -> None: ...
 
 
 class MediumReplies:
     """The values of one model. Any thread may call it."""
 
-    def __init__(self, medium: ReplyMedium, fingerprint: str) -> None:
+    def __init__(
+        self, medium: ReplyMedium, fingerprint: str, threads: Threads = THREADS, key: bytes | None = None
+    ) -> None:
+        """With a key, seals are MACs: who can write to the medium cannot make a value that is taken."""
         self._medium = medium
+        self._key = key
         self._fingerprint = fingerprint.encode()
         self._recent: LruCache[bytes, Sealed] = LruCache(
             max_bytes=_RECENT_BYTES, size_of=lambda _, sealed: len(sealed.value) + _OVERHEAD_BYTES
         )
         self._unwritten: dict[bytes, None] = {}  # keys, as an ordered set; the values are among the recent ones
-        self._changed = threading.Condition()
-        self._writing = threading.Lock()  # so that nothing is written after it was removed
+        self._removals: list[Deletion] = []
+        self._changed = threads.condition()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._write_behind, name="leftoff-replies", daemon=True)
-        self._thread.start()
+        self._thread = threads.start(self._write_behind, "leftoff-replies")
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """The values that are there. What is not as it was written is left out."""
@@ -74,11 +82,16 @@ class MediumReplies:
         """The medium is back, and may have forgotten what was put before it failed."""
         self._write([key for key, _ in self._recent.items()])
 
-    def remove(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes the values of the namespaces that are meant."""
+    def remove(self, is_meant: Callable[[str], bool]) -> "list[Future[None]]":
+        """Removes the values of the namespaces that are meant. The writer's thread does, after what it has begun."""
         self._recent.remove_if(lambda sealed: is_meant(sealed.namespace))
-        with self._writing:
-            self._medium.remove(is_meant)
+        done: Future[None] = Future()
+        with self._changed:
+            self._removals.append(Deletion(is_meant, done))
+            self._changed.notify()
+            if self._is_closed:
+                done.cancel()
+        return [done]
 
     def close(self) -> None:
         """Writes what waits."""
@@ -89,7 +102,9 @@ class MediumReplies:
         self._medium.close()
 
     def _seal(self, key: bytes, value: bytes) -> bytes:
-        return blake3(self._fingerprint + key + value).digest(self._medium.seal_bytes)
+        content = self._fingerprint + key + value
+        hasher = blake3(content) if self._key is None else blake3(content, key=self._key)
+        return hasher.digest(self._medium.seal_bytes)
 
     def _write(self, keys: Sequence[bytes]) -> None:
         with self._changed:
@@ -99,15 +114,25 @@ class MediumReplies:
     def _write_behind(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._unwritten or self._is_closed)
-                if not self._unwritten:
+                self._changed.wait_for(lambda: self._unwritten or self._removals or self._is_closed)
+                if not self._unwritten and not self._removals:
                     return
-                self._changed.wait_for(lambda: self._is_closed, timeout=_COLLECT_S)
-            with self._writing:
-                with self._changed:
-                    keys, self._unwritten = self._unwritten, {}
-                values = {key: sealed for key in keys if (sealed := self._recent.peek(key)) is not None}
+                self._changed.wait_for(lambda: self._removals or self._is_closed, timeout=self._medium.gather_s)
+                removals, self._removals = self._removals, []
+                keys, self._unwritten = self._unwritten, {}
+            for removal in removals:
+                self._remove(removal)
+            if values := {key: sealed for key in keys if (sealed := self._recent.peek(key)) is not None}:
                 self._medium.put(values)
+
+    def _remove(self, removal: Deletion) -> None:
+        if not removal.done.set_running_or_notify_cancel():
+            return
+        try:
+            self._medium.remove(removal.is_meant)
+            removal.done.set_result(None)
+        except Exception as problem:  # the thread must live; whoever waits raises it
+            removal.done.set_exception(problem)
 
 
 class ReplyChain:
@@ -127,6 +152,5 @@ class ReplyChain:
         for store in self._stores:
             store.put(key, namespace, value)
 
-    def remove(self, is_meant: Callable[[str], bool]) -> None:
-        for store in self._stores:
-            store.remove(is_meant)
+    def remove(self, is_meant: Callable[[str], bool]) -> "list[Future[None]]":
+        return [done for store in self._stores for done in store.remove(is_meant)]

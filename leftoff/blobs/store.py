@@ -8,7 +8,7 @@ A medium that fails raises nothing in the engine's thread: what cannot be had is
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Generic, TypeGuard, TypeVar
 
 import numpy as np
@@ -18,7 +18,8 @@ from leftoff.blobs.blob import Blob, Write
 from leftoff.blobs.entries import Entry, EntryTable
 from leftoff.blobs.medium import GoneError, Medium, PathBlobs, Sharing
 from leftoff.blobs.path_hash import HashedPath
-from leftoff.blobs.writer import Writer
+from leftoff.blobs.threads import THREADS, Threads
+from leftoff.blobs.writer import QueueLimit, Writer
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
 from leftoff.cache.costs import TierCosts
 from leftoff.cache.report import Origin
@@ -45,12 +46,13 @@ class MediumBlobStore(Generic[M]):
         *,
         costs: TierCosts,
         num_readers: int,
-        queue_bytes: int,
+        queue_bytes: int | QueueLimit,
         batch_bytes: int,
         retry_s: float,
         gives_way: bool = False,
         sharing: Sharing | None = None,
         problem: Exception | None = None,
+        threads: Threads = THREADS,
     ) -> None:
         """With `gives_way`, writing waits while the engine is busy. `sharing` is the medium, if machines share it.
 
@@ -70,8 +72,9 @@ class MediumBlobStore(Generic[M]):
             retry_s=retry_s,
             gives_way=gives_way,
             is_shared=sharing is not None,
+            threads=threads,
         )
-        self._readers = ThreadPoolExecutor(num_readers, thread_name_prefix=f"leftoff-{origin.value}-reader")
+        self._readers = threads.pool(num_readers, f"leftoff-{origin.value}-reader")
         self._path = HashedPath("", np.empty(0, np.int32))  # of the item that was put last
         self._has_reported_damage = False
         self._writer.start(problem)
@@ -172,9 +175,8 @@ class MediumBlobStore(Generic[M]):
         if isinstance(record, Entry):
             self._writer.remove([record])
 
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        assert self._sharing is not None
-        self._sharing.clear(is_meant)
+    def clear(self, is_meant: Callable[[str], bool]) -> "Future[None]":
+        return self._writer.clear(is_meant)
 
     def take_lost(self) -> list[Record]:
         return self._table.take_lost()

@@ -62,13 +62,11 @@ class StoredPath:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """A prompt to look up: its beginning up to `known` is here already, and the rest takes `read_ms` to prefill."""
+    """A prompt to look up: its beginning up to `known` is here already."""
 
     namespace: str
     tokens: Tokens
     known: int
-    read_ms: float
-    header_end: int | None = None  # if set and not stored: take a lease on reading it, or wait for the machine that has
 
 
 class Shared(Protocol):
@@ -76,10 +74,6 @@ class Shared(Protocol):
 
     def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
         """Looks a prompt up. The answer always comes, if only that nothing was found, or that the medium failed."""
-        ...
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes what was stored for the namespaces that are meant, by whatever machine."""
         ...
 
 
@@ -150,6 +144,13 @@ class BlobStore(Protocol):
 
     def remove(self, record: Record) -> None:
         """Releases it, and removes it from the medium in any case."""
+        ...
+
+    def clear(self, is_meant: Callable[[str], bool]) -> "Future[None]":
+        """Deletes what the medium has of the namespaces that are meant, by whatever machine, beyond recovery.
+
+        The tier has released its records of them before. The future raises if the medium fails.
+        """
         ...
 
     def record_hits(self, records: Iterable[Record]) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, BlobStore, Rank, Record, StoredPath, Wanted, Worth
 from leftoff.cache.budget import Clock
+from leftoff.cache.capacity import Capacity, Holder, TreeLock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import PATIENCE_S, SHARED_PATIENCE_S, Fetch, Watch
 from leftoff.cache.node import Match, Node, ResumePoint
@@ -35,28 +36,43 @@ from leftoff.cache.window_pages import WindowPages
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot, WindowPage
 from leftoff.types import Tokens
 
-# How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, for
-# one that only a changed prompt would resume from, and for the header that other machines wait for.
-_SHARED_MARGIN, _MIDDLE_MARGIN, _HEADER_MARGIN = 1, 4, 4
+# How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, and
+# for one that only a changed prompt would resume from.
+_SHARED_MARGIN, _MIDDLE_MARGIN = 1, 4
 _MAX_LATE = 64  # conversations that are copied later, if the blob store had no room for them
 
 
 @dataclass(frozen=True)
 class TierSettings:
-    """Where a tier below RAM keeps its blobs, and how many bytes of them it may hold."""
+    """Where a tier below RAM keeps its blobs, and how many bytes of them it may hold: alone, or with other models.
+
+    `left` is what an earlier process has left there, as it was counted until now; `closed` is called when it is.
+    """
 
     blobs: BlobStore
-    budget_bytes: int
+    budget_bytes: int | Capacity
     policy: Policy = field(default_factory=ValuePerByte)
+    left: Sequence[Holder] = ()
+    closed: Callable[[], None] = lambda: None
 
 
 class BlobTier(Tier):
     """Pages and snapshots in a blob store."""
 
-    def __init__(self, settings: TierSettings, clock: Clock, memory: Memory, costs: Costs, page_tokens: int) -> None:
+    def __init__(
+        self,
+        settings: TierSettings,
+        clock: Clock,
+        memory: Memory,
+        costs: Costs,
+        page_tokens: int,
+        lock: TreeLock | None = None,
+    ) -> None:
         self.blobs = settings.blobs
-        super().__init__(self.blobs.origin.value, settings.budget_bytes, settings.policy, clock, self._release)
+        self.closed = settings.closed
         self._shared = self.blobs.shared
+        budget = (settings.budget_bytes, settings.policy, clock, self._release)
+        super().__init__(self.blobs.origin.value, *budget, lock=lock, costs=costs)
         self.watch = Watch(PATIENCE_S if self._shared is None else SHARED_PATIENCE_S)
         self._memory = memory
         self._has_snapshots = memory.kind.has_snapshots
@@ -65,8 +81,10 @@ class BlobTier(Tier):
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
         self._is_behind = False  # the blob store had no room for something
         self._insert_stored()
-        if self._shared is None:  # what is evicted from a view stays stored, and wears nothing
-            self.budget.wear = Wear()
+        self.budget.capacity.join(self.budget, instead_of=settings.left)
+        self.budget.shrink()
+        if self._shared is None and self.budget.capacity.wear is None:
+            self.budget.capacity.wear = Wear()  # what is evicted from a view stays stored, and wears nothing
 
     @property
     def is_shared(self) -> bool:
@@ -178,24 +196,17 @@ class BlobTier(Tier):
 
     # --- preparing a prompt
 
-    def search(self, tokens: Tokens, plan: Plan, header_end: int) -> "Future[StoredPath | None] | None":
+    def search(self, tokens: Tokens, plan: Plan) -> "Future[StoredPath | None] | None":
         """Starts to look a prompt up in a medium that is shared, by other threads.
 
-        None if reading what the plan leaves takes no longer than one fetch. A header that is worth storing is read by
-        one machine: the others wait for it.
+        None if reading what the plan leaves takes no longer than one fetch.
         """
-        if self._shared is None:
+        num_left = int(tokens.size) - plan.resume
+        if self._shared is None or num_left <= 1:
             return None
-        if not self._has_snapshots:
-            header_end -= header_end % self._page_tokens  # a page that reaches past it is of one prompt alone
-        num_left, costs = int(tokens.size) - plan.resume, self.blobs.costs
-        read_ms = self._costs.prefill_ms(num_left)
-        if num_left <= 1 or read_ms <= costs.fetch_ms(1):
+        if self._costs.prefill_ms(num_left) <= self.blobs.costs.fetch_ms(1):
             return None
-        header_ms = self._costs.prefill_ms(max(0, header_end - plan.resume))
-        is_worth_it = header_ms > _HEADER_MARGIN * costs.fetch_ms(self._memory.snapshot_bytes(header_end))
-        wanted = Wanted(plan.lookup.namespace, tokens, plan.resume, read_ms, header_end if is_worth_it else None)
-        return self._shared.search(wanted)
+        return self._shared.search(Wanted(plan.lookup.namespace, tokens, plan.resume))
 
     def add_found(self, found: StoredPath | None) -> None:
         """Puts what a search has found into the trees."""
@@ -221,12 +232,6 @@ class BlobTier(Tier):
         super().drop(namespace, tokens, start)
         for record in before - self._records(namespace):
             self.blobs.remove(record)
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        """A shared medium forgets them too, whatever machine has stored them."""
-        super().clear(is_meant)
-        if self._shared is not None:
-            self._shared.clear(is_meant)
 
     def _records(self, namespace: str) -> set[Record]:
         nodes = list(self.tree(namespace).nodes())
@@ -272,7 +277,6 @@ class BlobTier(Tier):
         for tree in self.trees.values():
             for leaf in [node for node in tree.nodes() if node.is_leaf]:
                 self.budget.drop_useless_pages(leaf)
-        self.budget.make_room(0)
 
     def _insert_items(self, match: Match, path: StoredPath, windows: WindowPages) -> None:
         """Puts stored items of a path into the tree. A snapshot whose window is not whole is released."""

@@ -5,10 +5,12 @@ also frees the pages after the point before it, since nothing can be resumed fro
 """
 
 import math
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from operator import attrgetter
 
+from leftoff.cache.capacity import Capacity, Offer, TreeLock
+from leftoff.cache.costs import Costs
 from leftoff.cache.node import (
     Match,
     Node,
@@ -17,6 +19,8 @@ from leftoff.cache.node import (
     Stretch,
     by_position,
     by_start,
+    freed_bytes,
+    gaps,
     index_of,
     pages_up_to,
     point_before,
@@ -24,7 +28,6 @@ from leftoff.cache.node import (
 )
 from leftoff.cache.policy import NO_LIMIT, Limit, Policy, Ranking
 from leftoff.cache.tree import Tree
-from leftoff.cache.wear import Wear
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
 
@@ -46,28 +49,45 @@ class ByteBudget:
     """One budget for the trees of all namespaces of a tier. `released` is called with the bytes that were evicted.
 
     `shed`, if set, is asked for room before anything recent is evicted: it drops pages that the engine holds as well.
+    The capacity may be shared with other models, once this budget has joined it. Then `lock` is held by the thread that
+    uses the trees, and what is evicted is worth least of all models' points, by the milliseconds saved per byte.
     """
 
     def __init__(
-        self, name: str, budget_bytes: int, policy: Policy, clock: Clock, released: Released = ignore_released
+        self,
+        name: str,
+        budget_bytes: int | Capacity,
+        policy: Policy,
+        clock: Clock,
+        released: Released = ignore_released,
+        lock: TreeLock | None = None,
+        costs: Costs | None = None,
     ) -> None:
         self.name = name
-        self.budget_bytes = budget_bytes
+        self.lock = lock or TreeLock()
+        self.lock.holders.append(self)
         self.used_bytes = 0
+        self.reserved_bytes = 0  # for what is added next
+        self.capacity = Capacity(budget_bytes, self) if isinstance(budget_bytes, int) else budget_bytes
         self.most_bytes = 0  # that were ever kept at one time
         self.num_evictions = 0
         self.ranking = Ranking(policy)
         self._clock = clock
+        self._costs = costs or Costs()
         self.shed: Shed | None = None
-        self.wear: Wear | None = None  # of a medium that wears: little of it may be replaced
+        self._spared: Collection[ResumePoint] = ()  # while room is made
         self._released = released
         self._window_uses: dict[Bytes, int] = {}  # of window pages by their bytes: how many points share each
         self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
         self.num_changes = 0  # of trees, points and pages: a plan made before the last one is stale
 
     @property
+    def budget_bytes(self) -> int:
+        return self.capacity.nbytes
+
+    @property
     def free_bytes(self) -> int:
-        return self.budget_bytes - self.used_bytes
+        return self.capacity.free_bytes + self.reserved_bytes
 
     @property
     def is_nearly_full(self) -> bool:
@@ -82,7 +102,11 @@ class ByteBudget:
     def num_points(self) -> int:
         return len(self.ranking)
 
-    # --- adding: the caller makes room first
+    # --- adding: the caller makes room first, or claims what is free
+
+    def claim(self, nbytes: int) -> bool:
+        """Reserves so many bytes for what is added next. False if that would evict something."""
+        return self.capacity.claim(self, nbytes)
 
     def add_point(
         self,
@@ -111,6 +135,7 @@ class ByteBudget:
         self.num_changes += 1
         node.update_liveness()
         self._reprice_around(point)
+        self._reprice_sibling(node)
         return point
 
     def add_page(self, match: Match, page: Page) -> None:
@@ -118,9 +143,7 @@ class ByteBudget:
         stored = StoredPage(page)
         self.num_changes += 1
         for node in match.path:
-            if page.end <= node.start or node.end <= page.start:
-                continue
-            for start, end in _gaps(node, max(page.start, node.start), min(page.end, node.end)):
+            for start, end in gaps(node, max(page.start, node.start), min(page.end, node.end)):
                 insort(node.stretches, Stretch(stored, start, end), key=by_start)
                 stored.references += 1
             node.update_liveness()
@@ -132,7 +155,7 @@ class ByteBudget:
             self._changed.add(match.path[-1].points[-1])
 
     def _take(self, nbytes: int) -> None:
-        self.used_bytes += nbytes
+        self.capacity.take(self, nbytes)
         self.most_bytes = max(self.most_bytes, self.used_bytes)
 
     # --- using
@@ -183,46 +206,60 @@ class ByteBudget:
         """
         if nbytes > self.budget_bytes:
             return False
-        if self.wear is not None:
-            return self._replace(nbytes, spared, self.wear, last_used)
-        if self.shed is not None and not self.evict_stale(nbytes, spared):
-            self.shed(nbytes)
-        return self._evict(nbytes, spared)
+        self._spared = spared
+        try:
+            if self.shed is not None and not self.evict_stale(nbytes):
+                self.shed(nbytes)
+            return self._evict(nbytes, last_used)
+        finally:
+            self._spared = ()
 
-    def evict_stale(self, nbytes: int, spared: Collection[ResumePoint] = ()) -> bool:
+    def evict_stale(self, nbytes: int) -> bool:
         """Evicts stale points, and no others, until `nbytes` fit. False if that is not enough."""
-        if nbytes <= self.free_bytes:
+        if self.claim(nbytes):
             return True
-        return self._may_be_stale and self._evict(nbytes, spared, self._clock() - _STALE_S)
+        return self._may_be_stale and self._evict(nbytes, unused_since=self._clock() - _STALE_S)
+
+    def shrink(self) -> None:
+        """Evicts what is too much, also from a medium that wears."""
+        while not self.claim(0) and self.capacity.evict_lowest(self, self._clock(), NO_LIMIT):
+            pass
 
     @property
     def _may_be_stale(self) -> bool:
-        return self.ranking.oldest <= self._clock() - _STALE_S
+        return self.capacity.oldest <= self._clock() - _STALE_S
 
-    def _evict(self, nbytes: int, spared: Collection[ResumePoint], unused_since: float = math.inf) -> bool:
-        while nbytes > self.free_bytes:
-            if not self._evict_one(spared, unused_since):
+    @property
+    def oldest(self) -> float:
+        return self.ranking.oldest
+
+    def _evict(self, nbytes: int, last_used: float = math.inf, unused_since: float = math.inf) -> bool:
+        now, limit = self._clock(), Limit(unused_since=unused_since)
+        while not self.claim(nbytes):
+            if self.capacity.wear is not None:
+                limit = self.capacity.limit(now, last_used)
+            if nbytes - self.free_bytes > limit.most_bytes or not self.capacity.evict_lowest(self, now, limit):
                 return False
         return True
 
-    def _evict_one(self, spared: Collection[ResumePoint], unused_since: float, limit: Limit = NO_LIMIT) -> bool:
+    def offer(self, limit: Limit) -> Offer | None:
+        """What would be evicted next."""
         self._describe_changed()
-        point = self.ranking.choose_victim(self._clock(), spared, unused_since, limit)
+        victim = self.ranking.lowest(self._clock(), self._spared, limit)
+        if victim is None:
+            return None
+        return Offer(victim.rank * self._costs.prefill_ms(1), victim.is_end, victim.last_used)
+
+    def evict_one(self, limit: Limit) -> bool:
+        self._describe_changed()
+        now, used_bytes = self._clock(), self.used_bytes
+        point = self.ranking.choose_victim(now, self._spared, limit)
         if point is None:
             return False
         point.node.lost_until = max(point.node.lost_until, point.position)
         self.num_evictions += 1
         self.drop(point)
-        return True
-
-    def _replace(self, nbytes: int, spared: Collection[ResumePoint], wear: Wear, last_used: float) -> bool:
-        now = self._clock()
-        while (excess := nbytes - self.free_bytes) > 0:
-            used_bytes, left_bytes = self.used_bytes, wear.left_bytes(self.most_bytes, now)
-            limit = Limit(left_bytes, min(now, last_used) - wear.patience_s(self.most_bytes, now))
-            if excess > left_bytes or not self._evict_one(spared, math.inf, limit):
-                return False
-            wear.evicted(used_bytes - self.used_bytes, now)
+        self.capacity.wear_by(used_bytes - self.used_bytes, now)
         return True
 
     def drop_pages(self, match: Match, nbytes: int) -> None:
@@ -325,6 +362,13 @@ class ByteBudget:
         if (before := point_before(point)) is not None:
             self._changed.add(before)
 
+    def _reprice_sibling(self, node: Node) -> None:
+        """A second branch shares the pages before the fork, which were those of the first alone."""
+        while node.parent is not None and node.parent.num_live_children == 1 and not node.parent.points:
+            node = node.parent
+        if node.parent is not None and node.parent.num_live_children == 2:
+            self._changed.update(points_after(node.parent, len(node.parent.points)))
+
     def _describe_changed(self) -> None:
         for point in self._changed:
             self._describe(point)
@@ -339,7 +383,7 @@ class ByteBudget:
         branches = 1 if node.points[-1] is not point else len(node.children) if node.num_live_children else 0
         if branches == 0:
             # at least 1: where points free nothing unless all of them go, one must still be the first
-            nbytes = max(1, nbytes + _freed_bytes(pages_up_to(point)))
+            nbytes = max(1, nbytes + freed_bytes(pages_up_to(point)))
             branches = point.num_sequences
         # a point that frees no bytes is never chosen
         self.ranking.describe(point, point.position - start, 0 if point.is_pinned else nbytes, branches)
@@ -354,24 +398,3 @@ class ByteBudget:
         assert self.used_bytes <= self.budget_bytes
         assert len(points) == self.num_points
         assert all(map(self.holds, points))
-
-
-def _gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) that no page covers in this node."""
-    first = max(0, bisect_left(node.stretches, start, key=by_start) - 1)
-    for stretch in node.stretches[first:]:
-        if stretch.start >= end:
-            break
-        if start < stretch.start:
-            yield start, stretch.start
-        start = max(start, stretch.end)
-    if start < end:
-        yield start, end
-
-
-def _freed_bytes(stretches: Iterator[Stretch]) -> int:
-    """The bytes of the pages to which only these stretches refer."""
-    counts: dict[StoredPage, int] = {}
-    for stretch in stretches:
-        counts[stretch.stored] = counts.get(stretch.stored, 0) + 1
-    return sum(stored.nbytes for stored, count in counts.items() if stored.references == count)

@@ -7,12 +7,14 @@ what was computed. It decodes nothing: the scheduler does, between `begin` and `
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.budget import Clock
+from leftoff.cache.capacity import Capacity, TreeLock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetches, Preparation, Search
 from leftoff.cache.lookup import Lookup, knowledge_of
@@ -27,6 +29,7 @@ from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Tiers
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import BlobError, NoRoomError
 from leftoff.engine.memory.base import Memory
+from leftoff.picture_tokens import marked, uncut
 from leftoff.types import Logits, Prompt, Tokens
 
 
@@ -39,14 +42,17 @@ class Loaded:
 
 
 class Cache:
-    """Trees in RAM and the tiers below, and the sequences of one engine. Belongs to the engine's thread."""
+    """Trees in RAM and the tiers below, and the sequences of one engine. Belongs to the engine's thread.
+
+    Where models share a capacity, that thread holds `lock` while it uses the cache: see `capacity.py`.
+    """
 
     def __init__(
         self,
         memory: Memory,
         *,
         num_slots: int,
-        budget_bytes: int,
+        budget_bytes: int | Capacity,
         tiers: Sequence[TierSettings] = (),
         policy: Policy | None = None,
         placement: Placement | None = None,
@@ -62,13 +68,17 @@ class Cache:
         """
         self.memory = memory
         self.costs = costs or Costs()
-        self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock)
+        self.lock = TreeLock()
+        self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock, lock=self.lock, costs=self.costs)
         self.sequences = SequenceTable(memory, num_slots, clock, self.ram.budget)
-        self.tiers = Tiers(
-            *(memory, self.costs, clock, self.sequences, self.ram, tiers),
-            page_tokens=page_tokens,
-            seen_tokens=seen_tokens,
-        )
+        with self.lock:
+            self.ram.budget.capacity.join(self.ram.budget)
+            self.tiers = Tiers(
+                *(memory, self.costs, clock, self.sequences, self.ram, tiers),
+                page_tokens=page_tokens,
+                seen_tokens=seen_tokens,
+                lock=self.lock,
+            )
         # the first that this machine does not share with others
         self.disk: BlobTier | None = next((tier for tier in self.tiers.lower if not tier.is_shared), None)
         self._clock = clock
@@ -96,8 +106,7 @@ class Cache:
         """Starts to look the prompt up, and to bring what it needs from below RAM, while others run."""
         searches: list[Search] = []
         if self.tiers.lower:
-            header_end = self._placement.on_grid(prompt.header_end or 0)
-            searches = self.tiers.search(prompt.tokens, self.plan(prompt, namespace), header_end)
+            searches = self.tiers.search(prompt.tokens, self.plan(prompt, namespace))
         return Preparation(searches, lambda: self.fetch(prompt, namespace), wake)
 
     def fetch(self, prompt: Prompt, namespace: str = "") -> Fetches | None:
@@ -133,12 +142,20 @@ class Cache:
             return self.begin(prompt, namespace)
         return self._begun(prompt, sequence, plan, report)
 
+    def known_as(self, prompt: Prompt) -> Prompt:
+        """The prompt with its tokens as the trees know them: with a grid, text before a picture is marked."""
+        if not self._placement.grid or not prompt.pictures:
+            return prompt
+        return replace(prompt, tokens=marked(prompt.tokens, prompt.pictures, self._placement.grid))
+
     def kept_length(self, prompt: Prompt) -> int:
         """How many tokens of a prompt can be resumed from once it has been read."""
-        return self._placement.on_grid(prompt.length)
+        return self._placement.on_grid(prompt.length, prompt.pictures)
 
     def advance(self, turn: Turn, tokens: Tokens, logits: Logits | None = None) -> None:
         """To be called after `tokens` were decoded. `logits`, a copy, are those of the prompt's last token."""
+        if turn.is_reading:  # as the trees know them
+            tokens = turn.prompt.tokens[turn.position : turn.position + tokens.size]
         turn.sequence.append(tokens)
         if turn.wants_snapshot(tokens.size):
             kept = logits if turn.position == turn.prompt.length else None
@@ -162,7 +179,7 @@ class Cache:
         if not self._placement.grid:
             self.tiers.share(sequence)
         else:
-            kept = self._placement.on_grid(min(sequence.length, turn.prompt.length))
+            kept = self._placement.on_grid(min(sequence.length, turn.prompt.length), turn.prompt.pictures)
             self._restorer.empty_engine(sequence, kept)
 
     def make_cells(self, num_tokens: int) -> None:
@@ -189,9 +206,18 @@ class Cache:
             self._last_plan = None  # it would keep pages alive that were evicted
         self.tiers.hold_back(is_busy=False)
 
+    def leave_engine(self) -> None:
+        """Saves all sequences, as far as the budgets allow, and drops them. To be called when nothing runs."""
+        while self.drop_one_idle():
+            pass
+        self._last_plan = None
+
     def close(self, timeout_s: float) -> None:
         """Saves idle sequences, and gives the tiers below RAM `timeout_s` to write them."""
-        self.save_idle()
+        with self.lock:
+            self.save_idle()
+            for tier in self.tiers:
+                tier.budget.capacity.join(instead_of=[tier.budget])
         self.tiers.close(timeout_s)
 
     def pin(self, tokens: Tokens, namespace: str = "", *, is_pinned: bool = True) -> int:
@@ -230,8 +256,11 @@ class Cache:
     def load_sequence(self, tokens: Tokens, namespace: str, fetch: Fetches | None = None) -> Loaded | None:
         """Brings what is kept of a sequence back into the engine, and leaves it there. None while all slots are busy.
 
-        With a grid, one request has the engine for itself.
+        With a grid, one request has the engine for itself. A model that sleeps is not woken for it: the prompt that
+        goes on from there does that, and finds the sequence where it is.
         """
+        if self.memory.is_asleep:
+            return Loaded(0, self.plan(self._following(tokens), namespace).resume)
         is_disturbing = self._placement.grid is not None and self.sequences.num_busy > 0
         turn = self.begin(self._following(tokens), namespace, fetch) if not is_disturbing else None
         if turn is None:
@@ -248,12 +277,15 @@ class Cache:
         """A prompt that goes on from all of these tokens; the one behind them is not read."""
         return Prompt(np.append(tokens[: self.memory.num_cells - 1], np.int32(0)))
 
-    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
-        """Forgets all namespaces that are meant, but for the sequences of running requests."""
+    def clear(self, is_meant: Callable[[str], bool] = lambda _: True) -> list[Future[None]]:
+        """Forgets all namespaces that are meant, but for the sequences of running requests.
+
+        The futures are of the media below RAM, which delete on threads of their own.
+        """
         for sequence in self.sequences:
             if not sequence.is_busy and is_meant(sequence.namespace):
                 self._restorer.forget(sequence)
-        self.tiers.clear(is_meant)
+        return self.tiers.clear(is_meant)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if anything contradicts itself. For tests."""
@@ -271,14 +303,16 @@ class Cache:
         return self.tiers.num_changes + self.sequences.num_changes
 
     def _lookup(self, prompt: Prompt, namespace: str) -> Lookup:
-        tokens = prompt.tokens
+        tokens, pictures = prompt.tokens, prompt.pictures
+        shared = self.sequences.shared_with(tokens, namespace)
         return Lookup(
             tokens,
             namespace,
             ram=self.ram.match(namespace, tokens),
             lower=tuple(tier.match(namespace, tokens) for tier in self.tiers.lower),
-            shared=self.sequences.shared_with(tokens, namespace),
+            shared={each: uncut(pictures, common) for each, common in shared.items()} if pictures else shared,
             generation=self.generation,
+            pictures=pictures,
         )
 
     def _is_current(self, lookup: Lookup, prompt: Prompt, namespace: str) -> bool:

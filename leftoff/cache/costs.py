@@ -64,12 +64,11 @@ class Costs:
     def neighbour_ms(self, num_cells: int, num_tokens: int) -> float:
         """How much longer a request with `num_tokens` to prefill takes beside so many cells of idle sequences.
 
-        Attention passes over the cells of all sequences. Unknown, and so infinite, until lengths have varied.
+        Attention passes over the cells of all sequences. Unknown, and so infinite, until replies of different lengths
+        were written; until a long prompt was read, only the reply counts.
         """
-        step, token = self.step_by_cells.slope, self.token_by_cells.slope
-        if step is None or token is None:
-            return math.inf
-        return num_cells * (self.reply_tokens * step + num_tokens * token)
+        step, token = self.step_by_cells.slope, self.token_by_cells.slope or 0.0
+        return math.inf if step is None else num_cells * (self.reply_tokens * step + num_tokens * token)
 
     # --- measurements
 

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import NamedTuple
 
 from leftoff.cache.blob_store import BlobStore, Item, Record, StoredPath
@@ -48,7 +49,7 @@ class Fetch:
     """Records being read into RAM. Reading starts at once; the items live as long as this object."""
 
     def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
-        self._began = self._ended = time.perf_counter()
+        self._began = self._ended = watch.clock()
         self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
         self.blobs = blobs
         # for the measured rate: what was still waiting to be written has come from memory
@@ -81,7 +82,8 @@ class Fetch:
         """Waits for one item. None if it is lost, or the blob store hangs."""
         future = self._futures[record]
         while not future.done() and (left_s := self._watch.left_s(self._asked)):
-            wait([future], left_s)
+            with suppress(BlobError, TimeoutError):
+                future.result(left_s)
         try:
             return future.result(0)
         except (BlobError, TimeoutError):
@@ -96,7 +98,7 @@ class Fetch:
         return all(future.done() for future in self._futures.values())
 
     def _note_end(self, _: Future[Item]) -> None:
-        self._ended = time.perf_counter()
+        self._ended = self._watch.clock()
 
 
 class Search(NamedTuple):

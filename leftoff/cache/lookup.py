@@ -12,6 +12,7 @@ from leftoff.cache.report import Knowledge
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import PagePart
+from leftoff.picture_tokens import Pictures
 from leftoff.types import Tokens, owner_of
 
 
@@ -25,6 +26,7 @@ class Lookup:
     lower: tuple[Match, ...] = ()  # in the tiers below RAM, the faster first
     shared: Mapping[EngineSequence, int] = field(default_factory=dict)  # common prefixes with sequences in the engine
     generation: int = 0
+    pictures: Pictures = ()
 
     @property
     def deepest(self) -> Match:

@@ -226,3 +226,24 @@ def pages_up_to(point: ResumePoint) -> Iterator[Stretch]:
             return
         node = node.parent
         last = node.points[-1].position if node.points else node.start
+
+
+def gaps(node: Node, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that no page covers in this node."""
+    first = max(0, bisect_left(node.stretches, start, key=by_start) - 1)
+    for stretch in node.stretches[first:]:
+        if stretch.start >= end:
+            break
+        if start < stretch.start:
+            yield start, stretch.start
+        start = max(start, stretch.end)
+    if start < end:
+        yield start, end
+
+
+def freed_bytes(stretches: Iterator[Stretch]) -> int:
+    """The bytes of the pages to which only these stretches refer."""
+    counts: dict[StoredPage, int] = {}
+    for stretch in stretches:
+        counts[stretch.stored] = counts.get(stretch.stored, 0) + 1
+    return sum(stored.nbytes for stored, count in counts.items() if stored.references == count)

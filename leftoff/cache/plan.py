@@ -19,6 +19,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.report import Origin, Reuse
 from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot, WindowPage
+from leftoff.picture_tokens import uncut
 
 _Item = TypeVar("_Item", Page, WindowPage, Snapshot)
 
@@ -142,8 +143,8 @@ class Planner:
         points = [point for point in lookup.points() if point.position < length or point.logits is not None]
         shared = {sequence: common for sequence, common in lookup.shared.items() if sequence not in besides}
         if self._placement.grid:
-            on_grid = self._placement.on_grid
-            points, shared = [point for point in points if point.position == on_grid(point.position)], {}
+            pictures, on_grid = lookup.pictures, self._placement.on_grid
+            points, shared = [point for point in points if point.position == on_grid(point.position, pictures)], {}
         for sequence, common in shared.items():
             yield from self._from_sequence(lookup, sequence, common, points)
         if not self._memory.kind.has_snapshots:
@@ -197,7 +198,7 @@ class Planner:
         node = lookup.deepest.node_at(position)
         assert node is not None
         covered = max((end for start, end in lookup.covered if start < position), default=0)
-        position = self._placement.on_grid(min(position, covered))
+        position = self._placement.on_grid(uncut(lookup.pictures, min(position, covered)), lookup.pictures)
         return [ResumePoint(node, position)] if position else []
 
 

@@ -83,16 +83,27 @@ class ValuePerByte(Policy):
 
 
 class Limit(NamedTuple):
-    """Which points may be evicted from a medium that wears.
+    """Which points may be evicted.
 
-    They free at most `most_bytes`, and were not used after `rested_since`, or are inside a conversation that went on.
+    From a medium that wears, those that free at most `most_bytes`, and were not used after `rested_since` or are inside
+    a conversation that went on. In any case none that was used after `unused_since`.
     """
 
     most_bytes: float = math.inf
     rested_since: float = math.inf
+    unused_since: float = math.inf
 
 
 NO_LIMIT = Limit()
+
+
+class Victim(NamedTuple):
+    """The point to evict next."""
+
+    point: ResumePoint
+    rank: float
+    is_end: bool  # of a conversation, or a fork
+    last_used: float
 
 
 class Ranking:
@@ -151,27 +162,30 @@ class Ranking:
         self._table[_LAST_USED, point.row] = moment
         self.oldest = min(self.oldest, moment)
 
-    def choose_victim(
-        self,
-        now: float,
-        spared: Collection[ResumePoint],
-        unused_since: float = math.inf,
-        limit: Limit = NO_LIMIT,
-    ) -> ResumePoint | None:
-        """The point to evict next, of those not used after `unused_since` and within the limit. The policy is told."""
+    def choose_victim(self, now: float, spared: Collection[ResumePoint], limit: Limit = NO_LIMIT) -> ResumePoint | None:
+        """The point to evict, which the policy is told."""
+        victim = self.lowest(now, spared, limit)
+        if victim is None:
+            return None
+        self._policy.evicted(victim.rank)
+        return victim.point
+
+    def lowest(self, now: float, spared: Collection[ResumePoint], limit: Limit) -> Victim | None:
+        """The point that is worth least, of those within the limit."""
         table = self._table[:, : len(self._points)]
         able = (table[_NBYTES] > 0) & (table[_NBYTES] <= limit.most_bytes)
         if limit.rested_since < now:
             able &= (table[_LAST_USED] <= limit.rested_since) | (table[_BRANCHES] == 1)
-        if unused_since < now and self._points:
+        if limit.unused_since < now and self._points:
             self.oldest = float(table[_LAST_USED].min())
-            able &= table[_LAST_USED] <= unused_since
+            able &= table[_LAST_USED] <= limit.unused_since
         able[[point.row for point in spared if point.row >= 0]] = False
         rows = None if able.all() else np.flatnonzero(able)
         table = table if rows is None else table[:, rows]
         if table.shape[1] == 0:
             return None
         ranks = self._policy.rank(Candidates(now, *table))
-        lowest = int(ranks.argmin())
-        self._policy.evicted(float(ranks[lowest]))
-        return self._points[lowest if rows is None else rows[lowest]]
+        row = int(ranks.argmin())
+        of_row = table[:, row]
+        point = self._points[row if rows is None else rows[row]]
+        return Victim(point, float(ranks[row]), bool(of_row[_BRANCHES] != 1), float(of_row[_LAST_USED]))

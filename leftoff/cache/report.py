@@ -22,7 +22,7 @@ class Reason(Enum):
     NEW = "new"  # never seen before
     EDITED = "edited"  # changed in known text, or known but behind such a change
     EVICTED = "evicted"  # known, but evicted
-    NO_SNAPSHOT = "no snapshot here"  # known, but the nearest resume point lies before
+    NO_SNAPSHOT = "past the last snapshot"  # known, but the nearest resume point lies before
     OTHER_SALT = "other salt"  # known to the same tenant, but under another salt
     LOGPROBS = "for logprobs"  # known, but the log-probabilities of the prompt are wanted, and not kept
 
@@ -76,6 +76,7 @@ class ReuseReport:
     after: Tokens  # what follows now
     unread: int = 0
     reuses: tuple[Reuse, ...] = ()
+    images: tuple[tuple[int, int], ...] = ()  # the tokens [start, end) of each picture
 
     @property
     def computed(self) -> int:
@@ -108,13 +109,27 @@ class ReuseReport:
         parts = (replace(part, reason=Reason.LOGPROBS) if part.start < self.known else part for part in self.rereads)
         return replace(self, rereads=tuple(parts))
 
+    @property
+    def image_lines(self) -> tuple[str, ...]:
+        """For each picture: `image 2: 256 tokens, reused`."""
+        lines = []
+        for number, (start, end) in enumerate(self.images, 1):
+            is_unread = end > self.prompt_tokens - self.unread
+            found = "reused" if end <= self.reused else _UNREAD if is_unread else "computed"
+            lines.append(f"image {number}: {end - start:,} tokens, {found}")
+        return tuple(lines)
+
     def line(self) -> str:
-        """For the log: `reused 18,432 of 18,950 from RAM · 18 no snapshot here · 500 new`."""
+        """For the log: `reused 18,432 of 18,950 from RAM · 18 past the last snapshot · 500 new`."""
         head = f"reused {self.reused:,} of {self.prompt_tokens:,}"
         if self.reused:
             head += f" from {self.source}"
-        unread = [f"{self.unread:,} not read"] if self.unread else []
-        return " · ".join([head, *(f"{part.num_tokens:,} {part.reason.value}" for part in self.rereads), *unread])
+        parts = [head, *(f"{part.num_tokens:,} {part.reason.value}" for part in self.rereads)]
+        if self.unread:
+            parts.append(f"{self.unread:,} not read")
+        if self.images:
+            parts.append(f"{sum(end <= self.reused for _, end in self.images)} of {len(self.images)} images reused")
+        return " · ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -148,6 +163,7 @@ def explain(prompt: Prompt, resume: int, source: str, reuses: tuple[Reuse, ...],
         before=np.array(knowledge.before[:SHOWN_TOKENS]),
         after=np.array(prompt.tokens[known : known + SHOWN_TOKENS]),
         reuses=reuses,
+        images=prompt.images,
     )
 
 

@@ -10,6 +10,7 @@ from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tiers import Tiers
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import Memory
+from leftoff.picture_tokens import Pictures
 from leftoff.types import Prompt
 
 _MOST_OF_A_SEQUENCE = 0.9  # shared with the prompt: it is cut in place, and what it loses is soon back from RAM
@@ -42,7 +43,7 @@ class Restorer:
         if target is not plan.sequence or not plan.goes_on:
             if not target.is_empty:
                 self._tiers.swap(target, prefix, namespace)
-            self._load(target, plan)
+            self._load(target, plan, [span for span in prompt.pictures if span.end <= plan.resume])
         target.start(prefix, namespace, None if plan.goes_on else plan.point)
         return target
 
@@ -118,14 +119,21 @@ class Restorer:
         is_cut = loses_little or (self._sequences.is_alone(source) and not self._is_faster_kept(source, plan))
         return is_cut and self._copy_to_ram(source)
 
-    def _load(self, target: EngineSequence, plan: Plan) -> None:
+    def _load(self, target: EngineSequence, plan: Plan, pictures: Pictures) -> None:
         began = time.perf_counter()
         try:
             if target is not plan.sequence and not target.is_empty:
                 self._memory.drop(target.seq)
             # room is made before: a restore in place that finds none leaves nothing to share from
             self._drop_until_free(plan.num_page_tokens, (target, plan.sequence))
-            self._memory.restore(target.seq, plan.resume, share=plan.share, pages=plan.pages, snapshot=plan.snapshot)
+            self._memory.restore(
+                target.seq,
+                plan.resume,
+                share=plan.share,
+                pages=plan.pages,
+                snapshot=plan.snapshot,
+                pictures=pictures,
+            )
         except BaseException:
             target.truncate(self._memory.length(target.seq))
             raise

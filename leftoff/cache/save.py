@@ -15,6 +15,7 @@ from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.engine.memory.base import Memory, Page, Snapshot, Span, WindowPage
+from leftoff.picture_tokens import cuts_picture, whole
 from leftoff.types import Logits, Tokens
 
 _MOST_OF_A_GROUP = 0.75  # of the bytes that one call moves best
@@ -95,15 +96,13 @@ class Saver:
         Called during prefill, so that little is left to save at the end; only then is it known what is worth evicting
         for. Pages after the last resume point could not be resumed from.
         """
-        if self._whole_page_bytes > self._budget.free_bytes:
-            return
         if self._memory.kind.has_snapshots:
             point = path.match.last_point()
             end = point.position if point is not None else 0
         else:
             end = path.length
         pages = list(self._missing_pages(path, end - end % self._page_tokens))
-        if pages and self._least_group_bytes <= self._nbytes(pages) <= self._budget.free_bytes:
+        if pages and (nbytes := self._nbytes(pages)) >= self._least_group_bytes and self._budget.claim(nbytes):
             self._save_pages(path, pages)
 
     def save_all(self, path: SavePath) -> None:
@@ -183,7 +182,7 @@ class Saver:
             if point is None:
                 return False
         # evicting may take pages of this very path: then more is missing than before
-        while (nbytes := self._nbytes(pages := list(self._missing_pages(path, end)))) > self._budget.free_bytes:
+        while not self._budget.claim(nbytes := self._nbytes(pages := list(self._missing_pages(path, end)))):
             if not self._make_room(path, nbytes, [point] if point else []):
                 return False
         return self._save_pages(path, pages)
@@ -221,20 +220,33 @@ class Saver:
         return next(self._missing_pages(path, end), None) is None
 
     def _missing_pages(self, path: SavePath, end: int) -> Iterator[Span]:
-        """The uncovered parts of [0, end), cut at multiples of the page size."""
+        """The uncovered parts of [0, end), cut at multiples of the page size, but not within a picture."""
         if not self._memory.kind.has_pages:
             return
+        while cuts_picture(path.tokens, end):
+            end -= 1
         start = path.start
-        for stretch in path.match.stretches():
-            if stretch.start > start:
-                yield from self._cut(start, min(stretch.start, end))
-            if stretch.end > start:
-                start = stretch.end
-        yield from self._cut(start, end)
+        for first, last in self._covered(path.match):
+            if first > start:
+                yield from self._cut(path.tokens, start, min(first, end))
+            start = max(start, last)
+        yield from self._cut(path.tokens, start, end)
 
-    def _cut(self, start: int, end: int) -> Iterator[Span]:
+    def _covered(self, match: Match) -> list[Span]:
+        """The stretches of positions whose pages the tier has, by position.
+
+        In a medium that machines share a page is found by the path to its end: one that the path has only the beginning
+        of, since it goes on into another path, is not found, and does not count.
+        """
+        stretches = list(match.stretches())
+        if self._blobs is None or self._blobs.shared is None:
+            return [(stretch.start, stretch.end) for stretch in stretches]
+        ends = {stretch.stored: min(stretch.end, match.length) for stretch in stretches}
+        return sorted((stored.page.start, stored.page.end) for stored, end in ends.items() if stored.page.end <= end)
+
+    def _cut(self, tokens: Tokens, start: int, end: int) -> Iterator[Span]:
         while start < end:
-            border = min(end, (start // self._page_tokens + 1) * self._page_tokens)
+            border = min(end, whole(tokens, (start // self._page_tokens + 1) * self._page_tokens))
             yield start, border
             start = border
 
@@ -342,8 +354,8 @@ class Saver:
     def _estimated_bytes(self, match: Match, position: int) -> int:
         """Bytes of a snapshot that is not taken yet, beside the window pages that it would share."""
         before = match.last_point_before(position)
-        since = before.position if before is not None else 0
-        return self._memory.snapshot_bytes(position, since) + self._overhead_bytes
+        nbytes = self._memory.snapshot_bytes(position, before.position if before is not None else 0)
+        return nbytes + self._overhead_bytes if nbytes else 0  # attention alone has none
 
     def _new_bytes(self, path: SavePath, snapshot: Snapshot) -> int:
         """Bytes of a snapshot, without window pages that the tier has of the point before it."""

@@ -1,11 +1,13 @@
 """All tiers: RAM, and those below it, the faster first. What is saved of a sequence is offered to each."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from leftoff.cache.blob_store import Record
 from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.budget import Clock
+from leftoff.cache.capacity import TreeLock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetches, Search
 from leftoff.cache.node import ResumePoint
@@ -34,9 +36,10 @@ class Tiers:
         *,
         page_tokens: int,
         seen_tokens: int,
+        lock: TreeLock | None = None,
     ) -> None:
         self.ram = ram
-        self.lower = tuple(BlobTier(settings, clock, memory, costs, page_tokens) for settings in lower)
+        self.lower = tuple(BlobTier(settings, clock, memory, costs, page_tokens, lock) for settings in lower)
         self._saver = Saver(memory, costs, ram, page_tokens)
         self._sequences = sequences
         self._seen_tokens = seen_tokens
@@ -142,9 +145,9 @@ class Tiers:
 
     # --- below RAM
 
-    def search(self, tokens: Tokens, plan: Plan, header_end: int) -> list[Search]:
+    def search(self, tokens: Tokens, plan: Plan) -> list[Search]:
         """Starts to look a prompt up in the tiers that machines share, where that can gain anything."""
-        answers = [(tier.search(tokens, plan, header_end), tier.add_found) for tier in self.lower]
+        answers = [(tier.search(tokens, plan), tier.add_found) for tier in self.lower]
         return [Search(answer, add_found) for answer, add_found in answers if answer is not None]
 
     def fetch(self, records: Sequence[Record]) -> Fetches:
@@ -167,15 +170,17 @@ class Tiers:
         for tier in self.lower:
             tier.blobs.hold_back(is_busy=is_busy)
 
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        """Forgets all namespaces that are meant."""
+    def clear(self, is_meant: Callable[[str], bool]) -> list[Future[None]]:
+        """Forgets all namespaces that are meant. The futures are of the media below RAM."""
         for tier in self:
             tier.clear(is_meant)
+        return [tier.blobs.clear(is_meant) for tier in self.lower]
 
     def close(self, timeout_s: float) -> None:
         """Gives the tiers below `timeout_s` to write what waits."""
         for tier in self.lower:
             tier.blobs.close(timeout_s)
+            tier.closed()
 
     def _drop_pages_in_engine(self, nbytes: int) -> None:
         """Makes room in RAM by dropping pages that sequences in the engine hold too: running and recent ones first."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from leftoff.cache.report import ReuseReport
 from leftoff.cache.sequences import EngineSequence
+from leftoff.picture_tokens import PictureSpan, uncut
 from leftoff.types import Logits, Prompt, Tokens
 
 
@@ -47,15 +48,26 @@ class Turn:
         return self.reply_gap is not None and replied % self.reply_gap < num_tokens
 
     def next_chunk(self, limit: int) -> Tokens:
-        """The tokens of the prompt to decode next, at most `limit`."""
+        """The tokens of the prompt to decode next, at most `limit`; but a picture is decoded whole."""
         start = self.position
-        return self.prompt.tokens[start : min(self.next_chunk_end, start + limit)]
+        end = self.next_chunk_end if self.next_picture is not None else min(self.next_chunk_end, start + limit)
+        return self.prompt.tokens[start:end]
+
+    @property
+    def next_picture(self) -> PictureSpan | None:
+        """The picture that is to be decoded next. None if that is text."""
+        return next((span for span in self.prompt.pictures if span.start == self.position), None)
 
     @property
     def next_chunk_end(self) -> int:
         """Where the next chunk of the prompt must end at the latest."""
         index = bisect_right(self.snapshot_positions, self.position)
         position = self.snapshot_positions[index] if index < len(self.snapshot_positions) else self.prompt.length
+        for span in self.prompt.pictures:
+            if span.start == self.position:
+                return span.end
+            if span.start > self.position:
+                position = min(position, span.start)
         return min(position, (self.position // self.grid + 1) * self.grid) if self.grid else position
 
     def ends_chunk(self, num_tokens: int) -> bool:
@@ -64,6 +76,7 @@ class Turn:
 
     def add_snapshot_position(self, position: int) -> None:
         """Another request will resume there."""
+        position = uncut(self.prompt.pictures, position)
         if self.position < position < self.prompt.length and position not in self.snapshot_positions:
             self.snapshot_positions = tuple(sorted({*self.snapshot_positions, position}))
             self.durable_positions |= {position}

@@ -5,6 +5,7 @@ The first two letters of a name are a folder: some file systems are slow with te
 
 import errno
 import os
+import secrets
 import stat
 import threading
 import time
@@ -25,7 +26,7 @@ from leftoff.engine.seal import seal, unseal
 from leftoff.machine import num_cores
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
-_TEMPORARY = ".new"
+UNFINISHED = ".new"
 _RESERVE_BYTES = 256 << 20
 _RESERVE_PART = 0.01
 # Files synced at the same time: the file system joins the writes of its journal, and is ten times as fast.
@@ -96,7 +97,7 @@ class BlobFiles:
     @contextmanager
     def _temporary(self, writes: Sequence[Write]) -> Iterator[list[Path]]:
         """Writes the blobs under temporary names; those that the caller did not rename are removed afterwards."""
-        paths = [self.path(write.blob.name + _TEMPORARY) for write in writes]
+        paths = [self.path(write.blob.name + UNFINISHED) for write in writes]
         try:
             with ThreadPoolExecutor(min(_NUM_SYNCS, len(writes))) as pool:
                 for _ in pool.map(self._write_synced, writes, paths):
@@ -204,3 +205,14 @@ def _sync(fds: Sequence[int]) -> None:
     with ThreadPoolExecutor(_NUM_SYNCS) as pool:
         for _ in pool.map(os.fsync, fds):
             pass
+
+
+def write_small(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all; after a loss of power perhaps empty, which its reader must notice."""
+    unfinished = path.with_name(f"{secrets.token_hex(8)}{UNFINISHED}")
+    try:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
+            file.write(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """The folder of one model: its lock, its index, and its blobs.
 
-    <cache dir>/v1/<fingerprint>/lock, index.sqlite, replies.sqlite, blobs/ab/<name>
+    <cache dir>/v1/<fingerprint>/lock, index.sqlite, replies.sqlite, model, blobs/ab/<name>
 
 A newer layout would be v2, beside it. A file is written before its row and removed after it, so that a crash leaves at
 most files without a row; these are removed when the folder is opened. One process at a time uses a folder.
@@ -9,21 +9,25 @@ most files without a row; these are removed when the folder is opened. One proce
 import fcntl
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
 from leftoff.blobs import clock
 from leftoff.blobs.blob import Write
 from leftoff.disk.errors import DamagedIndexError, FolderBusyError
-from leftoff.disk.files import BlobFiles, check_own, make_folder
+from leftoff.disk.files import FILE_MODE, BlobFiles, check_own, make_folder
 from leftoff.disk.index import FILE, WRITTEN, Content, Index
 
 LAYOUT = "v1"
 BLOBS = "blobs"
 _FINGERPRINT_DIGITS = 16
+_BROKEN = "index.broken-"
 _KEPT_BROKEN = 3
 _LOCK_FILE = "lock"
+_MODEL = "model"
+_RATE = "ms_per_token"
+_REWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 _LOCK_WAIT_S = 0.5  # another process may just be looking, or ending
 _LOCK_STEP_S = 0.02
 
@@ -31,6 +35,28 @@ _LOCK_STEP_S = 0.02
 def model_folder(root: Path, fingerprint: str) -> Path:
     """The folder of a model under a cache folder, by its fingerprint."""
     return root / LAYOUT / fingerprint[:_FINGERPRINT_DIGITS]
+
+
+def note_model(folder: Path, model: Path, ms_per_token: float) -> None:
+    """Notes in its folder where the model file is, for tools that show the text of tokens, and how fast it reads."""
+    for name, text in ((_MODEL, str(model.resolve())), (_RATE, str(ms_per_token))):
+        with suppress(OSError), os.fdopen(os.open(folder / name, _REWRITE, FILE_MODE), "w") as file:
+            file.write(text)
+
+
+def noted_model(folder: Path) -> Path | None:
+    """The model file that a folder was used with last; None if it is no longer there."""
+    with suppress(OSError, ValueError):
+        model = Path((folder / _MODEL).read_text())
+        return model if model.is_file() else None
+    return None
+
+
+def noted_rate(folder: Path) -> float:
+    """The milliseconds in which the model reads a token; one if that is not known."""
+    with suppress(OSError, ValueError):
+        return float((folder / _RATE).read_text())
+    return 1.0
 
 
 class FolderLock:
@@ -177,6 +203,13 @@ class ModelFolder:
         self.index.remove(names)
         self.files.remove(names)
 
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        """Deletes namespaces for good. Of indexes that were set aside nobody can tell whose tokens are in them."""
+        self.files.remove(self.index.clear(is_meant))
+        self.index.erase()
+        for broken in self.path.glob(f"{_BROKEN}*"):
+            broken.unlink(missing_ok=True)
+
     def reconcile(self, wanted: Collection[str]) -> set[str]:
         """Removes all blobs but those with a wanted name; returns the wanted names that have no blob here."""
         rows = self.index.names()
@@ -199,7 +232,7 @@ class ModelFolder:
     def _set_aside(self) -> Path:
         """Renames the index, so that the damage can be looked into. At most three such files are kept."""
         self.close_index()
-        targets = [self.path / f"index.broken-{number}" for number in range(1, _KEPT_BROKEN + 1)]
+        targets = [self.path / f"{_BROKEN}{number}" for number in range(1, _KEPT_BROKEN + 1)]
         target = next((path for path in targets if not path.exists()), targets[-1])
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):

@@ -1,44 +1,58 @@
 """The headers that clients used last, one file each in `<cache dir>/headers`, to be prewarmed for any model.
 
 A file's name begins with its owner, the name of a tenant. Each owner has a few: a new one takes the place of the one
-used least recently. The time of a file is that of its last use.
+used least recently. The time of a file is that of its last use. What was learned of headers is kept beside them, under
+names and a suffix of its own.
 """
 
 import logging
 import os
-import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from blake3 import blake3
 
 from leftoff.disk.errors import describe
-from leftoff.disk.files import FILE_MODE, make_folder
+from leftoff.disk.files import UNFINISHED, make_folder, write_small
 
 logger = logging.getLogger("leftoff.disk")
 
 FOLDER = "headers"
+LEARNED = ".learned"  # the suffix of what was learned of headers
 _MAX_PER_OWNER = 8
 _MAX = 128
 _MAX_BYTES = 1 << 20
 _DIGITS = 32
-_SUFFIX, _UNFINISHED = ".json", ".new"
+_SUFFIX = ".json"
 
 
 class HeaderFiles:
     """Any thread may call it. A failing disk raises nothing: a header is then not kept."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, suffix: str = _SUFFIX, *, max_per_owner: int = _MAX_PER_OWNER, limit: int = _MAX
+    ) -> None:
         self._folder = root / FOLDER
+        self._suffix, self._max_per_owner, self._limit = suffix, max_per_owner, limit
         self._has_failed = False
 
     def put(self, owner: str, content: bytes) -> None:
         """Keeps a header, or notes that it was used again."""
-        path = self._folder / f"{owner}.{blake3(content).hexdigest()[:_DIGITS]}{_SUFFIX}"
+        path = self._path(owner, blake3(content).hexdigest()[:_DIGITS])
         try:
             os.utime(path)
         except FileNotFoundError:
             self._add(path, owner, content)
+        except OSError as error:
+            self._tell(error)
+
+    def keep(self, owner: str, name: str, content: bytes) -> None:
+        """Keeps something under a name, in place of what had it."""
+        self._add(self._path(owner, name), owner, content)
+
+    def drop(self, owner: str, name: str) -> None:
+        try:
+            self._path(owner, name).unlink(missing_ok=True)
         except OSError as error:
             self._tell(error)
 
@@ -51,13 +65,25 @@ class HeaderFiles:
             except OSError as error:  # it was removed meanwhile, or is no file
                 self._tell(error)
 
+    def remove(self, is_meant: Callable[[str, bytes], bool] = lambda _owner, _content: True) -> int:
+        """Deletes headers by owner and content, and what was left unfinished; returns how many. Raises `OSError`."""
+        if not self._folder.is_dir():
+            return 0
+        num_removed = 0
+        for path in self._folder.iterdir():
+            owner = path.name.partition(".")[0]
+            if path.suffix == UNFINISHED or is_meant(owner, path.read_bytes() if path.is_file() else b""):
+                path.unlink(missing_ok=True)
+                num_removed += 1
+        return num_removed
+
     def _add(self, path: Path, owner: str, content: bytes) -> None:
         if len(content) > _MAX_BYTES:
             return
         try:
             make_folder(self._folder)
-            _write(path, content)
-            extra = [*self._paths(owner)[_MAX_PER_OWNER:], *self._paths()[_MAX:]]
+            write_small(path, content)
+            extra = [*self._paths(owner)[self._max_per_owner :], *self._paths()[self._limit :]]
             for old in extra:
                 old.unlink(missing_ok=True)
         except OSError as error:
@@ -66,24 +92,16 @@ class HeaderFiles:
     def _paths(self, owner: str | None = None) -> list[Path]:
         """The last used first."""
         try:
-            files = [file for file in os.scandir(self._folder) if file.name.endswith(_SUFFIX)]
+            files = [file for file in os.scandir(self._folder) if file.name.endswith(self._suffix)]
             own = [file for file in files if owner is None or file.name.partition(".")[0] == owner]
             return [Path(file) for file in sorted(own, key=lambda file: file.stat().st_mtime_ns, reverse=True)]
         except OSError:
             return []
 
+    def _path(self, owner: str, name: str) -> Path:
+        return self._folder / f"{owner}.{name}{self._suffix}"
+
     def _tell(self, error: OSError) -> None:
         if not self._has_failed:
-            logger.warning("headers are not kept for prewarming: %s", describe(error, self._folder))
+            logger.warning("headers, or what was learned of them, are not kept: %s", describe(error, self._folder))
         self._has_failed = True
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all; after a loss of power perhaps empty, which nobody can read as a header."""
-    unfinished = path.with_name(f"{secrets.token_hex(8)}{_UNFINISHED}")
-    try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
-            file.write(content)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ a crash of the process.
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ WITH RECURSIVE needed (tag) AS (
 DELETE FROM run WHERE tag NOT IN needed
 """
 
+_NAMES_OF = "SELECT name FROM blob WHERE namespace = ?"
 _RUN_TYPES = (bytes, bytes, int, bytes)
 _BLOB_TYPES = (str, int, bytes, str, int, int, int, float, int)
 
@@ -163,6 +164,19 @@ class Index:
         with self._transaction():
             self._connection.executemany("UPDATE blob SET last_used = ?, hits = hits + ? WHERE name = ?", rows)
 
+    def clear(self, is_meant: Callable[[str], bool]) -> list[str]:
+        """Removes namespaces, with the tokens of their paths; returns the names of their blobs. `erase` must follow."""
+        namespaces = [name for (name,) in self._rows("SELECT DISTINCT namespace FROM blob") if is_meant(str(name))]
+        names = [name for space in namespaces for (name,) in self._rows(_NAMES_OF, space)]
+        self.remove(names)
+        with self._transaction():
+            self._connection.execute(_DROP_RUNS)
+        return names
+
+    def erase(self) -> None:
+        with _naming_damage():
+            erase_deleted(self._connection)
+
     def drop_unreachable_runs(self) -> None:
         """Removes runs that are on the path of no blob, and gives their space back to the disk."""
         with self._transaction():
@@ -206,6 +220,14 @@ class Index:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def erase_deleted(connection: sqlite3.Connection) -> None:
+    """Writes a database anew and empties its journal: sqlite leaves what was deleted on free pages and in there."""
+    connection.execute("VACUUM")
+    (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise sqlite3.OperationalError("what was deleted is still in the journal: another process reads the database")
 
 
 def runs_back(path: HashedPath, end: int) -> Iterator[TokenRun]:

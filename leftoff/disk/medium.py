@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from leftoff.blobs.blob import Blob, Write
 from leftoff.blobs.medium import PathBlobs, Use
 from leftoff.blobs.path_hash import as_tokens
 from leftoff.blobs.store import MediumBlobStore
+from leftoff.blobs.writer import QueueLimit
 from leftoff.cache.blob_store import Item
 from leftoff.cache.costs import TierCosts
 from leftoff.cache.report import Origin
@@ -113,7 +114,10 @@ class FolderMedium:
         self._folder.remove([blob.name for blob in blobs])
         self._num_removed += len(blobs)
 
-    def note(self, uses: Sequence[Use], *, is_idle: bool) -> Sequence[Blob]:  # noqa: ARG002
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        self._folder.clear(is_meant)
+
+    def note(self, uses: Sequence[Use]) -> Sequence[Blob]:
         """Writes hits to the index, and cleans that after many removals."""
         if uses:
             self._folder.index.note(uses)
@@ -157,7 +161,7 @@ def open_folder(
     arena: Arena,
     *,
     label: str = "",
-    queue_bytes: int = QUEUE_BYTES,
+    queue_bytes: int | QueueLimit = QUEUE_BYTES,
     reserve_bytes: int | None = None,
     retry_s: float = _RETRY_S,
     gives_way: bool = True,

@@ -12,6 +12,7 @@ from leftoff.blobs import clock
 from leftoff.blobs.replies import MediumReplies, Sealed
 from leftoff.disk.errors import describe
 from leftoff.disk.files import FILE_MODE
+from leftoff.disk.index import erase_deleted
 
 logger = logging.getLogger("leftoff.disk")
 
@@ -43,6 +44,7 @@ class ReplyFile:
     """Implements `blobs.replies.ReplyMedium`."""
 
     seal_bytes = 32
+    gather_s = 0.2
 
     def __init__(self, path: Path, connection: sqlite3.Connection, limit_bytes: int) -> None:
         self._path = path
@@ -70,11 +72,12 @@ class ReplyFile:
                 self._drop_oldest()
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
-        with self._reporting():
+        with self._lock:
             names = [name for (name,) in self._connection.execute("SELECT DISTINCT namespace FROM reply")]
             meant = [(name,) for name in names if is_meant(name)]
             with self._connection:
                 self._connection.executemany("DELETE FROM reply WHERE namespace = ?", meant)
+            erase_deleted(self._connection)
 
     def close(self) -> None:
         with suppress(sqlite3.Error):

@@ -1,6 +1,6 @@
 """Chooses what the next batch decodes, and samples from what it has decoded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from operator import attrgetter
@@ -58,16 +58,35 @@ class Limits:
 class Batcher:
     """Builds batches from running replies and chunks of prompts (chunked prefill). Decodes none of them itself."""
 
-    def __init__(self, engine: LlamaEngine, costs: Costs, limits: Limits, drafter: Drafter | None = None) -> None:
+    def __init__(
+        self,
+        engine: LlamaEngine,
+        costs: Costs,
+        limits: Limits,
+        drafter: Drafter | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wake` is called when a picture has been encoded that a prompt waits for."""
+        self._wake = wake
         self._engine = engine
         self._drafter = drafter
         self._costs = costs
         self._limits = limits
         self._is_on_device = engine.is_on_device
+        self._was_picture = False
+        self.waits = False  # for pictures that are being encoded: there was nothing to decode
         self._late_tokens, self._late_ms = 0, 0.0  # of chunks of prompts that nobody has waited for yet
 
     def next(self, runs: Sequence[Run], step: int) -> Batch:
-        """One token of every reply, a chunk of the prompt served longest ago, and other prompts if they are short."""
+        """One token of every reply, a chunk of the prompt served longest ago, and other prompts if they are short.
+
+        Or one picture: it is alone in its batch, and of two batches in a row at most one is a picture while others run.
+        """
+        batch = self._next(runs, step)
+        self.waits = not batch.runs
+        return batch
+
+    def _next(self, runs: Sequence[Run], step: int) -> Batch:
         reading: list[Run] = []
         parts: list[Part] = []
         for run in runs:
@@ -75,6 +94,7 @@ class Batcher:
                 continue
             if run.turn.is_reading:
                 reading.append(run)
+                run.encode_pictures(self._wake)
             else:
                 parts.append((run, run.reply_work()))
         if not reading:
@@ -85,10 +105,19 @@ class Batcher:
         quick_ms = max(limits.chunk_ms, self._costs.cut_ms)
         quick = min(most, max(limits.min_chunk_tokens, int(quick_ms * self._costs.prefill_tokens_per_ms)))
         room = limit = quick if parts else most
+        gives_way, self._was_picture = self._was_picture and bool(parts), False
         free_cells = self._engine.memory.free_cells if len(reading) > 1 else 0
         for run in sorted(reading, key=attrgetter("last_served")):
             work = run.prompt_work(limit)
+            if work is None:
+                continue
+            if work.picture is not None:
+                if gives_way:
+                    continue
+                self._was_picture, run.last_served = True, step
+                return Batch.of([(run, work)])
             if work.tokens.size <= room:
+                gives_way = True  # to what is in the batch already
                 parts.append((run, work))
                 run.last_served = step
                 # a second prompt keeps the others waiting, and must leave them their cells

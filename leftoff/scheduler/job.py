@@ -37,6 +37,7 @@ class Timings:
     started: float = 0.0
     first_token: float = 0.0
     finished: float = 0.0
+    waited_for: str = ""  # the models that were busy or loading meanwhile
     num_read: int = 0
     num_generated: int = 0
     num_drafted: int = 0

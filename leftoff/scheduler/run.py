@@ -2,21 +2,26 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
+from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetches, Preparation
 from leftoff.cache.turn import Turn
 from leftoff.drafts.trail import Draft, Trail
 from leftoff.engine.engine import LlamaEngine, Work
-from leftoff.engine.errors import EngineError
+from leftoff.engine.errors import EngineError, InputError
 from leftoff.engine.sampler import Sampler
+from leftoff.picture_tokens import unmarked
 from leftoff.scheduler.job import Finish, Job, Sink, Timings
 from leftoff.types import Logits, Tokens
 
 logger = logging.getLogger(__name__)
 
+_ENCODED_AHEAD = 4  # pictures
 _MAX_SCORED_BYTES = 32 << 20  # of logits of one chunk: llama.cpp keeps room for as many as it ever had to give
 
 
@@ -37,6 +42,7 @@ class Run:
         # while it waits
         self.is_held = False  # another run is reading what its prompt begins with
         self.is_paused = False  # it was preempted, and resumes when there is room
+        self.is_due = False  # it is answered before the model sleeps: it was preempted, or waited for it to be loaded
         self.is_put_off = False  # too many others fetch
         self.preparation: Preparation | None = None  # of what it needs from below RAM
         self.trail: Trail | None = None  # if drafts are made for its reply
@@ -46,6 +52,13 @@ class Run:
         self._num_scored = 1  # positions of the prompt; no logits come before the first
         # the logits at positions of its prompt are still wanted; after a pause it reads again those that it has
         self.reads_all = job.score is not None and job.prompt.length > 1
+        if self.reads_all and job.prompt.pictures:
+            raise InputError("the log-probabilities of a prompt with pictures are not computed")
+
+    def known_as(self, cache: Cache) -> "Run":
+        """Itself, with its prompt as the trees of the cache know it."""
+        self.prompt = cache.known_as(self.prompt)
+        return self
 
     @property
     def waits_for_disk(self) -> bool:
@@ -62,23 +75,45 @@ class Run:
             self._engine = engine
             self._sampler = Sampler(engine.model, self.job.sampling)
             if self.job.sampling.has_penalties:
-                self._sampler.accept(self.job.prompt.tokens)
+                tokens = self.job.prompt.tokens
+                self._sampler.accept(tokens[tokens >= 0] if self.job.prompt.pictures else tokens)
 
     def stop_waiting(self) -> None:
         """The run has a slot now, or ends. What was fetched for it is freed with the fetch."""
-        self.is_held = self.is_paused = self.is_put_off = False
+        self.is_held = self.is_paused = self.is_due = self.is_put_off = False
         self.preparation = None
 
     def reply_work(self) -> Work:
         """The tokens of the reply to decode next: what was chosen last."""
         return Work(self.turn.seq, self._next)
 
-    def prompt_work(self, limit: int) -> Work:
-        """The tokens of the prompt to decode next: up to the next snapshot, and no more than `limit`."""
+    def encode_pictures(self, wake: Callable[[], None]) -> None:
+        """Has the next pictures encoded while text is read and others run; `wake` is called after each."""
+        if not self.prompt.sources:
+            return
+        unread = (span for span in self.prompt.pictures if span.start >= self.turn.position)
+        for span in islice(unread, _ENCODED_AHEAD):
+            self.prompt.sources[span.start].begin(wake)
+
+    def prompt_work(self, limit: int) -> Work | None:
+        """The tokens of the prompt to decode next: up to the next snapshot, and no more than `limit`; or a picture.
+
+        None while that is being encoded, or if it cannot be: then the run has ended.
+        """
+        if (span := self.turn.next_picture) is not None:
+            try:
+                embeddings = self.prompt.sources[span.start].take()
+            except Exception as error:
+                self._fail(error)
+                return None
+            if embeddings is None:
+                return None
+            is_last = span.end == self.turn.prompt.length
+            return Work(self.turn.seq, self.turn.next_chunk(limit), logits=is_last, picture=embeddings)
         if self.reads_all:
             limit = max(1, min(limit, _MAX_SCORED_BYTES // (4 * self._engine.model.vocabulary.size)))
         turn = self.turn
-        tokens = turn.next_chunk(limit)
+        tokens = unmarked(turn.next_chunk(limit)) if self.prompt.pictures else turn.next_chunk(limit)
         is_last = turn.position + tokens.size == turn.prompt.length
         return Work(turn.seq, tokens, logits=is_last, all_logits=self.reads_all)
 
@@ -91,7 +126,7 @@ class Run:
 
     def work_with(self, draft: Draft) -> Work:
         """The tokens to decode next, with a draft of what follows them, up to the end of the reply."""
-        ends = [index for index, token in enumerate(draft.tokens) if self._is_end(token)]
+        ends = [index for index, token in enumerate(draft.tokens) if token < 0 or self._is_end(token)]
         tokens = draft.tokens[: ends[0]] if ends else draft.tokens
         following = np.concatenate([self._next, np.array(tokens, np.int32)])
         return Work(self.turn.seq, following, num_drafted=len(tokens))
@@ -132,7 +167,7 @@ class Run:
 
     def pause(self) -> None:
         """Gives up its slot. Its prompt is now the old one and the reply so far, most of which the cache still has."""
-        self.is_paused = True
+        self.is_paused = self.is_due = True
         if not self.turn.is_reading:
             so_far = np.concatenate([self.turn.sequence.tokens, self._next])
             self.prompt = replace(self.prompt, tokens=so_far)
@@ -188,6 +223,8 @@ class Run:
             logger.exception("the end of a reply could not be told")
 
     def close(self) -> None:
+        for source in self.prompt.sources.values():
+            source.cancel()
         if self._sampler is not None:
             self._sampler.close()
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from leftoff.cache.cache import Cache
@@ -22,8 +22,10 @@ from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
 from leftoff.scheduler.batcher import Batcher, Limits, SamplingThreads
+from leftoff.scheduler.gate import Gate
 from leftoff.scheduler.job import Finish, QueueFullError
 from leftoff.scheduler.run import Run
+from leftoff.scheduler.waking import Waking
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +36,21 @@ class Scheduler:
     """Drives one engine through its cache."""
 
     def __init__(
-        self, engine: LlamaEngine, cache: Cache, limits: Limits | None = None, drafter: Drafter | None = None
+        self,
+        engine: LlamaEngine,
+        cache: Cache,
+        limits: Limits | None = None,
+        drafter: Drafter | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.engine = engine
         self.cache = cache
         self.limits = limits or Limits()
+        self.gate = gate or Gate()
+        self.waking = Waking(engine, cache, self.gate, self.wake, self.limits.queue)
         self.runs: list[Run] = []
         self.drafter = drafter
-        self._batcher = Batcher(engine, cache.costs, self.limits, drafter)
+        self._batcher = Batcher(engine, cache.costs, self.limits, drafter, self.wake)
         self._sampling = SamplingThreads(engine)
         self._waiting: deque[Run] = deque()
         self._cancelled: set[Run] = set()
@@ -64,18 +73,17 @@ class Scheduler:
         with self._changed:
             if len(self._waiting) >= self.limits.queue:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
-            self._waiting.append(run)
+            self._waiting.append(run.known_as(self.cache))
             if self._reading_ahead is not None:  # it gives way in the middle of its decode
                 self._cancelled.add(self._reading_ahead)
                 self.engine.cancel()
-            self._changed.notify()
+        self.wake()
 
     def read_ahead(self, run: Run) -> None:
         """Reads a prompt when there is nothing else to do. Of too many, the oldest are dropped."""
         with self._changed:
-            self._ahead.append(run)
-            self._woken = True
-            self._changed.notify()
+            self._ahead.append(run.known_as(self.cache))
+        self.wake()
 
     def cancel(self, run: Run) -> None:
         """Ends a run wherever it is, within one step."""
@@ -91,7 +99,8 @@ class Scheduler:
     def wait(self, seconds: float) -> None:
         """Sleeps until there is something to do, or somebody calls `wake`."""
         with self._changed:
-            if not self._woken and not self._cancelled and all(run.waits_for_disk for run in self._waiting):
+            is_idle = not self.waking.errands and all(run.waits_for_disk for run in self._waiting)
+            if not self._woken and not self._cancelled and (is_idle or self.waking.is_shut or self._batcher.waits):
                 self._changed.wait(seconds)
             self._woken = False
 
@@ -112,37 +121,61 @@ class Scheduler:
         self._sweep()
         self._admit()
         self._sweep()  # a run admitted just now has cancelled the one read ahead: else its own decode would end
-        if not self.runs and not self._waiting and self._ahead:
+        has_run_errand = self.waking.run_errand()
+        if self._ahead and not self.runs and not self._waiting and not self.engine.is_asleep and not self.gate.blocks():
             self._start_ahead(self._ahead.popleft())
+        elif self._reading_ahead is not None and self.gate.blocks():
+            self._close(self._reading_ahead, Finish.CANCELLED)
         if self.runs:
+            self.waking.worked_at = time.monotonic()
             self._decode()
             self._sweep()
-            return True
-        return False
+            return not self._batcher.waits or has_run_errand
+        return has_run_errand
 
     def tidy(self) -> None:
         """To be called when there is nothing to do: writes behind, and makes memory ready until a request comes."""
         self.cache.save_idle(lambda: bool(self._waiting))
         while not self._waiting and self.engine.context.arena.refill():
             pass
+        if not self.is_busy and not self.engine.is_asleep and self.gate.gives_way(self.waking.idle_s):
+            self.waking.sleep()
+
+    @property
+    def is_busy(self) -> bool:
+        """Something has begun and has not ended, or may begin now."""
+        may_begin = not self.waking.is_shut and self._is_wanted()
+        return bool(self.runs) or may_begin or any(run.is_due for run in self.waiting)
 
     def fail(self, runs: Sequence[Run], error: Exception) -> None:
         """After an error outside of any one reply: runs that have a slot end with it."""
         for run in list(runs):
             self._close(run, Finish.FAILED, error)
 
+    def forget_ahead(self, is_meant: Callable[[str], bool]) -> None:
+        """Reads nothing ahead any more of the namespaces that are meant."""
+        with self._changed:
+            self._ahead = deque((run for run in self._ahead if not is_meant(run.job.namespace)), _MAX_AHEAD)
+            if self._reading_ahead is not None and is_meant(self._reading_ahead.job.namespace):
+                self._cancelled.add(self._reading_ahead)
+        self._sweep()
+
     def cancel_all(self) -> None:
         with self._changed:
             self._cancelled.update(self._waiting, self.runs)
+        self.waking.errands.cancel_all()
         self._sweep()
 
     def _admit(self) -> None:
         """Gives slots to waiting runs, in order; a run that is worth holding back lets later ones pass."""
+        self._open()
         if self._is_full:
             return
         held: list[Run] = []
         try:
             while self._waiting and self.cache.sequences.num_free_slots and len(self.runs) < self.limits.at_once:
+                if self.waking.is_shut and not self._waiting[0].is_due:
+                    break
                 run = self._waiting.popleft()
                 if not run.reads_all and (self._shares_prefix_being_read(run) or self._needs_disk(run)):
                     held.append(run)
@@ -150,6 +183,22 @@ class Scheduler:
                     break
         finally:
             self._waiting.extendleft(reversed(held))
+
+    def _is_wanted(self) -> bool:
+        with self._changed:
+            return any(run not in self._cancelled for run in self._waiting) or bool(self.waking.errands)
+
+    def _open(self) -> None:
+        """Lets the gate open for what waits. If the model cannot be loaded, whoever waits is told why."""
+        try:
+            if self.waking.ask(self._is_wanted):
+                for run in self.waiting:
+                    run.is_due = True
+        except Exception as error:
+            with self._changed:
+                refused, self._waiting = self._waiting, deque()
+            for run in refused:
+                self._end_waiting(run, Finish.FAILED, error)
 
     def _shares_prefix_being_read(self, run: Run) -> bool:
         """Another run is reading a prefix of this prompt: wait, and resume from it."""
@@ -221,17 +270,17 @@ class Scheduler:
                 return False
             if not isinstance(error, EngineError):
                 logger.exception("an unforeseen error at the beginning of a reply")
-            self._stop_waiting(run)
-            run.close()
-            run.report_end(Finish.FAILED, error)
+            self._end_waiting(run, Finish.FAILED, error)
             return True
         assert turn is not None
-        self._stop_waiting(run)
+        self._fetching.discard(run)
+        run.stop_waiting()
         run.turn = turn
         run.last_served = self._step
         self.runs.append(run)
         if not is_resumed:
             run.timings.num_read = turn.report.reused
+            run.timings.waited_for = self.gate.began(run.timings.waited_ms / 1000, turn.report.reused)
             run.sink.started(turn.report)
             if self.drafter is not None and self.drafter.has_trails:
                 run.trail = self.drafter.begin(run.job.namespace, run.prompt.tokens, turn.report.reused)
@@ -240,15 +289,15 @@ class Scheduler:
         return True
 
     def _decode(self) -> None:
-        batch = self._batcher.next(self.runs, self._step)
-        runs, works, num_tokens, draft = batch
+        runs, works, num_tokens, draft = batch = self._batcher.next(self.runs, self._step)
         if not runs:
             return
         try:
             self.cache.make_cells(num_tokens)
             is_awaited = self._batcher.is_awaited(batch)
             began = time.perf_counter()
-            rows = self.engine.decode(works, is_awaited=is_awaited)
+            with self.cache.lock.let_go():
+                rows = self.engine.decode(works, is_awaited=is_awaited)
         except NoRoomError as error:
             self._make_way(error)
             return
@@ -323,9 +372,7 @@ class Scheduler:
             for run in dropped:
                 self._waiting.remove(run)
         for run in dropped:
-            self._stop_waiting(run)
-            run.close()
-            run.report_end(Finish.CANCELLED, None)
+            self._end_waiting(run, Finish.CANCELLED)
         for run in list(self.runs):
             if run in cancelled:
                 self._close(run, Finish.CANCELLED)
@@ -346,6 +393,8 @@ class Scheduler:
         run.close()
         run.report_end(finish, error)
 
-    def _stop_waiting(self, run: Run) -> None:
+    def _end_waiting(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
         self._fetching.discard(run)
         run.stop_waiting()
+        run.close()
+        run.report_end(finish, error)

@@ -34,8 +34,11 @@ class Worker:
         self.scheduler: Scheduler = made.result()
 
     def stop(self) -> None:
-        """Ends the thread after the current step. Running jobs are cancelled."""
+        """Ends the thread after the current step. Jobs are cancelled, and no model is loaded for them."""
         self._stopping.set()
+        for run in self.scheduler.waiting:
+            self.scheduler.cancel(run)
+        self.scheduler.waking.errands.cancel_all()
         self.scheduler.engine.cancel()
         self.scheduler.wake()
         self._thread.join()
@@ -52,7 +55,9 @@ class Worker:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(function())
+                with self.scheduler.cache.lock:
+                    result = function()
+                future.set_result(result)
             except BaseException as error:
                 future.set_exception(error)
 
@@ -77,19 +82,25 @@ class Worker:
 
     def _work(self, scheduler: Scheduler) -> bool:
         """One step, or idle work if there is nothing to decode. An error fails the running jobs, not the thread."""
-        try:
-            if scheduler.step():
-                return True
-            scheduler.tidy()
-        except Exception as error:
-            logger.exception("an unforeseen error on the engine's thread")
-            scheduler.fail(scheduler.runs, error)
+        with scheduler.cache.lock:
+            try:
+                if scheduler.step():
+                    return True
+                scheduler.tidy()
+            except Exception as error:
+                logger.exception("an unforeseen error on the engine's thread")
+                scheduler.fail(scheduler.runs, error)
         return False
 
     def _end(self, scheduler: Scheduler) -> None:
         """Cancels all jobs, answers all calls and saves the cache; then again for what came while it was saved."""
+
+        def cancel_all() -> None:
+            with scheduler.cache.lock:
+                scheduler.cancel_all()
+
         save = partial(scheduler.cache.close, _SAVE_SECONDS)
-        acts: list[Callable[[], None]] = [scheduler.cancel_all, self._run_calls, save]
+        acts: list[Callable[[], None]] = [cancel_all, self._run_calls, save]
         for do in [*acts, *acts[:2]]:
             try:
                 do()

@@ -55,6 +55,12 @@ def test_a_page_rises_with_the_point_that_needs_it_and_never_falls() -> None:
     assert first_page not in queue, "it is being written"
 
 
+def test_who_is_promoted_to_its_own_rank_keeps_its_place() -> None:
+    queue, entries = filled(NEW_END)
+    queue.promote(entries[0], NEW_END)
+    assert [*queue] == entries
+
+
 def test_an_entry_is_known_by_itself_not_by_its_name() -> None:
     queue, entries = filled(OLD_END)
     again = entry(page(0, 50))
@@ -64,3 +70,12 @@ def test_an_entry_is_known_by_itself_not_by_its_name() -> None:
     queue.put(again, MIDDLE)
     assert again in queue
     assert queue.nbytes == again.blob.file_bytes + entries[1].blob.file_bytes
+
+
+def test_a_queue_that_was_cleared_begins_anew() -> None:
+    queue, entries = filled(OLD_END, MIDDLE)
+    queue.clear()
+    assert (len(queue), queue.nbytes, [*queue]) == (0, 0, [])
+    assert not any(each in queue for each in entries)
+    queue.put(entries[0], MIDDLE)
+    assert queue.pop() is entries[0]

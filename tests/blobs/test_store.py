@@ -1,17 +1,20 @@
 """The blob store over the smallest medium there is: the one that the documentation shows."""
 
 import re
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from leftoff.blobs.blob import Blob
 from leftoff.cache.blob_store import Item, Record
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.engine.errors import BlobError
+from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Prompt
 from tests.cache.chain import ChainMemory
@@ -63,3 +66,30 @@ def test_a_cache_resumes_from_it_after_a_restart(shown: dict[str, Any]) -> None:
         reused.append(Driver(cache, memory).request(Prompt(np.arange(length, dtype=np.int32))).report.reused)
         cache.close(PATIENCE_S)
     assert reused == [0, 150]
+
+
+def test_closing_does_not_wait_for_a_read_that_hangs(shown: dict[str, Any]) -> None:
+    reads, gate, is_closed = threading.Event(), threading.Event(), threading.Event()
+
+    base: Any = shown["DictMedium"]
+
+    class HangingMedium(base):  # type: ignore[misc]
+        def read(self, blob: Blob, arena: Arena) -> Item:
+            reads.set()
+            gate.wait(PATIENCE_S)
+            return cast(Item, super().read(blob, arena))
+
+        def close(self) -> None:
+            is_closed.set()
+
+    store = shown["open_dict"](HangingMedium())
+    record = store.put(page(0, 200), "", path_of(300))
+    assert store.flush(PATIENCE_S)
+    (future,) = store.get([record])
+    assert reads.wait(PATIENCE_S)
+    closing = threading.Thread(target=store.close, args=(PATIENCE_S,))
+    closing.start()
+    assert is_closed.wait(PATIENCE_S)
+    gate.set()
+    closing.join()
+    assert content(future.result(PATIENCE_S)) == content(page(0, 200)), "who waits for it gets it all the same"

@@ -12,6 +12,7 @@ import numpy as np
 
 from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
+from leftoff.picture_tokens import Pictures
 from leftoff.types import Tokens
 
 BYTES_PER_TOKEN = 16
@@ -121,6 +122,10 @@ class ChainMemory:
         # cells are told apart by what they hold: the same prefix is shared, as after a fork; dearer than that is unfair
         return self.num_cells - len({cell for sequence in self.sequences for cell in sequence.cells})
 
+    @property
+    def is_asleep(self) -> bool:
+        return False
+
     def length(self, seq: int) -> int:
         return len(self.sequences[seq].tokens)
 
@@ -174,6 +179,7 @@ class ChainMemory:
         share: Share | None = None,
         pages: Sequence[PagePart] = (),
         snapshot: Snapshot | None = None,
+        pictures: Pictures = (),  # noqa: ARG002  (the tokens tell)
     ) -> None:
         brings_rest = share is not None and share.length == length and self.can_cut(share.seq, length)
         assert length == 0 or snapshot is not None or brings_rest or not self.kind.has_snapshots

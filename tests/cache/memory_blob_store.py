@@ -1,7 +1,7 @@
 """A blob store without a disk: it keeps what it is given, counts its bytes, and loses things when told to."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -79,6 +79,12 @@ class MemoryBlobStore:
 
     def remove(self, record: Record) -> None:
         self.stored.pop(record.name, None)
+
+    def clear(self, is_meant: Callable[[str], bool]) -> "Future[None]":
+        self.stored = {name: blob for name, blob in self.stored.items() if not is_meant(blob.namespace)}
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
     def record_hits(self, records: Iterable[Record]) -> None: ...
 

@@ -1,6 +1,6 @@
 """A blob store in memory that two caches share: each finds what the other has put, prompt by prompt."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -51,9 +51,6 @@ class SharedStore(MemoryBlobStore):
         return answer
 
     def release(self, record: Record) -> None: ...
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        self.stored = {name: blob for name, blob in self.stored.items() if not is_meant(blob.namespace)}
 
     def _is_on_path(self, blob: Blob, wanted: Wanted) -> bool:
         end = span_of(blob.item)[1]

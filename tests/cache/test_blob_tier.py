@@ -10,9 +10,9 @@ from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
 from leftoff.engine.memory.base import MemoryKind, Page
 from leftoff.types import MessageSpan, Prompt, Tokens
-from tests.cache.chain import ChainMemory
+from tests.cache.chain import BYTES_PER_TOKEN, ChainMemory
 from tests.cache.driver import Driver
-from tests.cache.memory_blob_store import MemoryBlobStore
+from tests.cache.memory_blob_store import OVERHEAD_BYTES, MemoryBlobStore
 from tests.cache.trees import UNLIMITED, Clock
 
 PAGE_TOKENS = 32
@@ -102,6 +102,33 @@ def test_a_full_disk_costs_nothing_but_itself() -> None:
     assert driver.cache.disk is not None
     assert driver.cache.disk.budget.used_bytes == 0
     assert driver.request(chat(words(0, 100), 40)).report.computed == 0
+
+
+def test_writing_waits_while_requests_run() -> None:
+    class Told(MemoryBlobStore):
+        def hold_back(self, *, is_busy: bool) -> None:
+            told.append(is_busy)
+
+    told: list[bool] = []
+    driver = opened(MemoryKind.ATTENTION, Told())
+    turn = driver.begin(chat(words(0, 100), 40))
+    assert turn is not None
+    assert told[-1:] == [True]
+    driver.read(turn)
+    driver.cache.finish(turn)
+    driver.cache.save_idle()
+    assert told[-1:] == [False]
+
+
+def test_a_disk_that_is_too_small_for_a_conversation_is_filled_to_the_last_byte() -> None:
+    page_bytes = PAGE_TOKENS * BYTES_PER_TOKEN + OVERHEAD_BYTES
+    store = MemoryBlobStore()
+    first = opened(MemoryKind.ATTENTION, store, disk=3 * page_bytes)
+    first.request(chat(words(0, 150), 40))
+    first.cache.close(1.0)
+    assert store.used_bytes == 3 * page_bytes
+    second = opened(MemoryKind.ATTENTION, store, disk=3 * page_bytes)
+    assert second.request(chat(words(0, 150), 40)).report.reused == 3 * PAGE_TOKENS
 
 
 @pytest.mark.parametrize("kind", list(MemoryKind))

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from leftoff.cache.blob_store import Worth
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.placement import Placement
 from leftoff.engine.memory.base import MemoryKind, Snapshot
+from leftoff.engine.seal import span_of
 from leftoff.types import Prompt, Tokens
 from tests.cache.chain import SNAPSHOT_BYTES, ChainMemory
 from tests.cache.driver import Driver
@@ -114,14 +116,30 @@ def test_a_queue_that_is_full_gives_up_the_oldest_and_gets_it_later_from_ram() -
     driver.cache.check_integrity()
 
 
-@pytest.mark.parametrize(("bytes_per_ms", "source"), [(5.0, "nothing"), (10_000.0, "disk")])
-def test_a_disk_that_is_slower_than_reading_is_not_waited_for(bytes_per_ms: float, source: str) -> None:
+@pytest.mark.parametrize("kind", [MemoryKind.HYBRID, MemoryKind.RECURRENT])
+@pytest.mark.parametrize(("bytes_per_ms", "source"), [(0.5, "nothing"), (10_000.0, "disk")])
+def test_a_disk_that_is_slower_than_reading_is_not_waited_for(
+    kind: MemoryKind, bytes_per_ms: float, source: str
+) -> None:
     """By the rate that the store has measured, before anything was fetched."""
     store = SlowBlobStore()
-    talk(opened(MemoryKind.HYBRID, store))
+    talk(opened(kind, store))
     store.write(UNLIMITED)
     left = store.after_kill()
     left.costs.bytes_per_ms = bytes_per_ms
-    driver = opened(MemoryKind.HYBRID, left)
+    driver = opened(kind, left)
     turn = driver.request(Prompt(np.concatenate([told(prompts()[0]), words(1, 9)])))
     assert turn.report.source == source
+
+
+def test_a_beginning_that_another_process_stored_is_known_to_be_shared_once_a_second_prompt_leaves_it() -> None:
+    store = MemoryBlobStore()
+    worths = []
+    for prompt in prompts()[:2]:
+        driver = opened(MemoryKind.HYBRID, store)
+        driver.request(chat(prompt, HEADER), words(1, 1 + NUM_REPLY))
+        driver.cache.save_idle()
+        (header,) = (name for name, blob in store.stored.items() if span_of(blob.item) == (HEADER, HEADER))
+        worths.append(store.ranks[header].worth)
+        driver.cache.close(1.0)
+    assert worths[0] < worths[1] == Worth.SHARED

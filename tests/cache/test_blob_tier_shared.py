@@ -58,6 +58,18 @@ def chat(*parts: Tokens) -> Prompt:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_of_two_conversations_that_part_within_a_page_both_are_found(kind: MemoryKind) -> None:
+    store, header = SharedStore(), np.concatenate([tokens(1, 300), tokens(9, 3)])
+    prompts = [chat(tokens(1, 300), np.concatenate([header[300:], tokens(seed, 60)])) for seed in (2, 3)]
+    machine = Machine(store, kind)
+    for prompt in prompts:
+        machine.ask(prompt)
+    computed = [Machine(store, kind).ask(chat(header[:300], prompt.tokens[300:], tokens(5, 20))) for prompt in prompts]
+    page = 0 if kind.has_snapshots else 32
+    assert max(computed) <= 20 + page
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_conversation_moves_at_every_turn(kind: MemoryKind) -> None:
     store = SharedStore()
     machines = [Machine(store, kind) for _ in range(3)]

@@ -1,11 +1,15 @@
 """Bytes are counted to the last one, shared pages once; the budget holds; eviction frees what it says."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.simulate.policies import POLICIES, LeastRecentlyUsed
+from leftoff.cache.node import ResumePoint
+from leftoff.cache.policy import Candidates, Column
 from tests.cache.trees import Grove, text
 
 TEXTS = st.text("ab", min_size=1, max_size=14)
@@ -44,11 +48,51 @@ def test_everything_can_be_evicted(texts: list[str], page_tokens: int, has_snaps
                 grove.mark(letters[:end])
         if has_snapshots:
             grove.keep(letters)
-    grove.budget.budget_bytes = 0
+    grove.budget.capacity.nbytes = 0
     assert grove.budget.make_room(0), "nothing may be stuck"
     assert grove.budget.used_bytes == 0
     assert not any(node.holds_data for node in grove.tree.nodes())
     grove.check()
+
+
+class Facts(LeastRecentlyUsed):
+    """Keeps what it was last asked to rank."""
+
+    def rank(self, candidates: Candidates) -> Column:
+        self.seen = candidates
+        return super().rank(candidates)
+
+
+def built(history: Sequence[tuple[str, int, int, int]]) -> tuple[Grove, Facts, list[ResumePoint]]:
+    """Each step keeps a point, covers a part of its path, or drops a point."""
+    facts = Facts()
+    grove, points = Grove(policy=facts), list[ResumePoint]()
+    for letters, start, end, dropped in history:
+        grove.cover(letters, min(start, end, len(letters) - 1), len(letters) if start >= end else end)
+        point = grove.keep(letters)
+        points += [point] if point not in points else []
+        grove.budget.capacity.nbytes = grove.budget.used_bytes
+        assert not grove.budget.make_room(1, spared=points), "all are priced, and none may go"
+        if dropped < len(points) and len(points) > 2:
+            grove.budget.drop(points.pop(dropped))
+    return grove, facts, points
+
+
+STEPS = st.tuples(st.text("ab", min_size=2, max_size=8), st.integers(0, 6), st.integers(1, 2), st.integers(0, 12))
+
+
+@settings(max_examples=30)
+@given(st.lists(STEPS, min_size=2, max_size=6))
+def test_a_point_is_priced_by_what_its_eviction_frees(history: list[tuple[str, int, int, int]]) -> None:
+    """However the tree has come about: prices are kept up to date step by step."""
+    for index in range(len(built(history)[2])):
+        grove, facts, points = built(history)
+        used, point = grove.budget.used_bytes, points[index]
+        grove.budget.capacity.nbytes = used
+        assert grove.budget.make_room(1, spared=[each for each in points if each is not point])
+        assert not grove.budget.holds(point)
+        (price,) = facts.seen.nbytes.tolist()
+        assert price == used - grove.budget.used_bytes
 
 
 # --- shared pages
@@ -196,7 +240,7 @@ def test_pages_are_given_up_from_the_end_as_far_as_is_needed_and_their_resume_po
     point = grove.keep("header one")
     for start in range(0, 10, 2):
         grove.cover("header one", start, start + 2)
-    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.match("header one"), 30)
     assert [(stretch.start, stretch.end) for stretch in point.node.stretches] == [(0, 2), (2, 4), (4, 6)]
     assert grove.budget.holds(point)
@@ -209,7 +253,7 @@ def test_what_another_branch_needs_is_not_given_up() -> None:
         grove.keep(letters)
         grove.cover(letters, 0, 7)
         grove.cover(letters, 7, 10)
-    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.match("header one"), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 7
     assert grove.match("header two").num_covered == 10
@@ -222,7 +266,7 @@ def test_what_a_pinned_entry_needs_is_not_given_up() -> None:
     grove.keep("header one")
     for start in range(0, 10, 2):
         grove.cover("header one", start, start + 2)
-    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.match("header one"), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 6
     grove.check()
@@ -233,7 +277,7 @@ def test_what_goes_on_beyond_the_path_is_not_given_up() -> None:
     grove.keep("header one")
     grove.cover("header one", 0, 5)
     grove.cover("header one", 5, 10)
-    grove.budget.budget_bytes = grove.budget.used_bytes
+    grove.budget.capacity.nbytes = grove.budget.used_bytes
     grove.budget.drop_pages(grove.tree.match(text("header")), grove.budget.used_bytes)
     assert grove.match("header one").num_covered == 5
     grove.check()
@@ -262,3 +306,19 @@ def test_room_is_short_when_only_what_was_used_lately_could_make_way() -> None:
     seen.append(grove.budget.is_nearly_full)
     grove.budget.set_age(old, 8000)
     assert [*seen, grove.budget.is_nearly_full] == [False, True, False]
+
+
+def test_pages_that_no_point_needs_yet_keep_their_nodes_alive() -> None:
+    grove = Grove()
+    grove.cover("abcdef", 0, 4)
+    grove.check()
+    grove.cover("abcxyz", 3, 6)
+    grove.check()
+
+
+def test_a_budget_is_nearly_full_when_less_than_a_tenth_is_free() -> None:
+    grove = Grove(1000)
+    grove.keep("a", nbytes=900)
+    assert not grove.budget.is_nearly_full
+    grove.keep("b", nbytes=1)
+    assert grove.budget.is_nearly_full

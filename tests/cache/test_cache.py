@@ -9,6 +9,7 @@ import pytest
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import Costs
 from leftoff.cache.lookup import Lookup
+from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Plan
 from leftoff.cache.policy import ValuePerByte
 from leftoff.cache.report import Reason
@@ -18,8 +19,8 @@ from leftoff.engine.errors import NoRoomError
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import MessageSpan, Prompt
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
-from tests.cache.driver import Table
-from tests.cache.trees import run
+from tests.cache.driver import Driver, Table
+from tests.cache.trees import UNLIMITED, Clock, run
 
 KINDS = list(MemoryKind)
 PAGED = [kind for kind in MemoryKind if kind.has_pages]
@@ -67,6 +68,17 @@ def test_a_conversation_that_branches_takes_the_place_of_its_old_end(kind: Memor
     branch = table.request(chat((3, 50), (4, 20)))
     assert branch.seq == first.seq, "though the other was used longer ago"
     assert table.request(chat((5, 60))).seq == other.seq, "one that shares only the header is another conversation"
+
+
+def test_of_several_branches_a_prompt_takes_the_place_of_the_one_it_shares_most_with() -> None:
+    table = Table(MemoryKind.ATTENTION, num_slots=3, stay=Stay.ALWAYS)
+    running = [table.begin(Prompt(tokens)) for tokens in (run((9, 50)), run((1, 70), (2, 30)), run((1, 90), (3, 10)))]
+    for turn in reversed(running):
+        assert turn is not None
+        table.read(turn)
+        table.cache.finish(turn)
+    assert running[2] is not None
+    assert table.request(Prompt(run((1, 85), (4, 15)))).seq == running[2].seq
 
 
 def slowed_by(ms_per_cell: float) -> Costs:
@@ -173,6 +185,57 @@ def test_a_slot_is_free_again_when_there_was_no_room_to_load(kind: MemoryKind) -
     table.cache.finish(busy)
     assert all(not sequence.is_busy for sequence in table.cache.sequences)
     assert table.ask(run((1, 200), (4, 10))) == "reused 200 of 210 from RAM · 10 new"
+
+
+def test_where_ram_is_half_full_snapshots_take_no_more_of_it_than_pages() -> None:
+    memory = ChainMemory(MemoryKind.HYBRID, 1, num_cells=8192, fixed_snapshot_bytes=6400)
+    cache = Cache(memory, num_slots=1, budget_bytes=700_000, clock=Clock(), page_tokens=32)
+    driver, length = Driver(cache, memory, chunk=512), 4000
+    num_snapshots = []
+    for number in range(2):
+        turn = driver.begin(Prompt(run((number, length))))
+        assert turn is not None
+        num_snapshots.append(len(turn.snapshot_positions))
+        driver.read(turn)
+        cache.finish(turn)
+        assert not cache.ram.budget.is_mostly_free
+    most = length * BYTES_PER_TOKEN // 6400
+    assert num_snapshots[0] > 4 * most, "while there is room they are dense"
+    assert num_snapshots[1] < 2 * most, "with a few more near the end"
+
+
+def test_the_last_free_cell_is_used() -> None:
+    table = Table(MemoryKind.ATTENTION, num_slots=2, num_cells=300, stay=Stay.ALWAYS)
+    table.ask(run((2, 100)))
+    turn = table.begin(Prompt(run((1, 200))))
+    assert turn is not None
+    table.read(turn)
+    assert table.memory.free_cells == 0
+    table.cache.make_cells(100)  # the idle one makes way
+    with pytest.raises(NoRoomError):
+        table.cache.make_cells(101)
+
+
+@pytest.mark.parametrize("kind", PAGED)
+def test_after_a_load_that_failed_a_sequence_is_what_the_engine_holds(
+    kind: MemoryKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(kind, num_slots=2, stay=Stay.ALWAYS)
+    for number in range(3):
+        table.ask(run((number, 100)))
+    lengths = [table.memory.length(sequence.seq) for sequence in table.cache.sequences]
+
+    def fail(*_: object, **__: object) -> None:
+        raise NoRoomError("a device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table.memory, "restore", fail)
+        with pytest.raises(NoRoomError):
+            table.cache.begin(Prompt(run((0, 100), (9, 5))))
+    held = [table.memory.length(sequence.seq) for sequence in table.cache.sequences]
+    assert (sum(lengths), sum(held)) == (200, 100), "one was dropped for it"
+    assert [sequence.length for sequence in table.cache.sequences] == held
+    assert table.ask(run((0, 100), (9, 5))) == "reused 100 of 105 from RAM · 5 new"
 
 
 # --- cancelling
@@ -455,3 +518,35 @@ def test_a_plan_is_made_anew_after_a_change(change: Callable[[Table], None], mon
     assert table.cache.plan(prompt) is not before
     assert len(made) == 1
     assert table.request(prompt).report.reused in (0, 100), "and it is carried out as it is now"
+
+
+# --- a sequence that is brought back, or dropped, by request
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_a_sequence_is_loaded_and_stays_until_it_is_dropped(kind: MemoryKind) -> None:
+    table, kept = Table(kind), run((1, 100))
+    table.ask(kept)
+    table.ask(run((2, 100)))
+    loaded = table.cache.load_sequence(kept, "")
+    assert loaded is not None
+    assert loaded.num_tokens == 100
+    table.memory.assert_holds(loaded.seq, kept)
+    (sequence,) = (each for each in table.cache.sequences if each.seq == loaded.seq)
+    assert np.array_equal(sequence.tokens, kept)
+    table.cache.drop_sequence(sequence)
+    assert (sequence.length, table.memory.length(loaded.seq)) == (0, 0)
+    assert "reused 100 of 105" in table.ask(run((1, 100), (3, 5))), "the tiers keep what they have"
+
+
+@pytest.mark.parametrize(("grid", "is_loaded"), [(None, True), (64, False)])
+def test_on_a_grid_nothing_is_loaded_beside_a_running_request(grid: int | None, is_loaded: bool) -> None:
+    memory = ChainMemory(MemoryKind.ATTENTION, 3)
+    cache = Cache(memory, num_slots=3, budget_bytes=UNLIMITED, placement=Placement(grid=grid), page_tokens=32)
+    driver = Driver(cache, memory)
+    driver.request(Prompt(run((1, 128))))
+    running = driver.begin(Prompt(run((2, 100))))
+    assert running is not None
+    assert (cache.load_sequence(run((1, 128)), "") is not None) == is_loaded
+    cache.finish(running)
+    assert cache.load_sequence(run((1, 128)), "") is not None

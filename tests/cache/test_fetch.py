@@ -6,10 +6,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from leftoff.cache.blob_store import Item, Record
+from leftoff.cache.blob_store import Item, Record, StoredPath
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
-from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Watch
+from leftoff.cache.fetch import GRACE_S, PATIENCE_S, Fetch, Fetches, Preparation, Search, Watch
 from leftoff.engine.memory.base import MemoryKind, Snapshot
 from leftoff.types import Prompt
 from tests.cache.chain import ChainMemory
@@ -126,3 +126,39 @@ def test_what_is_in_memory_says_nothing_of_the_disk() -> None:
     assert record is not None
     assert Fetch(store, [record], watch).lost() == []
     assert stuck.is_done
+
+
+def test_a_prompt_is_looked_up_everywhere_before_it_is_fetched_and_nobody_blocks() -> None:
+    answers: list[Future[StoredPath | None]] = [Future(), Future()]
+    found: list[StoredPath | None] = []
+    events: list[str] = []
+    store = Stuck()
+
+    def fetch() -> Fetches:
+        events.append("fetch")
+        return Fetches([Fetch(store, RECORDS, Watch(clock=Time()))])
+
+    preparation = Preparation(
+        [Search(answer, found.append) for answer in answers], fetch, lambda: events.append("wake")
+    )
+    path = StoredPath("", np.zeros(1, np.int32), [], [])
+    answers[1].set_result(path)
+    preparation.proceed()
+    assert (preparation.is_waiting, found, events) == (True, [], ["wake"])
+    answers[0].set_result(None)
+    assert (preparation.is_waiting, found, events) == (False, [], ["wake"] * 2), "the trees belong to another thread"
+    preparation.proceed()
+    assert (preparation.is_waiting, found, events) == (True, [None, path], ["wake", "wake", "fetch"])
+    for answer in store.asked:
+        assert preparation.is_waiting
+        answer.set_result(Snapshot(1, RECORDS[0]))
+    assert not preparation.is_waiting
+    assert events.count("wake") > 2
+    preparation.proceed()
+    assert (found, events.count("fetch")) == ([None, path], 1)
+
+
+def test_a_prompt_that_is_nowhere_else_is_not_waited_for() -> None:
+    preparation = Preparation([], lambda: None)
+    assert not preparation.has_work
+    assert not preparation.is_waiting

@@ -1,5 +1,6 @@
 """Snapshots stand where prompts are known to be resumed, and between those as close as costs little."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -161,12 +162,12 @@ def test_no_snapshot_before_the_end_is_dearer_than_what_it_saves() -> None:
     assert Placement().gaps(52_700_000, costs, 32_768).last == 512
 
 
-def test_a_very_long_prompt_has_about_thirty_in_its_middle() -> None:
+def test_a_very_long_prompt_has_about_sixteen_in_its_middle() -> None:
     costs = Costs(prefill_tokens_per_ms=7.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=2.0)
-    assert Placement().gaps(40_000_000, costs, 65_000).wide == 2048
-    assert Placement().gaps(40_000_000, costs, 131_072).wide == 4096
+    assert Placement().gaps(40_000_000, costs, 65_000).wide == 4096
+    assert Placement().gaps(40_000_000, costs, 131_072).wide == 8192
     slow = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e7, save_call_ms=0.1, cut_ms=2.0)
-    assert Placement().gaps(40_000_000, slow, 131_072).wide == 256, "4,096 would be four seconds"
+    assert Placement().gaps(40_000_000, slow, 131_072).wide == 256, "8,192 would be eight seconds"
 
 
 def test_snapshots_take_no_more_bytes_than_the_pages_between_them() -> None:
@@ -214,6 +215,14 @@ def test_the_end_of_a_prompt_is_written_to_disk_with_two_positions_before_it() -
     assert PLACEMENT.durable_positions(prompt(length=1000), (), (1000,)) == {1000}
 
 
+def test_the_rules_of_a_project_before_moved_texts_are_written_to_disk() -> None:
+    """After a restart, a compacted conversation begins as a fresh one does: with the header and these rules."""
+    asked = replace(prompt(300, 900), moved_start=700)
+    found = PLACEMENT.snapshot_positions(asked, 0, (), Gaps(WIDE, WIDE, WIDE))
+    assert 700 in found
+    assert 700 in PLACEMENT.durable_positions(asked, (), found)
+
+
 # --- short prompts
 
 
@@ -242,3 +251,11 @@ def test_going_back_by_some_tokens_never_reads_more_than_twice_as_many_again(len
         assert before < after
         assert after - before <= max(3 * gap, 2 * (length - before))
     assert len(positions) <= 3 + max(0, length // gap).bit_length()
+
+
+def test_where_ram_is_scarce_gaps_are_as_wide_as_is_cheap_but_not_too_long_to_read_again() -> None:
+    placement, costs = Placement(), Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=1e6)
+    longest = placement.scarce_replay_ms * costs.prefill_tokens_per_ms
+    wide = [placement.gaps(megabytes << 20, costs, 50_000, is_scarce=True).wide for megabytes in (1, 30, 3000)]
+    assert wide[0] < wide[1] <= wide[2] <= longest + placement.chunk_tokens
+    assert wide[2] > longest / 2

@@ -13,7 +13,7 @@ from leftoff.cache.plan import Plan, Planner
 from leftoff.cache.sequences import EngineSequence
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Logits
-from tests.cache.chain import WINDOW, ChainMemory
+from tests.cache.chain import BYTES_PER_TOKEN, WINDOW, ChainMemory
 from tests.cache.trees import Grove, text
 
 ATTENTION, HYBRID, RECURRENT = MemoryKind.ATTENTION, MemoryKind.HYBRID, MemoryKind.RECURRENT
@@ -216,6 +216,18 @@ def test_loading_is_not_worth_it_where_computing_is_faster() -> None:
     assert scene.best("x" * 110).resume == 0
 
 
+def test_pages_are_loaded_as_far_as_computing_takes_longer() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0, load_bytes_per_ms=BYTES_PER_TOKEN / 2, call_ms=0.0)
+    scene = Scene(ATTENTION, costs)
+    scene.keep("x" * 100)
+    assert scene.best("x" * 110).resume == 0, "2 ms to load each of them, 1 to compute"
+    costs.load_bytes_per_ms = 2 * BYTES_PER_TOKEN
+    assert scene.best("x" * 110).resume == 100
+    scene.sequence("x" * 60)
+    plan = scene.best("x" * 110)
+    assert scene.planner.loading_ms(plan) == pytest.approx(40 / 2), "what the engine holds is not loaded"
+
+
 @pytest.mark.parametrize("kind", MemoryKind)
 def test_nothing_is_read_again_to_save_less_than_a_millisecond(kind: MemoryKind) -> None:
     gpu = Costs(prefill_tokens_per_ms=800.0)
@@ -233,3 +245,14 @@ def test_a_nearer_way_back_wins_over_a_later_one_that_must_be_loaded() -> None:
     assert scene.best("x" * 110).resume == 95, "15 ms to compute; 10 to compute and 9.6 to load"
     costs.load_bytes_per_ms = 1e6
     assert scene.best("x" * 110).resume == 100
+
+
+def test_attention_resumes_behind_a_gap_that_a_sequence_covers() -> None:
+    scene = Scene(ATTENTION)
+    letters = "header, first question, again"
+    sequence = scene.sequence(letters[:16] + "!")
+    scene.grove.cover(letters, 0, 8)
+    scene.grove.cover(letters, 14, 24)
+    plan = scene.best(letters)
+    assert (plan.sequence, plan.shared, plan.resume) == (sequence, 16, 24)
+    assert [(part.start, part.end) for part in plan.pages] == [(16, 24)]

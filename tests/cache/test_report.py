@@ -38,6 +38,11 @@ def test_edited() -> None:
     assert reasons(report(600, 600, found_from=700)) == [("EDITED", 600, 1000)]
 
 
+def test_a_prompt_with_a_change_in_it_is_an_edit_and_one_that_goes_on_is_none() -> None:
+    assert report(600, 600, found_from=700).is_edit
+    assert not report(600, 600).is_edit
+
+
 def test_a_prompt_that_only_begins_alike_is_new() -> None:
     assert reasons(report(600, 600, found_from=1000)) == [("NEW", 600, 1000)]
     assert reasons(report(600, 600, found_from=990)) == [("NEW", 600, 1000)], "a few tokens may be alike by chance"
@@ -47,6 +52,12 @@ def test_what_follows_an_edit_is_new_unless_it_was_known() -> None:
     before = np.concatenate([np.full(10, 5000, np.int32), TOKENS[650:800]])
     found = explain(Prompt(TOKENS), 600, "RAM", (), Knowledge(600, 0, 0, before))
     assert reasons(found) == [("EDITED", 600, 800), ("NEW", 800, 1000)]
+
+
+def test_all_messages_are_known_and_only_what_asks_for_a_reply_is_new() -> None:
+    prompt = chat(("user", 0, 990))
+    found = explain(prompt, 990, "RAM", (), Knowledge(990, 0, 0, np.full(10, 5000, np.int32)))
+    assert reasons(found) == [("NEW", 990, 1000)]
 
 
 def test_little_known_text_far_behind_does_not_make_an_edit() -> None:
@@ -127,7 +138,7 @@ def test_what_is_shown_does_not_hold_on_to_the_prompt() -> None:
     [
         (report(0), "reused 0 of 1,000 · 1,000 new"),
         (report(1000, 1000), "reused 1,000 of 1,000 from RAM"),
-        (report(600, 650), "reused 600 of 1,000 from RAM · 50 no snapshot here · 350 new"),
+        (report(600, 650), "reused 600 of 1,000 from RAM · 50 past the last snapshot · 350 new"),
         (report(600, 650, lost_until=650, found_from=700), "reused 600 of 1,000 from RAM · 50 evicted · 350 edited"),
         (report(600, 600).read_up_to(700), "reused 600 of 1,000 from RAM · 100 new · 300 not read"),
     ],
@@ -143,8 +154,8 @@ def test_every_reason_has_words_of_its_own() -> None:
 def test_the_origins_of_any_stretch_add_up() -> None:
     reuses = (Reuse(Origin.SHARED, 0, 300), Reuse(Origin.DISK, 300, 500))
     found = explain(Prompt(TOKENS), 500, "disk", reuses, Knowledge(600, 0, 0, NOTHING))
-    assert found.count(0, 1000) == {"shared": 300, "disk": 200, "no snapshot here": 100, "new": 400}
-    assert found.count(250, 650) == {"shared": 50, "disk": 200, "no snapshot here": 100, "new": 50}
+    assert found.count(0, 1000) == {"shared": 300, "disk": 200, "past the last snapshot": 100, "new": 400}
+    assert found.count(250, 650) == {"shared": 50, "disk": 200, "past the last snapshot": 100, "new": 50}
     assert found.count(700, 700) == {}
     cancelled = found.read_up_to(700)
     assert cancelled.count(0, 1000) == found.count(0, 700) | {"new": 100, "not read": 300}

@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pytest
 
 from lab.simulate.policies import LeastRecentlyUsed
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record
 from leftoff.cache.costs import Costs
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
-from leftoff.engine.memory.base import MemoryKind, Page, Span
+from leftoff.engine.memory.base import MemoryKind, Page, Snapshot, Span
 from leftoff.types import Tokens
 from tests.cache.chain import BYTES_PER_TOKEN, SNAPSHOT_BYTES, ChainMemory
+from tests.cache.memory_blob_store import MemoryBlobStore
 from tests.cache.trees import UNLIMITED, Clock, run
 
 PAGE_TOKENS = 32
@@ -172,13 +175,65 @@ def test_a_resume_point_does_not_make_room_for_its_own_logits(kind: MemoryKind) 
     tokens = run((1, 41))
     sequence = bench.read(tokens, snapshots=(40,))
     bench.read(run((2, 41)), seq=1, snapshots=(40,))
-    bench.budget.budget_bytes = bench.budget.used_bytes
+    bench.budget.capacity.nbytes = bench.budget.used_bytes
     logits = np.zeros(4, np.float32)
     point = bench.saver.save_point(bench.saver.path(sequence), 40, logits)
     assert point is not None
     assert point.logits is logits
     assert point.snapshot is not None
     assert bench.budget.num_points == 1
+
+
+def test_logits_are_kept_if_there_is_room_for_just_them() -> None:
+    logits = np.zeros(4, np.float32)
+    for budget_bytes, is_kept in ((logits.nbytes - 1, False), (logits.nbytes, True)):
+        bench = Bench(MemoryKind.ATTENTION, budget_bytes)
+        sequence = bench.read(run((1, 40)))
+        assert (bench.saver.save_point(bench.saver.path(sequence), 40, logits) is not None) == is_kept
+
+
+@pytest.mark.parametrize("kind", WITH_SNAPSHOTS)
+def test_how_much_a_snapshot_adds_below_ram_is_known_to_the_byte_if_ram_has_it(kind: MemoryKind) -> None:
+    bench = Bench(kind)
+    sequence = bench.read(run((1, 200)), snapshots=(100, 110, 150))
+    disk = Tier("disk", UNLIMITED, LeastRecentlyUsed(), Clock())
+    saver = Saver(bench.memory, Costs(), disk, PAGE_TOKENS, MemoryBlobStore())
+    path = saver.path(sequence, bench.tier.match("", sequence.tokens))
+    for position in (100, 110, 150):
+        added = saver.snapshot_bytes(path, position)
+        before = disk.budget.used_bytes
+        assert saver.save_point(path, position) is not None
+        assert disk.budget.used_bytes == before + added
+
+
+def test_how_much_a_snapshot_adds_is_estimated_before_it_is_taken() -> None:
+    bench = Bench(MemoryKind.HYBRID)
+    sequence = bench.read(run((1, 200)))
+    disk = Tier("disk", UNLIMITED, LeastRecentlyUsed(), Clock())
+    saver = Saver(bench.memory, Costs(), disk, PAGE_TOKENS, MemoryBlobStore())
+    path = saver.path(sequence)
+    added = saver.snapshot_bytes(path, 200)
+    assert saver.save_point(path, 200) is not None
+    assert disk.budget.used_bytes == added
+
+
+class Fickle(MemoryBlobStore):
+    """Takes window pages, and no snapshot: its queue has just become full."""
+
+    def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
+        return None if isinstance(item, Snapshot) else super().put(item, namespace, tokens, rank)
+
+
+def test_window_pages_of_a_snapshot_that_is_refused_are_released() -> None:
+    bench = Bench(MemoryKind.WINDOW)
+    sequence = bench.read(run((1, 200)))
+    blobs = Fickle()
+    disk = Tier("disk", UNLIMITED, LeastRecentlyUsed(), Clock(), lambda data: blobs.release(cast(Record, data)))
+    saver = Saver(bench.memory, Costs(), disk, PAGE_TOKENS, blobs)
+    assert saver.save_point(saver.path(sequence), 200) is None
+    assert blobs.written_bytes > 0, "they were taken"
+    assert blobs.stored == {}
+    assert saver.num_refused == 1
 
 
 # --- saving while the engine may be wanted

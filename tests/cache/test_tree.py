@@ -184,3 +184,13 @@ def test_tokens_that_share_bytes_but_differ_are_told_apart() -> None:
     tree.insert(np.array([1, 256], np.int32), 0.0)
     assert tree.match(np.array([1, 257], np.int32)).length == 1
     assert tree.match(np.array([65536, 0], np.int32)).length == 0
+
+
+def test_a_node_that_is_merged_with_one_that_leads_to_data_stays_alive() -> None:
+    grove = Grove()
+    grove.keep("xcd")
+    grove.match("xce")
+    (leaf,) = grove.match("xa").path[-1:]
+    grove.check()
+    grove.tree.forget(leaf)
+    grove.check()

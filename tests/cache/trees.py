@@ -6,6 +6,8 @@ import numpy as np
 
 from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.budget import ByteBudget
+from leftoff.cache.capacity import Capacity
+from leftoff.cache.costs import Costs
 from leftoff.cache.node import Match, Node, ResumePoint
 from leftoff.cache.policy import Policy
 from leftoff.cache.tree import Tree
@@ -55,13 +57,15 @@ class Clock:
 class Grove:
     """A tree with its budget, and words to fill them with."""
 
-    budget_bytes: int = UNLIMITED
+    budget_bytes: int | Capacity = UNLIMITED
     policy: Policy = field(default_factory=LeastRecentlyUsed)
     tree: Tree = field(default_factory=Tree)
+    clock: Clock = field(default_factory=Clock)
+    costs: Costs = field(default_factory=Costs)
 
     def __post_init__(self) -> None:
-        self.clock = Clock()
-        self.budget = ByteBudget("RAM", self.budget_bytes, self.policy, self.clock)
+        self.budget = ByteBudget("RAM", self.budget_bytes, self.policy, self.clock, costs=self.costs)
+        self.budget.capacity.join(self.budget)
 
     def match(self, letters: str) -> Match:
         return self.tree.insert(text(letters), self.clock())

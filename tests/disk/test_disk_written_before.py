@@ -20,6 +20,7 @@ from tests.cache.chain import ChainMemory
 from tests.cache.trees import UNLIMITED
 from tests.disk.stores import FINGERPRINT, content, read, recalled, record_of, store_in
 from tests.disk.written_before import HEADERS, LABEL, PATHS, REPLIES, WrittenPath, unpacked
+from tests.patience import PATIENCE_S
 
 NUM_BLOBS = sum(len([*path.items()]) for path in PATHS)
 
@@ -77,7 +78,8 @@ def test_replies_headers_and_the_secret_are_read(tmp_path: Path) -> None:
     replies = open_replies(models(root)[0].path, FINGERPRINT)
     assert replies is not None
     assert replies.get([*REPLIES]) == {key: value for key, (_, value) in REPLIES.items()}
-    replies.remove(lambda namespace: namespace == "")
+    (removed,) = replies.remove(lambda namespace: namespace == "")
+    removed.result(PATIENCE_S)
     assert {*replies.get([*REPLIES])} == {key for key, (namespace, _) in REPLIES.items() if namespace}
     replies.close()
     for owner, header in HEADERS.items():

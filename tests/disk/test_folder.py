@@ -9,7 +9,7 @@ import pytest
 from leftoff.cli.main import main
 from leftoff.disk.errors import FolderError
 from leftoff.disk.folder import BLOBS, model_folder
-from leftoff.disk.tools.models import make_room_among_models, models
+from leftoff.disk.tools.models import models
 from tests.disk.stores import FINGERPRINT, page, path_of, store_in, written
 
 TOKENS = path_of(1000)
@@ -43,7 +43,6 @@ def test_a_folder_of_a_model_that_is_a_link_is_refused_and_what_it_leads_to_stay
     with pytest.raises(FolderError, match="is a link to"), store_in(root):
         pass
     assert models(root) == []
-    assert make_room_among_models(root, root / "own", 0) == 0
     for action in (("clear",), ("verify", "--fix"), ("prune", "--to", "0")):
         assert main(["cache", action[0], "--cache-dir", str(root), *action[1:]]) == 0
     capsys.readouterr()

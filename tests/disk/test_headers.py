@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.disk.headers import FOLDER, HeaderFiles
+from leftoff.disk.headers import FOLDER, LEARNED, HeaderFiles
 
 
 def put(files: HeaderFiles, root: Path, owner: str, content: bytes, second: int) -> None:
@@ -64,3 +64,19 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path, caplog: py
     assert [*files.last()] == []
     assert len(caplog.records) == 1
     assert FOLDER in caplog.text
+
+
+def test_what_has_a_name_is_replaced_and_dropped_by_it(tmp_path: Path) -> None:
+    files = HeaderFiles(tmp_path, LEARNED, max_per_owner=2, limit=3)
+    for name, content in (("a", b"1"), ("b", b"2"), ("a", b"3")):
+        files.keep("ann", name, content)
+    assert {*files.last("ann")} == {b"2", b"3"}
+    files.drop("ann", "a")
+    files.drop("ann", "a")
+    assert [*HeaderFiles(tmp_path, LEARNED).last()] == [b"2"]
+    assert [*HeaderFiles(tmp_path).last()] == [], "these are no headers"
+    for number in range(5):
+        files.keep("ann", f"n{number}", b"x")
+        files.keep("bob", f"n{number}", b"y")
+    assert len([*files.last("ann")]) <= 2
+    assert len([*files.last()]) == 3

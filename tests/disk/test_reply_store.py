@@ -12,6 +12,7 @@ import pytest
 
 from leftoff.blobs.replies import MediumReplies
 from leftoff.disk.reply_store import FILE, open_replies
+from tests.patience import PATIENCE_S
 
 
 def opened(folder: Path, **limits: int) -> MediumReplies:
@@ -55,7 +56,8 @@ def test_namespaces_are_removed_apart(tmp_path: Path) -> None:
     store.close()
     store = opened(tmp_path)
     store.put(b"c", "mine", b"three")
-    store.remove(lambda name: name == "mine")
+    (removed,) = store.remove(lambda name: name == "mine")
+    removed.result(PATIENCE_S)
     assert store.get([b"a", b"b", b"c"]) == {b"b": b"two"}
     store.close()
     store = opened(tmp_path)

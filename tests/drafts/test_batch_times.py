@@ -21,3 +21,11 @@ def test_times_are_learned() -> None:
     only_one = BatchTimes({1: 0.5})
     assert only_one.multiples[3] == pytest.approx(3.0)
     assert only_one.best_gain() == pytest.approx(1.0)
+
+
+def test_each_size_lies_on_the_line_between_its_neighbours() -> None:
+    times = BatchTimes({1: 0.010, 9: 0.018, 29: 0.118, 49: 0.158})
+    assert times.multiples[5] == pytest.approx(1.4)
+    assert times.multiples[19] == pytest.approx(6.8)
+    assert times.multiples[39] == pytest.approx(13.8)
+    assert times.multiples[59] == pytest.approx(17.8), "beyond, on the last line"

@@ -1,5 +1,7 @@
 """The drafter chooses a length by what it gains, keeps namespaces apart, and bounds what it remembers."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,18 @@ def test_a_new_log_begins_with_what_the_cache_knows() -> None:
     assert draft.tokens == [104, 105]
 
 
+def test_a_namespace_is_remembered_while_others_are_served() -> None:
+    drafter = a_drafter(LIKE_A_GPU)
+    drafter.begin("one", PROMPT, 0)
+    drafter.begin("two", PROMPT[::-1].copy(), 0)
+    trail = drafter.begin("one", np.array([1, 2], np.int32), 0)
+    for token in PROMPT[:5].tolist():
+        trail.append(token)
+    draft = drafter.draft(trail, 1)
+    assert draft is not None
+    assert draft.tokens == [105]
+
+
 def test_logs_are_bounded_and_can_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafter_module, "_LOGS_BYTES", 1 << 20)
     drafter = a_drafter(LIKE_A_GPU)
@@ -110,3 +124,35 @@ def test_logs_are_bounded_and_can_be_forgotten(monkeypatch: pytest.MonkeyPatch) 
     assert 0 < drafter.nbytes < 1 << 18
     drafter.forget(lambda _: True)
     assert drafter.nbytes == 0
+
+
+@pytest.mark.parametrize("decodes_again", [False, True])
+@pytest.mark.parametrize("seconds", [LIKE_A_GPU, LIKE_A_CPU, {1: 0.010, 2: 0.011, 3: 0.018, 5: 0.02, 64: 0.09}])
+@pytest.mark.parametrize("num_repeated", [3, 6, 12, 40])
+def test_no_other_length_gives_more_tokens_a_second(
+    seconds: dict[int, float], num_repeated: int, decodes_again: bool
+) -> None:
+    """All outcomes of each length are counted: so many of its tokens are right, and the one after them is wrong."""
+    drafter = a_drafter(seconds, decodes_again=decodes_again)
+    trail = drafter.begin("", PROMPT, 0)
+    for token in PROMPT[:num_repeated].tolist():
+        trail.append(token)
+    times = drafter.times.multiples
+
+    def outcomes(length: int) -> list[float]:
+        """The chances that 0, 1, 2, … tokens are right."""
+        rights = [trail.odds.chance(num_repeated + number) for number in range(length)]
+        return [math.prod(rights[:number]) * (1 - right) for number, right in enumerate(rights)] + [math.prod(rights)]
+
+    def rate(length: int) -> float:
+        chances = outcomes(length)
+        tokens = sum(chance * (1 + num_right) for num_right, chance in enumerate(chances))
+        time = times[1 + length]
+        if decodes_again:  # the batch is taken back: what was right comes again, in place of a single token
+            time += sum(chance * (times[num_right + 2] - times[1]) for num_right, chance in enumerate(chances[:-1]))
+        return tokens / time
+
+    draft = drafter.draft(trail, 24)
+    length = len(draft.tokens) if draft is not None else 0
+    likely = [length for length in range(25) if outcomes(length)[-1] >= 0.05]
+    assert length == (max(likely, key=rate) if rate(max(likely, key=rate)) > 1.05 else 0)

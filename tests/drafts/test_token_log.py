@@ -92,3 +92,14 @@ def test_it_is_bounded_and_forgets_the_oldest() -> None:
     log.add(np.arange(5000, dtype=np.int32), 0, 0)  # more than all of it: the end is kept
     assert log.nbytes <= 4 * 1000 + 2 * 4 * 2048
     assert log.find([4990, 4991, 4992]) is not None
+
+
+def test_a_full_log_takes_half_of_what_it_holds_at_once() -> None:
+    log = TokenLog(1000)
+    for first in range(0, 1000, 100):
+        log.add(np.arange(first, first + 100, dtype=np.int32), 0, 0)
+    log.add(np.arange(5000, 5500, dtype=np.int32), 0, 0)
+    for recent, following in (([5000, 5001, 5002], 5003), ([5490, 5491, 5492], 5493), ([950, 951, 952], 953)):
+        found = log.find(recent)
+        assert found is not None
+        assert log.following(found.at, 1) == [following]

@@ -77,3 +77,12 @@ def test_the_reply_is_kept_with_what_came_before_it() -> None:
     write(trail, 4, 5)
     assert trail.reply == [*HEADER[-5:], 1, 2, 3, 4, 5]
     assert trail.reply_position == len(HEADER) - 5
+
+
+def test_a_reply_that_turns_from_one_passage_to_another_follows_the_other_with_all_that_matches() -> None:
+    trail = trail_of(TokenLog(10_000), HEADER)
+    write(trail, *(1, 2, 3, 4, 7), *(20, 21), *(5, 2, 3, 4, 8), *(30, 31), *(1, 2, 3, 4))
+    assert trail.expected(1) == [7], "the passage that begins alike"
+    write(trail, 8)
+    draft = trail.draft(trail.expected(2))
+    assert (draft.tokens, draft.length, draft.source) == ([30, 31], 4, DraftSource.REPLY)

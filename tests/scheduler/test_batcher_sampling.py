@@ -1,7 +1,11 @@
 """Replies that are sampled by several threads are those that one would sample."""
 
+import threading
+from collections.abc import Sequence
+
 import pytest
 
+from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.errors import LeftoffError
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job
@@ -67,3 +71,31 @@ def test_one_that_fails_does_not_take_the_others_with_it(expected: list[list[int
     assert str(found[2].error) == "no more"
     assert len(found[2].tokens) == 2
     assert [each.tokens for each in found[:2] + found[3:]] == expected[:2] + expected[3:]
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_the_first_row_of_a_batch_is_asked_for_by_the_engine_s_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then llama.cpp sorts the rows, and nobody else may read them meanwhile."""
+    is_sorted: list[bool] = []  # for each reply that was sampled beside the engine's thread
+    has_asked = threading.Event()
+    decode, logits, sample = LlamaEngine.decode, LlamaEngine.logits, Run.sample
+
+    def watched_decode(self: LlamaEngine, works: Sequence[Work], *, is_awaited: bool = True) -> list[int]:
+        has_asked.clear()
+        return decode(self, works, is_awaited=is_awaited)
+
+    def watched_logits(self: LlamaEngine, row: int) -> Logits:
+        has_asked.set()
+        return logits(self, row)
+
+    def watched_sample(self: Run, row: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            is_sorted.append(has_asked.is_set())
+        sample(self, row)
+
+    monkeypatch.setattr(LlamaEngine, "decode", watched_decode)
+    monkeypatch.setattr(LlamaEngine, "logits", watched_logits)
+    monkeypatch.setattr(Run, "sample", watched_sample)
+    assert {recorder.finish for recorder in replies()} == {Finish.LENGTH}
+    assert len(is_sorted) > NUM_TOKENS
+    assert all(is_sorted)

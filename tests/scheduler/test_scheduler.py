@@ -1,5 +1,7 @@
 """Many requests over few slots: each gets its own reply, nobody starves, and what is shared is read once."""
 
+import threading
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +13,7 @@ from leftoff.engine.memory.base import MemoryKind
 from leftoff.scheduler.job import Finish, Job, QueueFullError
 from leftoff.scheduler.run import Run
 from leftoff.types import Prompt
+from tests.patience import PATIENCE_S, until
 from tests.scheduler.conftest import scheduler_for
 from tests.scheduler.recorder import Recorder, ask, assert_greedy, prompt, run
 
@@ -43,6 +46,44 @@ def test_requests_that_start_together_read_their_common_beginning_once(architect
         reports = [recorder.report for _, recorder in asked]
         computed = sum(report.computed for report in reports if report)
         assert computed <= 1.05 * (1000 + 6 * 30)
+
+
+def test_what_was_reused_counts_as_read_before_the_first_chunk() -> None:
+    with scheduler_for("llama", slots=2) as scheduler:
+        tokens = prompt(scheduler, 300, seed=1)
+        ask(scheduler, tokens, max_tokens=1)
+        run(scheduler)
+        one, recorder = ask(scheduler, np.concatenate([tokens, prompt(scheduler, 700, seed=2)]), max_tokens=1)
+        scheduler._admit()
+        assert recorder.report is not None
+        assert one.timings.num_read == recorder.report.reused >= 299
+        run(scheduler)
+        assert one.timings.num_read == 1000
+
+
+def test_whoever_sleeps_is_woken_by_a_request() -> None:
+    with scheduler_for("llama", slots=1) as scheduler:
+        sleeper = threading.Thread(target=scheduler.wait, args=(PATIENCE_S,))
+        sleeper.start()
+        assert until(lambda: vars(scheduler._changed)["_waiters"]), "it sleeps"
+        began = time.monotonic()
+        ask(scheduler, prompt(scheduler, 20, seed=1))
+        sleeper.join()
+        assert time.monotonic() - began < PATIENCE_S / 2
+        run(scheduler)
+
+
+def test_a_common_beginning_is_read_once_also_beside_a_running_reply() -> None:
+    with scheduler_for("llama", slots=4) as scheduler:
+        _, talker = ask(scheduler, prompt(scheduler, 20, seed=1), max_tokens=100)
+        while not talker.tokens:
+            scheduler.step()
+        header = prompt(scheduler, 1000, seed=2)
+        prompts = [np.concatenate([header, prompt(scheduler, 30, seed=20 + i)]) for i in range(2)]
+        asked = [ask(scheduler, tokens, max_tokens=2) for tokens in prompts]
+        run(scheduler)
+        computed = sum(recorder.report.computed for _, recorder in asked if recorder.report)
+        assert computed <= 1.05 * (1000 + 2 * 30)
 
 
 def test_replies_keep_streaming_while_a_long_prompt_is_read() -> None:
@@ -94,6 +135,20 @@ def test_short_prompts_are_read_together(architecture: str) -> None:
         run(scheduler)
         for tokens, (_, recorder) in zip(prompts, asked, strict=True):
             assert_greedy(scheduler.engine, tokens, recorder.tokens)
+
+
+def test_two_prompts_are_read_together_if_there_are_cells_for_both() -> None:
+    with scheduler_for("llama", slots=3, num_cells=256) as scheduler:
+        scheduler.cache.costs.prefill_tokens_per_ms = 10.0
+        asked = [ask(scheduler, prompt(scheduler, 60, seed=seed), max_tokens=2)[1] for seed in (1, 2)]
+        scheduler.step()
+        assert [len(recorder.tokens) for recorder in asked] == [1, 1]
+        run(scheduler)
+        large = [ask(scheduler, prompt(scheduler, 150, seed=seed), max_tokens=2)[1] for seed in (3, 4)]
+        scheduler.step()
+        assert sorted(len(recorder.tokens) for recorder in large) == [0, 1]
+        run(scheduler)
+        assert {recorder.finish for recorder in large} == {Finish.LENGTH}
 
 
 def test_a_short_prompt_is_not_read_together_with_a_longer_one() -> None:

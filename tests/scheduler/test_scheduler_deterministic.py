@@ -14,7 +14,7 @@ from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Prompt, Tokens
 from tests.scheduler.conftest import scheduler_for
-from tests.scheduler.recorder import Recorder, prompt, run
+from tests.scheduler.recorder import Recorder, assert_greedy, prompt, run
 
 GRID = 64
 KINDS = ["llama", "qwen35", "gemma3", "lfm2-window", "rwkv7", "deepseek32", "deepseek4"]
@@ -39,9 +39,10 @@ def history(scheduler: Scheduler, seed: int) -> Iterator[Tokens]:
         yield told[-1]
 
 
-@pytest.mark.parametrize("architecture", KINDS)
-def test_the_same_prompt_gets_the_same_logits_whatever_came_before(architecture: str) -> None:
-    with scheduler_for(architecture, slots=2, num_cells=2048, grid=GRID) as scheduler:
+@pytest.mark.parametrize(("architecture", "flash_attention"), [*((kind, "auto") for kind in KINDS), ("llama", "off")])
+def test_the_same_prompt_gets_the_same_logits_whatever_came_before(architecture: str, flash_attention: str) -> None:
+    """Without flash attention, memory is opaque."""
+    with scheduler_for(architecture, slots=2, num_cells=2048, grid=GRID, flash_attention=flash_attention) as scheduler:
         num_reused = 0
         for number, tokens in enumerate(history(scheduler, seed=1)):
             warm, cold = read(scheduler, tokens), read(scheduler, tokens, namespace=str(number))
@@ -55,6 +56,7 @@ def test_the_same_prompt_gets_the_same_logits_whatever_came_before(architecture:
                 np.testing.assert_array_equal(one, other)
             scheduler.cache.check_integrity()
         assert num_reused > 500, "nothing was resumed: nothing is shown"
+        assert_greedy(scheduler.engine, tokens, warm.tokens)
 
 
 def test_requests_that_come_together_are_answered_one_after_the_other() -> None:

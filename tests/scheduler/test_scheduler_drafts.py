@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lab.speed.scripted import Script
+from leftoff.drafts.trail import Draft, Trail
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job
@@ -158,6 +159,40 @@ class TestEnds:
         _, recorder = submit(scheduler, tokens, quoting(tokens), max_tokens=100)
         run(scheduler)
         assert recorder.tokens == quoting(tokens)
+
+
+def test_a_draft_is_as_long_as_pays_beside_the_others_of_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scheduler_for("llama", drafts=True, num_cells=2048) as scheduler:
+        assert scheduler.drafter is not None
+        draft, seen = scheduler.drafter.draft, set[tuple[int, int, int]]()
+
+        def watched(trail: Trail, most: int, *, num_sure: int, num_others: int) -> Draft | None:
+            seen.add((sum(not one.turn.is_reading for one in scheduler.runs), num_sure, num_others))
+            return draft(trail, most, num_sure=num_sure, num_others=num_others)
+
+        monkeypatch.setattr(scheduler.drafter, "draft", watched)
+        for num_replies in (1, 3):
+            for seed in range(num_replies):
+                tokens = prompt(scheduler, LENGTH, 70 + seed)
+                submit(scheduler, tokens, quoting(tokens), max_tokens=30)
+            run(scheduler)
+        assert {(1, 1, 0), (3, 1, 2)} <= seen
+        assert all(num_others == num_replies - 1 for num_replies, _, num_others in seen)
+
+
+def test_what_comes_after_the_end_of_a_reply_says_nothing_about_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scheduler_for("llama", drafts=True, num_cells=2048) as scheduler:
+        assert scheduler.drafter is not None
+        runs: list[Run] = []
+        finishes: list[Finish | None] = []
+        monkeypatch.setattr(scheduler.drafter, "verified", lambda *_: finishes.append(runs[-1].finish))
+        tokens = prompt(scheduler, LENGTH, 11)
+        for limit in range(5, 15):
+            runs.append(Run(Job(Prompt(tokens), constraint=Script(quoting(tokens))), Recorder(limit=limit)))
+            scheduler.submit(runs[-1])
+            run(scheduler)
+        assert len(finishes) >= 5
+        assert {*finishes} == {None}
 
 
 @pytest.mark.parametrize("scheduler", ["qwen35", "llama", "gemma3"], indirect=True)

@@ -193,3 +193,15 @@ def test_what_a_search_finds_at_once_is_used() -> None:
             computed.append(asked.report.computed)
     assert computed[0] == 600
     assert computed[1] < 10
+
+
+def test_what_was_fetched_is_let_go_once_the_request_runs(tmp_path: Path) -> None:
+    (tokens,) = keep(tmp_path, 1, 600)
+    with served(tmp_path, slots=1) as scheduler:
+        one, recorder = ask(scheduler, np.concatenate([tokens, tokens[:8]]), max_tokens=50)
+        while not recorder.tokens:
+            if not scheduler.step():
+                scheduler.wait(PATIENCE_S)
+        assert recorder.report is not None
+        assert recorder.report.source == "disk"
+        assert one.preparation is None, "else it would fill RAM beside what is counted"

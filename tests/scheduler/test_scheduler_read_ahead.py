@@ -107,3 +107,16 @@ def test_what_is_known_already_is_not_worth_it() -> None:
         run(scheduler)
         assert again.finish is Finish.CANCELLED
         assert again.report is None
+
+
+@pytest.mark.parametrize("num_steps", [0, 1], ids=["while it waits", "while it is read"])
+def test_of_a_namespace_that_is_deleted_nothing_is_read_ahead(num_steps: int) -> None:
+    with scheduler_for("qwen35", slots=2) as scheduler:
+        asked, _ = read_ahead(scheduler, 6000, seed=1)
+        for _ in range(num_steps):
+            scheduler.step()
+        scheduler.forget_ahead(lambda namespace: namespace == asked.job.namespace)
+        scheduler.cache.clear(lambda _: True)
+        run(scheduler)
+        scheduler.cache.save_idle()
+        assert [tier.budget.used_bytes for tier in scheduler.cache.tiers] == [0]

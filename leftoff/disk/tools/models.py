@@ -1,6 +1,8 @@
 """The model folders under one cache folder: what each holds, and removing blobs or whole folders to make room."""
 
+import math
 import shutil
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -10,9 +12,13 @@ from pathlib import Path
 
 from leftoff.blobs import clock
 from leftoff.blobs.blob import Blob
-from leftoff.disk.errors import DamagedIndexError, FolderBusyError, NewerFormatError
-from leftoff.disk.folder import BLOBS, LAYOUT, FolderLock, ModelFolder, holder, is_locked
+from leftoff.cache.capacity import Capacity, Offer, TreeLock
+from leftoff.cache.policy import Limit, ValuePerByte
+from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderBusyError, NewerFormatError
+from leftoff.disk.folder import BLOBS, LAYOUT, FolderLock, ModelFolder, holder, is_locked, noted_rate
 from leftoff.disk.index import FILE, Index
+
+_BATCH_BYTES = 64 << 20  # are removed at a time, since each time takes a synced transaction
 
 _Held = tuple[ModelFolder, Blob]
 
@@ -29,6 +35,8 @@ class ModelUsage:
     last_used: float
     pid: int | None  # of the process that uses it
     problem: str = ""
+    oldest: float = 0.0  # use of a blob
+    num_tokens: int = 0
 
     @property
     def name(self) -> str:
@@ -69,22 +77,70 @@ def usage_of(folder: Path) -> ModelUsage:
         return ModelUsage(folder, "", "", 0, nbytes, changed, pid, str(error))
     last_used = min(max((blob.last_used for blob in blobs), default=changed), clock.now())  # it may have been set back
     nbytes = sum(blob.file_bytes for blob in blobs)
-    return ModelUsage(folder, fingerprint, label, len(blobs), nbytes, last_used, pid)
+    oldest = min((blob.last_used for blob in blobs), default=changed)
+    num_tokens = sum(blob.end - blob.start for blob in blobs if blob.is_page) or max(
+        (blob.end for blob in blobs), default=0
+    )
+    return ModelUsage(
+        folder,
+        fingerprint,
+        label,
+        len(blobs),
+        nbytes,
+        last_used,
+        pid,
+        oldest=min(oldest, last_used),
+        num_tokens=num_tokens,
+    )
 
 
-def make_room_among_models(root: Path, own: Path, budget_bytes: int) -> int:
-    """Removes folders of other models, least recently used first, until all fit in the budget.
+class ClosedFolder:
+    """What a model that is not open has on disk: it counts, and gives way to what is worth more.
 
-    Folders in use stay, and so do those of a newer leftoff. Returns the bytes of the other models that are left.
+    Its least recently used blobs go first, and of a conversation its end. What another process uses stays, and so does
+    what a newer leftoff wrote.
     """
-    every = models(root)
-    others = [usage for usage in every if usage.path != own]
-    left = sum(usage.nbytes for usage in others)
-    allowed = budget_bytes - sum(usage.nbytes for usage in every if usage.path == own)
-    for usage in reversed(others):
-        if left > allowed and not usage.is_in_use and remove_model(usage.path):
-            left -= usage.nbytes
-    return left
+
+    oldest = math.inf  # stale points are looked for in RAM alone
+
+    def __init__(self, path: Path, capacity: Capacity) -> None:
+        self.path = path
+        self.lock = TreeLock()
+        self.reserved_bytes = 0
+        self.is_kept = False  # it cannot be evicted, or is about to be opened
+        self._capacity = capacity
+        self._look()
+
+    def _look(self) -> None:
+        self._usage = usage_of(self.path)
+        self.used_bytes = self._usage.nbytes
+        self.is_kept |= self._usage.is_in_use
+
+    def offer(self, limit: Limit) -> Offer | None:
+        age_s = clock.now() - self._usage.oldest
+        last_used = time.monotonic() - age_s
+        if self.is_kept or not self.used_bytes or last_used > min(limit.rested_since, limit.unused_since):
+            return None
+        chance = 1 / (1 + age_s / ValuePerByte.half_life_s)
+        worth = chance * self._usage.num_tokens * noted_rate(self.path) / self.used_bytes
+        return Offer(worth, True, last_used)
+
+    def evict_one(self, limit: Limit) -> bool:
+        left_bytes = self.used_bytes - min(_BATCH_BYTES, int(min(limit.most_bytes, self.used_bytes)))
+        try:
+            if self._usage.problem or not left_bytes:
+                self.is_kept = not remove_model(self.path)
+            else:
+                left_bytes = prune([self._usage], to_bytes=left_bytes, before=None).left_bytes
+        except PROBLEMS:
+            self.is_kept = True
+        if self.is_kept:
+            return False
+        self._capacity.wear_by(self.used_bytes - left_bytes, time.monotonic())
+        self.used_bytes = left_bytes
+        if left_bytes:
+            self._look()
+        return True
 
 
 def remove_model(folder: Path) -> bool:

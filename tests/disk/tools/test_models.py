@@ -1,4 +1,4 @@
-"""Several models share a folder: the one that was not used for longest goes as a whole."""
+"""Several models share a folder: those that are not open count, and the least valuable gives way."""
 
 import sqlite3
 import time
@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from leftoff.blobs import clock
-from leftoff.disk.folder import model_folder
+from leftoff.cache.budget import ByteBudget
+from leftoff.cache.capacity import Capacity
+from leftoff.cache.policy import ValuePerByte
+from leftoff.disk.folder import model_folder, note_model
 from leftoff.disk.medium import open_folder
-from leftoff.disk.tools.models import make_room_among_models, models, remove_model
+from leftoff.disk.tools import models as tools
+from leftoff.disk.tools.models import ClosedFolder, models, remove_model
 from tests.disk.stores import ARENA, WAIT_S, blob_files, page, path_of, written
 
 FINGERPRINTS = ["aa" * 32, "bb" * 32, "cc" * 32]
@@ -33,6 +37,17 @@ def file_bytes(root: Path) -> int:
     return sum(file.stat().st_size for file in blob_files(root))
 
 
+def make_room(root: Path, nbytes: int) -> Capacity:
+    """Opens the last model, and lets it make room on a disk of so many bytes."""
+    capacity, own = Capacity(nbytes), model_folder(root, FINGERPRINTS[2])
+    budget = ByteBudget("disk", capacity, ValuePerByte(), time.monotonic)
+    budget.used_bytes = sum(usage.nbytes for usage in models(root) if usage.path == own)
+    capacity.join(budget, *(ClosedFolder(usage.path, capacity) for usage in models(root) if usage.path != own))
+    with budget.lock:
+        budget.shrink()
+    return capacity
+
+
 def test_models_are_listed_with_their_bytes_the_latest_first(root: Path) -> None:
     listed = models(root)
     assert [usage.label for usage in listed] == ["model 2", "model 1", "model 0"]
@@ -44,25 +59,36 @@ def test_models_are_listed_with_their_bytes_the_latest_first(root: Path) -> None
 
 def test_no_models_are_no_problem(tmp_path: Path) -> None:
     assert models(tmp_path / "none") == []
-    assert make_room_among_models(tmp_path / "none", tmp_path / "none" / "own", 0) == 0
 
 
 @pytest.mark.parametrize(
     ("budget", "left"), [(10**9, [0, 1, 2]), (3.5, [0, 1, 2]), (2.5, [1, 2]), (1.5, [2]), (0, [2])]
 )
 def test_the_least_recently_used_go_until_all_fit(root: Path, budget: float, left: list[int]) -> None:
-    own = model_folder(root, FINGERPRINTS[2])
     each = file_bytes(root) // 3
-    remaining = make_room_among_models(root, own, int(budget * each))
+    capacity = make_room(root, int(budget * each))
     assert {usage.label for usage in models(root)} == {f"model {number}" for number in left}
-    assert remaining == file_bytes(root) - each
+    assert capacity.used_bytes == file_bytes(root)
+
+
+def test_no_more_blobs_go_than_must(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "_BATCH_BYTES", 1)
+    each = file_bytes(root) // 3
+    make_room(root, int(2.6 * each))
+    assert [usage.num_blobs for usage in models(root)] == [2, 2, 1]
+
+
+def test_a_model_that_reads_slowly_outlasts_one_that_was_used_later(root: Path) -> None:
+    note_model(model_folder(root, FINGERPRINTS[0]), root / "slow.gguf", ms_per_token=20.0)
+    make_room(root, int(2.5 * file_bytes(root) / 3))
+    assert {usage.label for usage in models(root)} == {"model 0", "model 2"}
 
 
 def test_what_is_in_use_stays(root: Path) -> None:
     store = open_folder(root, FINGERPRINTS[0], ARENA)
     (usage,) = (usage for usage in models(root) if usage.is_in_use)
     assert (usage.label, usage.num_blobs) == ("model 0", 2)
-    make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0)
+    make_room(root, 0)
     assert {usage.label for usage in models(root)} == {"model 0", "model 2"}
     assert not remove_model(store.medium.path)
     store.close(WAIT_S)
@@ -76,7 +102,7 @@ def test_what_a_newer_leftoff_wrote_stays_and_is_counted(root: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     each = file_bytes(root) // 3
-    assert make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0) == each
+    assert make_room(root, 0).used_bytes == 2 * each
     (usage,) = (usage for usage in models(root) if usage.path == newer)
     assert usage.nbytes == each
     assert "newer leftoff" in usage.problem
@@ -88,5 +114,5 @@ def test_a_folder_without_a_sound_index_is_measured_and_may_go(root: Path) -> No
     (usage,) = (usage for usage in models(root) if usage.path == broken)
     assert usage.nbytes == file_bytes(root) // 3
     assert usage.problem
-    make_room_among_models(root, model_folder(root, FINGERPRINTS[2]), 0)
+    make_room(root, 0)
     assert not broken.exists()

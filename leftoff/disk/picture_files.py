@@ -1,0 +1,107 @@
+"""Embeddings of pictures in the folder of a model, one file each: after a restart nothing is encoded again.
+
+A file's name begins with its owner, the name of a tenant; its time is that of its last use. Of too many bytes, those
+used least recently go first.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from blake3 import blake3
+
+from leftoff.disk.errors import describe
+from leftoff.disk.files import UNFINISHED, make_folder, write_small
+
+logger = logging.getLogger("leftoff.disk")
+
+FOLDER = "pictures"
+_SUFFIX = ".picture"
+_CHECKSUM_BYTES = 32
+
+
+class PictureFiles:
+    """Implements `engine.vision.kept.PictureMedium`. Any thread may call it. A failing disk raises nothing."""
+
+    def __init__(self, folder: Path, limit_bytes: int, count: Callable[[int], None] = lambda _: None) -> None:
+        """`count` is told how many bytes there are."""
+        self._folder = folder / FOLDER
+        self._limit_bytes = limit_bytes
+        self._count = count
+        self._lock = threading.Lock()
+        self._has_failed = False
+        self._counted()
+
+    def get(self, owner: str, key: bytes) -> bytes | None:
+        """None if there is no such file, or if it is damaged."""
+        path = self._path(owner, key)
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                checksum, content = file.read(_CHECKSUM_BYTES), file.read()
+            if checksum != _checksum(key, content):
+                logger.warning("%s is damaged: its picture is encoded again", path)
+                path.unlink(missing_ok=True)
+                return None
+            os.utime(path)
+            return content
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._tell(error)
+            return None
+
+    def put(self, owner: str, key: bytes, content: bytes) -> None:
+        """Whole or not at all; what a loss of power leaves has a wrong checksum."""
+        size = len(content) + _CHECKSUM_BYTES
+        if size > self._limit_bytes:
+            return
+        try:
+            with self._lock:
+                make_folder(self._folder)
+                self._make_room(size)
+                write_small(self._path(owner, key), _checksum(key, content) + content)
+                self._counted()
+        except OSError as error:
+            self._tell(error)
+
+    def remove(self, is_meant: Callable[[str], bool]) -> None:
+        """Deletes the pictures of the namespaces that are meant. Raises `OSError`."""
+        if not self._folder.is_dir():
+            return
+        with self._lock:
+            for path in self._folder.iterdir():
+                owner = path.name.partition(".")[0]
+                if path.suffix == UNFINISHED or is_meant(f"{owner}/" if owner else ""):
+                    path.unlink(missing_ok=True)
+            self._counted()
+
+    def _make_room(self, size: int) -> None:
+        num_bytes = self._counted()
+        for path in sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+            if num_bytes + size <= self._limit_bytes:
+                return
+            num_bytes -= path.stat().st_size
+            path.unlink(missing_ok=True)
+
+    def _counted(self) -> int:
+        """The bytes of all files. There are some hundreds at most: a picture takes longer to encode than this."""
+        num_bytes = 0
+        with suppress(OSError):
+            num_bytes = sum(file.stat().st_size for file in os.scandir(self._folder))
+        self._count(num_bytes)
+        return num_bytes
+
+    def _path(self, owner: str, key: bytes) -> Path:
+        return self._folder / f"{owner}.{key.hex()}{_SUFFIX}"
+
+    def _tell(self, error: OSError) -> None:
+        if not self._has_failed:
+            logger.warning("pictures are not kept: %s", describe(error, self._folder))
+        self._has_failed = True
+
+
+def _checksum(key: bytes, content: bytes) -> bytes:
+    return blake3(key).update(content).digest()
