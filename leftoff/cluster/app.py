@@ -2,26 +2,43 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import msgspec
+from starlette.datastructures import Headers, State
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.meters import Meters
-from leftoff.cluster.proxy import Proxy
+from leftoff.cluster.overview import overview
+from leftoff.cluster.proxy import SHAPES, Proxy
 from leftoff.cluster.replica import Replica
 from leftoff.cluster.router import Router
+from leftoff.host.fleet import ModelState, Place
+from leftoff.host.request_log import RequestLog
+from leftoff.server.http.middleware import HEALTH
+from leftoff.server.http.refusals import RefusalLog
+from leftoff.store.fleet_key import NO_KEY, FleetKey
 
 logger = logging.getLogger("leftoff.route")
 
 _HEALTH_S = 1.0
 
+
+class Health(msgspec.Struct):
+    """What a server answers to /health."""
+
+    models: list[ModelState] = []
+
+
+_decode_health = msgspec.json.Decoder(Health).decode
 FindUrls = Callable[[Fleet], Awaitable[Collection[str]]]  # the URLs of replicas that may not be in the index
 
 
@@ -36,13 +53,26 @@ def listed(urls: Sequence[str]) -> FindUrls:
 
 
 class RouterApp:
-    """An ASGI application. `/health`, `/metrics` and `/cluster` are its own."""
+    """An ASGI application. `/`, `/health`, `/metrics` and `/cluster` are its own."""
 
-    def __init__(self, index_url: str | None = None, find_urls: FindUrls | None = None) -> None:
+    def __init__(
+        self,
+        index_url: str | None = None,
+        find_urls: FindUrls | None = None,
+        guards: Sequence[Middleware] = (),
+        key: FleetKey | None = None,
+    ) -> None:
+        """`guards` are those of a server, from the outside in (`server/app.py`)."""
         self.fleet = Fleet()
+        self.state = State({"error_shapes": SHAPES, "log_refusal": RefusalLog(RequestLog(0))})  # as errors look for it
+        self._guarded: ASGIApp = self._answer
+        for guard in reversed(guards):
+            self._guarded = guard.cls(self._guarded, *guard.args, **guard.kwargs)
         self._find_urls = find_urls
-        self._meters = Meters(self.fleet)
-        self._index = IndexFollower(index_url, self.fleet) if index_url else None
+        self._index = index = IndexFollower(index_url, self.fleet, key) if index_url else None
+        self._meters = Meters(self.fleet, (lambda: index.is_reachable) if index is not None else None)
+        if index_url and key is None:
+            logger.warning(NO_KEY)
         self._proxy: Proxy | None = None
         self._asking: asyncio.Task[None] | None = None
 
@@ -50,8 +80,15 @@ class RouterApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            assert self._proxy is not None, "the application was not started: run it with its lifespan"
-            await (self._own(scope["method"], scope["path"]) or self._proxy)(scope, receive, send)
+            scope["app"] = self
+            await self._guarded(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._proxy is not None, "the application was not started: run it with its lifespan"
+        own = self._own(scope)
+        if own is not None and scope["path"] not in HEALTH:
+            own = await self._proxy.refusal(Request(scope)) or own
+        await (own or self._proxy)(scope, receive, send)
 
     # --- lifespan
 
@@ -85,10 +122,11 @@ class RouterApp:
         timeout = aiohttp.ClientTimeout(total=2 * _HEALTH_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                urls = await self._listed(find_urls) | {view.id for view in self._views(is_in_index=False)}
+                urls = await self._listed(find_urls) | {view.told.url for view in self._views(is_in_index=False)}
                 known = {view.told.url for view in self._views(is_in_index=True)}
-                for url in urls & known:
-                    self.fleet.views.pop(url, None)  # it was known by its URL until its first heartbeat
+                for view in self._views(is_in_index=False):
+                    if view.told.url in known:  # it was known by its URL until its first heartbeat
+                        del self.fleet.views[view.id]
                 await asyncio.gather(*(self._ask_one(session, url) for url in urls - known))
                 await asyncio.sleep(_HEALTH_S)
 
@@ -104,22 +142,40 @@ class RouterApp:
         return [view for view in self.fleet.views.values() if view.is_in_index is is_in_index]
 
     async def _ask_one(self, session: aiohttp.ClientSession, url: str) -> None:
-        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+        with suppress(aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError):
             async with session.get(f"{url}/health") as answer:
                 if answer.ok:
-                    self.fleet.beat(Replica(url, url))
+                    self._beat(url, _decode_health(await answer.read()).models or [ModelState("")])
                     return
-        view = self.fleet.views.pop(url, None)
-        if view is not None:
-            view.gone.set()
+        if url in self.fleet.views:
             logger.warning("replica %s is gone: it does not answer /health", url)
+            self._drop(url)
+
+    def _beat(self, url: str, models: Sequence[ModelState]) -> None:
+        """The replicas of a server that has no heartbeat. The id of the first is its URL."""
+        before = self.fleet.views.get(url)
+        num_observed = before.told.num_observed + 1 if before is not None else 0
+        replicas = Replica.all_of(Place(url, url, lambda: models))
+        for told in replicas:
+            self.fleet.beat(msgspec.structs.replace(told, num_observed=num_observed))
+        self._drop(url, besides={told.id for told in replicas})
+
+    def _drop(self, url: str, besides: Collection[str] = ()) -> None:
+        """Forgets the replicas of a server, but for those that it still has."""
+        for view in self._views(is_in_index=False):
+            if view.told.url == url and view.id not in besides:
+                view.gone.set()
+                del self.fleet.views[view.id]
 
     # --- own routes
 
-    def _own(self, method: str, path: str) -> Response | None:
-        if method != "GET":
+    def _own(self, scope: Scope) -> Response | None:
+        if scope["method"] != "GET":
             return None
-        if path in ("/health", "/v1/health"):
+        path = scope["path"]
+        if path == "/":
+            return overview(self._described(), Headers(scope=scope).get("accept", ""))
+        if path in HEALTH:
             is_ready = bool(self.fleet.candidates(""))
             return JSONResponse({"status": "ok" if is_ready else "no replica"}, 200 if is_ready else 503)
         if path == "/metrics":
@@ -136,7 +192,7 @@ class RouterApp:
                 {"fingerprint": name, "described": views[0].told.described, "replicas": [*map(_described, views)]}
                 for name, views in groups.items()
             ],
-            "notes": _differences(list(groups.values())),
+            "notes": _differences(groups),
         }
 
 
@@ -146,6 +202,7 @@ def _described(view: ReplicaView) -> dict[str, Any]:
         "id": told.id,
         "url": told.url,
         "model": told.model,
+        "readiness": msgspec.to_builtins(told.readiness),
         "version": told.version,
         "state": told.state if view.takes_requests else "unreachable",
         "load": msgspec.to_builtins(told.load),
@@ -157,15 +214,18 @@ def _described(view: ReplicaView) -> dict[str, Any]:
     }
 
 
-def _differences(groups: Sequence[Sequence[ReplicaView]]) -> list[str]:
-    """Replicas of different models, libraries or KV types never share a byte: it is said which they are."""
-    if len(groups) < 2:
-        return []
-    most = max(groups, key=len)
+def _differences(groups: Mapping[str, Sequence[ReplicaView]]) -> list[str]:
+    """Replicas of one name but of different files, libraries or KV types share no byte: it is said which they are."""
+    by_model: dict[str, list[Sequence[ReplicaView]]] = {}
+    for fingerprint, views in groups.items():
+        if fingerprint:
+            by_model.setdefault(views[0].told.model, []).append(views)
     return [
-        f"{view.told.url} shares nothing with the others: it runs {view.told.described or 'something unknown'},"
-        f" they run {most[0].told.described or 'something unknown'}"
-        for group in groups
+        f"{view.told.url} shares nothing with the others of {name!r}: it runs {view.told.described}, they run "
+        f"{most[0].told.described}"
+        for name, same in by_model.items()
+        if (most := max(same, key=len))
+        for group in same
         if group is not most
         for view in group
     ]

@@ -1,23 +1,39 @@
 """The replicas as a router sees them: their heartbeats, what they hold, and what it has sent to them itself.
 
-A replica comes from the index, by its heartbeat, or from the command line, by its URL alone: such a one is asked for
-its health, and what it holds is guessed from what was sent there.
+A replica is one model of a server. It comes from the index, by its heartbeat, or from the command line, by the URL of
+its server alone: such a one is asked for its health, and what its models hold is guessed from what was sent there.
 """
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from leftoff.cluster.chain import Chain
 from leftoff.cluster.memory import Known
-from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Replica, ReplicaCosts, ReplicaState
+from leftoff.cluster.replica import (
+    EXPIRY_S,
+    MAX_MODELS,
+    MODEL_S,
+    Delta,
+    Held,
+    Load,
+    Replica,
+    ReplicaCosts,
+    ReplicaState,
+)
 from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
+from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache
+from leftoff.server.hosts import meant, told, untagged
 
-_MAX_SENT_KEYS = 20_000  # remembered for a replica that does not tell what it holds
+_MAX_SENT_KEYS = 20_000  # remembered of a replica that has not told yet that it holds them
+_MAX_UNTOLD = 1000  # requests whose end is remembered, of a replica that has not told of it
+_OBSERVATIONS = 3  # so many later, what a replica tells is of after a moment: one or two may have been on their way
 _REST_S = 2.0  # how long a replica that refused a connection is left alone
 
 
@@ -27,6 +43,7 @@ class Flight:
 
     keys: Sequence[bytes]
     work_ms: float
+    has_begun: bool = False
 
 
 @dataclass(eq=False)
@@ -35,15 +52,20 @@ class ReplicaView:
 
     told: Replica
     clock: Callable[[], float] = time.monotonic
-    linger_s: float = 3.0  # how long an ended request counts as read there: by then the replica has told what it kept
     held: dict[bytes, Held] = field(default_factory=dict)
     number: int | None = None  # of the last delta that was applied; None if what it holds is not known
     num_late: int = 0  # heartbeats in a row that told of later deltas
     seen_at: float = 0.0
+    observed_at: float = 0.0  # when its load came
+    num_known: int = 0  # the last of its observations of which all deltas have come
     rests_until: float = 0.0
     flights: set[Flight] = field(default_factory=set)
     reading: Counter[bytes] = field(default_factory=Counter)  # keys of requests that are on their way
-    sent: LruCache[bytes, bool] = field(default_factory=lambda: LruCache(max_entries=_MAX_SENT_KEYS))
+    # Keys of requests that it has read, with the observation before their end, until it has told what it kept of them.
+    sent: LruCache[bytes, int] = field(default_factory=lambda: LruCache(max_entries=_MAX_SENT_KEYS))
+    # What may still count as load in the last heartbeat: prompts that were read, in ms, and requests that have ended.
+    read: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_MAX_UNTOLD))
+    done: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_UNTOLD))
     costs: ReplicaCosts = field(default_factory=ReplicaCosts)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     num_requests: int = 0
@@ -54,9 +76,17 @@ class ReplicaView:
         return self.told.id
 
     @property
+    def name(self) -> str:
+        return self.told.model
+
+    @property
+    def aliases(self) -> Sequence[str]:
+        return self.told.aliases
+
+    @property
     def is_in_index(self) -> bool:
-        """It has a heartbeat. Of others only the URL is known, which is their id."""
-        return self.told.id != self.told.url
+        """It has a heartbeat. Of others only the URL is known, with which their id begins."""
+        return not self.told.id.startswith(self.told.url)
 
     @property
     def takes_requests(self) -> bool:
@@ -76,15 +106,45 @@ class ReplicaView:
     def queue_ms(self) -> float:
         """How long a new request waits for its prefill: the larger of what the replica reports and what was sent to it.
 
-        The heartbeat counts other routers' requests too, and is up to a second old; own requests count at once.
+        The heartbeat counts other routers' requests too, and is up to a second old; own requests count at once, and no
+        more once they have been read or have ended. If heartbeats stay away, own requests are all that is known.
         """
         load, rates = self.told.load, self.told.rates
-        age_ms = 1000 * max(0.0, self.clock() - self.seen_at)
-        reading_ms = max(0.0, self.costs.prefill_ms(load.queued_tokens) - age_ms)
+        if self.clock() - self.seen_at > EXPIRY_S:
+            load = Load(load.num_slots)
+        age_ms = 1000 * max(0.0, self.clock() - self.observed_at)
+        reading_ms = max(0.0, self.costs.prefill_ms(load.queued_tokens) - age_ms - sum(ms for _, ms in self.read))
         own_ms = sum(flight.work_ms for flight in self.flights)
-        num_ahead = max(load.num_running + load.num_waiting, len(self.flights)) + 1 - load.num_slots
+        num_there = load.num_running + load.num_waiting - len(self.done)
+        num_ahead = max(num_there, len(self.flights)) + 1 - load.num_slots
         slots_ms = max(0, num_ahead) * rates.reply_tokens * rates.step_ms / max(1, load.num_slots)
         return max(reading_ms, own_ms) + slots_ms
+
+    @property
+    def busy_ms(self) -> float:
+        """How long until what it has begun has ended, about."""
+        load, rates = self.told.load, self.told.rates
+        return self.queue_ms + (rates.reply_tokens * rates.step_ms if load.num_running or self.flights else 0.0)
+
+    @property
+    def is_waking(self) -> bool:
+        """It sleeps by its last heartbeat, but a request is on its way."""
+        return not self.told.readiness.is_awake and bool(self.flights)
+
+    def wake_ms(self, siblings: Iterable["ReplicaView"]) -> float:
+        """How long a new request waits for the model to be loaded, and before that for others of its server.
+
+        A request that loads a model counts at once: what it waits for stands in the queue of later ones, and the model
+        that makes way for it is not awake any more.
+        """
+        ready = self.told.readiness
+        others = [each for each in siblings if each is not self]
+        in_the_way = [each for each in others if each.is_waking and not each.told.readiness.has_room]
+        if self.is_waking or (ready.is_awake and not in_the_way):
+            return 0.0
+        if not ready.has_room:
+            in_the_way += [each for each in others if each.told.readiness.is_awake]
+        return ready.load_ms + max((each.busy_ms for each in in_the_way), default=0.0)
 
     @property
     def work(self) -> Work:
@@ -92,9 +152,18 @@ class ReplicaView:
         return Work(len(self.flights), load.queued_tokens / rates.prefill_tokens_per_ms / 1000)
 
     def beat(self, told: Replica) -> None:
-        """Takes in a heartbeat."""
+        """Takes in a heartbeat. One that brings no new observation says no more than that the replica is there."""
+        if not self.seen_at or told.num_observed != self.told.num_observed:
+            self.observed_at = self.clock()
+        if told.fingerprint != self.told.fingerprint:  # it was opened
+            self.number = None
         self.told, self.seen_at = told, self.clock()
         self.gone.clear()
+        while self.read and self._was_observed(self.read[0][0]):
+            self.read.popleft()
+        while self.done and self._was_observed(self.done[0]):
+            self.done.popleft()
+        self._note_known()
         for name in told.rates.__struct_fields__:
             setattr(self.costs, name, getattr(told.rates, name))
 
@@ -110,16 +179,26 @@ class ReplicaView:
             self.held.pop(tag, None)
         self.held.update((held.tag, held) for held in delta.kept)
         self.number = delta.number
+        self._note_known()
         return True
 
     def replace_held(self, held: Iterable[Held], number: int) -> None:
         """Sets all that it holds, as it was after the delta of this number."""
         self.held = {each.tag: each for each in held}
         self.number = number
+        self._note_known()
+
+    def _note_known(self) -> None:
+        if self.number is not None and self.number >= self.told.number:
+            self.num_known = self.told.num_observed
+
+    def _was_observed(self, before: int) -> bool:
+        """Its load is of after a moment, if `before` was its last observation then."""
+        return self.told.num_observed >= before + _OBSERVATIONS
 
     # --- requests
 
-    def estimate(self, chain: Chain, known: Known, stored: Sequence[FoundPoint] = ()) -> Estimate:
+    def estimate(self, chain: Chain, known: Known, stored: Sequence[FoundPoint] = (), wake_ms: float = 0.0) -> Estimate:
         """Its time to the first token, by what it holds, is about to hold, and can fetch from the store."""
         local = [
             FoundPoint(held.end, held.ram_bytes + held.disk_bytes, held.disk_bytes)
@@ -128,15 +207,19 @@ class ReplicaView:
         ]
         local += self._on_the_way(chain, known)
         more = beside(local, stored) if self.told.has_store else []
-        return estimate(known.length, local + more, self.costs, self.queue_ms)
+        return estimate(known.length, local + more, self.costs, self.queue_ms, wake_ms)
 
     def _on_the_way(self, chain: Chain, known: Known) -> list[FoundPoint]:
-        """The prefix that a request in flight shares with this chain: it is prefilled before this request starts."""
+        """The prefix that a request of late shares with this chain: it is prefilled before this request starts."""
         for index in range(len(chain.keys) - 1, -1, -1):
-            key = chain.keys[index]
-            if self.reading[key] or (self.number is None and self.sent.peek(key)):
+            if self.reading[chain.keys[index]] or self._was_sent(chain.keys[index]):
                 return [FoundPoint(min(known.positions[index], known.length - 1))]
         return []
+
+    def _was_sent(self, key: bytes) -> bool:
+        """It has read this for a request, and has not told since whether it holds it."""
+        before = self.sent.peek(key)
+        return before is not None and (self.number is None or self.num_known < before + _OBSERVATIONS)
 
     def send(self, chain: Chain, work_ms: float) -> Flight:
         """A request goes there now, and counts at once."""
@@ -147,19 +230,18 @@ class ReplicaView:
         return flight
 
     def begun(self, flight: Flight) -> None:
-        """The first token of a request came: new requests no longer wait for its prefill."""
-        flight.work_ms = 0.0
-        if self.number is None:
-            for key in flight.keys:
-                self.sent.put(key, True)
+        """The first token of a request came: new requests no longer wait for its prefill, nor for the model."""
+        self.read.append((self.told.num_observed, flight.work_ms))
+        flight.work_ms, flight.has_begun = 0.0, True
+        self.told = replace(self.told, readiness=replace(self.told.readiness, is_awake=True, has_room=True))
 
     def ended(self, flight: Flight) -> None:
         """A request was answered, or failed."""
         self.flights.discard(flight)
-        asyncio.get_running_loop().call_later(self.linger_s, self._forget, flight)
-
-    def _forget(self, flight: Flight) -> None:
+        self.done.append(self.told.num_observed)
         for key in flight.keys:  # `Counter -= …` looks at every key there is
+            if flight.has_begun:
+                self.sent.put(key, self.told.num_observed)
             self.reading[key] -= 1
             if not self.reading[key]:
                 del self.reading[key]
@@ -170,44 +252,100 @@ class ReplicaView:
         self.rests_until = self.clock() + _REST_S
 
 
+class UnknownModelError(LeftoffError):
+    """A request names a model that no replica has, or none where there are several; the message names those."""
+
+
 class Fleet:
     """All replicas by their ids."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.views: dict[str, ReplicaView] = {}
         self.leaving: Collection[str] = ()  # URLs of replicas that are to stop, and get nothing new
-        self._clock = clock
+        self.clock = clock
+        self._models: LruCache[str, float] = LruCache(max_entries=MAX_MODELS)  # by name: when a replica had it
 
     def beat(self, told: Replica) -> ReplicaView:
+        for name in (told.model, *told.aliases):
+            self.saw_model(name)
         view = self.views.get(told.id)
         if view is None:
-            view = self.views[told.id] = ReplicaView(told, self._clock)
+            view = self.views[told.id] = ReplicaView(told, self.clock)
         view.beat(told)
         return view
 
-    def expire(self) -> list[ReplicaView]:
-        """Drops replicas whose heartbeat has stopped. To be called only while the index can be read."""
-        gone = [view for view in self.views.values() if self._clock() - view.seen_at > EXPIRY_S]
+    def expire(self, since: float) -> list[ReplicaView]:
+        """Drops replicas whose heartbeat has stopped. The time before `since`, when nobody could have read one, is not
+        counted."""
+        gone = [view for view in self.views.values() if self.clock() - max(view.seen_at, since) > EXPIRY_S]
         for view in gone:
             view.gone.set()
             del self.views[view.id]
         return gone
 
-    def candidates(self, model: str, besides: Iterable[str] = ()) -> list[ReplicaView]:
-        """The replicas that take requests: those with the model that is named, or all if none has that name.
+    def saw_model(self, name: str) -> None:
+        """A replica has this model, or had it lately."""
+        if name:
+            self._models.put(untagged(name), self.clock())
 
-        If all of them have failed lately, these are better than none.
+    @property
+    def models(self) -> list[str]:
+        """The names of the models that replicas have now."""
+        return sorted({view.told.model for view in self.views.values() if view.told.model})
+
+    def candidates(self, model: str, besides: Iterable[str] = (), name: str = "") -> list[ReplicaView]:
+        """The replicas of a model that take requests, and whose servers know it by this name; those of any, if none is
+        named.
+
+        No replica of a server that has one of those `besides` is among them. If all that are left have failed lately,
+        these are better than none.
         """
-        staying = (view for view in self.views.values() if view.is_there and view.told.url not in self.leaving)
-        there = [view for view in staying if view.id not in besides]
-        ready = [view for view in there if view.takes_requests] or there
-        named = [view for view in ready if model and view.told.model == model]
-        return named or ready
+        servers = self.servers
+        tried = {*self.leaving, *(self.views[each].told.url for each in besides if each in self.views)}
+        views = [view for view in self.views.values() if view.is_there and view.told.url not in tried]
+        there = [view for view in views if not (view.name and model) or view.name == model]
+        there = [view for view in there if _is_known_as(view, name, servers[view.told.url])]
+        return [view for view in there if view.takes_requests] or there
+
+    def meant(self, name: str) -> str:
+        """The model that is to answer a prompt. Raises `UnknownModelError` if that is not clear.
+
+        Where all replicas have one model without aliases, it answers by any name, as a server does: many clients send a
+        name of their own. A name that belongs to another model, whose replicas are gone, is not such a name. Without a
+        name the first model of the servers answers, if that is the same on all.
+        """
+        views = sorted(self.views.values(), key=lambda view: (view.told.order, view.name))
+        if name and (found := meant(name, (view for view in views if view.name))) is not None:
+            return found.name
+        if self._is_remembered(untagged(name)):
+            return untagged(name)
+        models = self.models
+        choice = models if name else [*{view.name for view in views if view.name and not view.told.order}]
+        if len(choice) > 1 or (name and any(view.aliases for view in views)):
+            problem = f"there is no model {name!r} in this fleet" if name else "the request names no model"
+            raise UnknownModelError(f"{problem}: name one of {told(models)}")
+        return choice[0] if choice else ""
+
+    def _is_remembered(self, name: str) -> bool:
+        seen_at = self._models.peek(name)
+        return seen_at is not None and self.clock() - seen_at < MODEL_S
+
+    @property
+    def servers(self) -> dict[str, list[ReplicaView]]:
+        """The replicas by the URL of their server."""
+        servers: dict[str, list[ReplicaView]] = {}
+        for view in self.views.values():
+            servers.setdefault(view.told.url, []).append(view)
+        return servers
 
     @property
     def work(self) -> dict[str, Work]:
         """The requests on their way to each replica and the seconds of its unread prompts, by URL."""
-        return {view.told.url: view.work for view in self.views.values()}
+        work = {url: [view.work for view in views] for url, views in self.servers.items()}
+        return {
+            url: Work(sum(each.requests for each in all_), sum(each.read_s for each in all_))
+            for url, all_ in work.items()
+        }
 
     @property
     def groups(self) -> dict[str, list[ReplicaView]]:
@@ -216,3 +354,10 @@ class Fleet:
         for view in self.views.values():
             groups.setdefault(view.told.fingerprint, []).append(view)
         return groups
+
+
+def _is_known_as(view: ReplicaView, name: str, server: Sequence[ReplicaView]) -> bool:
+    """Whether its server takes this name for this model: one that is alone and has no aliases takes any."""
+    if not view.name or untagged(name) in ("", view.name) or (len(server) == 1 and not view.aliases):
+        return True
+    return meant(name, sorted(server, key=lambda each: each.told.order)) is view

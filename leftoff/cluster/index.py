@@ -6,37 +6,47 @@ an index routes worse, and nothing else.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec import MsgspecError
 
 from leftoff.cluster.fleet import Fleet, ReplicaView
-from leftoff.cluster.replica import decode_delta, decode_held, heartbeats
+from leftoff.cluster.replica import Heartbeats, decode_delta, decode_held, models
+from leftoff.setting import is_loopback
+from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS, connect
 from leftoff.store.keys import NUMBER, Keys
 
 logger = logging.getLogger("leftoff.route")
 
 _BEAT_S = 0.5
+_GAP_S = 2.0  # without heartbeats read: the index was away, and silence of replicas meanwhile says nothing
 _RETRY_S = 1.0
 _BLOCK_MS = 500
 _PATIENCE_S = 0.05  # how long a request waits for the index
 _DAY_S = 86_400
 _MAX_DELTAS = 500  # in one answer of the index
+_WAY_OUT = "start it with --advertise and a URL that this one reaches"
 _LATE_BEATS = 4  # after so many heartbeats in a row that name a delta which has not come, it counts as lost
 
 
 class IndexFollower:
     """Keeps a `Fleet` up to date. Implements `memory.Shared`."""
 
-    def __init__(self, url: str, fleet: Fleet) -> None:
-        self._redis: Any = connect(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
+    def __init__(
+        self, url: str, fleet: Fleet, key: FleetKey | None = None, connect_index: Callable[..., Any] = connect
+    ) -> None:
+        self._heartbeats = Heartbeats(key)
+        self._redis = connect_index(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
+        self._is_local = is_loopback(url)
+        self._unreachable: set[str] = set()  # replicas whose URL is good for their own machine alone
         self._fleet = fleet
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_ids: dict[bytes, bytes] = {}  # the last entry read, by stream of deltas
         self.is_reachable = True
+        self._read_at = self._read_since = float("-inf")  # heartbeats: the last time, and the first without a gap
         self._is_closed = False
 
     def start(self) -> None:
@@ -77,11 +87,26 @@ class IndexFollower:
     # --- heartbeats
 
     async def _follow_heartbeats(self) -> None:
-        for told in await heartbeats(self._redis):
-            self._take(self._fleet.beat(told))
-        for view in self._fleet.expire():
+        for name in await models(self._redis):
+            self._fleet.saw_model(name)
+        for told in await self._heartbeats.read(self._redis):
+            if self._is_local or not is_loopback(told.url):
+                self._take(self._fleet.beat(told))
+            elif told.id not in self._unreachable:
+                self._unreachable.add(told.id)
+                logger.warning(
+                    "replica %s is left out: from here %s is another machine: %s", told.id, told.url, _WAY_OUT
+                )
+        for view in self._fleet.expire(self._read_without_gap()):
             logger.warning("replica %s at %s is gone: no heartbeat", view.id, view.told.url)
         await asyncio.sleep(_BEAT_S)
+
+    def _read_without_gap(self) -> float:
+        """Since when. An index that was away has let heartbeats expire: replicas get their time to send new ones."""
+        before, self._read_at = self._read_at, self._fleet.clock()
+        if self._read_at - before > _GAP_S:
+            self._read_since = self._read_at
+        return self._read_since
 
     def _take(self, view: ReplicaView) -> None:
         view.num_late = view.num_late + 1 if view.number is None or view.number < view.told.number else 0

@@ -1,35 +1,40 @@
 """This process as a member of a fleet: all that `--store` and `--index` bring, opened and closed in one place."""
 
+import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from functools import partial
 
-from leftoff import __version__
+import msgspec
+
 from leftoff.blobs.replies import MediumReplies, ReplyChain
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.cluster.observe import Observation, observe
 from leftoff.cluster.publisher import Publisher
-from leftoff.cluster.replica import Replica
+from leftoff.cluster.replica import HEARTBEAT_S, Replica
 from leftoff.disk.secret import SECRET_BYTES
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
+from leftoff.host.fleet import Place
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.store.collector import Collector
+from leftoff.store.fleet_key import NO_KEY, FleetKey
 from leftoff.store.keys import SECRET
-from leftoff.store.link import PROBLEMS, Link
+from leftoff.store.link import PROBLEMS, Link, check
 from leftoff.store.medium import open_store
 from leftoff.store.objects import MissingError
 from leftoff.store.prober import Prober
 from leftoff.store.replies import open_index_replies
-from leftoff.store.tools import ABOUT
+from leftoff.store.tools import ABOUT, About
 
 logger = logging.getLogger("leftoff.store")
 
 _SECRET = "secret"
 _START_S = 3.0  # for a part to answer at start; afterwards nobody waits for one
 _LEAVE_S = 1.0
+_KEEP_S = 10.0  # between two looks whether the store still has the secret
 
 
 class FleetMember:
@@ -39,20 +44,35 @@ class FleetMember:
     _prober: Prober
     _memory: Memory
     _described: str
+    _fingerprint: str  # of the model, in this fleet
 
-    def __init__(self, store_url: str, index_url: str, *, budget_bytes: int, days: int) -> None:
+    def __init__(
+        self,
+        store_url: str,
+        index_url: str,
+        *,
+        budget_bytes: int,
+        days: int,
+        key: FleetKey | None = None,
+        open_link: Callable[..., Link] = Link,
+    ) -> None:
+        self._key = key
         self._urls = store_url, index_url
+        self._open_link = open_link
         self._budget_bytes = budget_bytes
         self._days = days
-        self.id = secrets.token_hex(8)
         self._publisher: Publisher | None = None
-        self._replies: MediumReplies | None = None
+        self._closing = ExitStack()
 
     def join(self, memory: Memory, described: str) -> None:
         """Connects. A part that does not answer is tried again later."""
         self._memory = memory
         self._described = described
-        self.link = Link(*self._urls, memory.fingerprint, days=self._days)
+        if self._key is None:
+            logger.warning(NO_KEY)
+        self._fingerprint = memory.fingerprint if self._key is None else self._key.fingerprint(memory.fingerprint)
+        self.link = self._open_link(*self._urls, self._fingerprint, days=self._days)
+        self._closing.callback(self.link.close)
         self._prober = Prober(self.link)
         self.link.start(self._prober.run())
         if self.link.has_store:
@@ -68,28 +88,40 @@ class FleetMember:
             self.link.reads.failed(error)
         memory = self._memory
         blobs = open_store(
-            *(self.link, self._prober, memory.fingerprint, arena, memory.kind),
+            *(self.link, self._prober, self._fingerprint, arena),
             queue_bytes=queue_bytes,
             window_tokens=memory.window_tokens,
+            key=self._key,
         )
         return TierSettings(blobs, view_bytes)
 
     def secret(self, own: bytes) -> bytes:
-        """The secret of the fleet, so that tenants have the same names on all machines. The first one gives its own."""
+        """The secret of the fleet, so that tenants have the same names on all machines.
+
+        It comes from the fleet's key; without one, the first server gives its own.
+        """
+        if self._key is not None:
+            return self._key.key("tenants")
         try:
-            return self.link.call(self._shared_secret(own)).result(_START_S)
+            secret = self.link.call(self._shared_secret(own)).result(_START_S)
         except (*PROBLEMS, TimeoutError) as error:
-            logger.warning("no secret of the fleet (%s): what it keeps for API keys and salts is not found", error)
+            logger.warning(
+                "no secret of the fleet (%s): what it keeps for API keys and salts is not found before a restart", error
+            )
             return own
+        if self.link.has_store:
+            self.link.start(self._keep_secret(secret))
+        return secret
 
     def replies(self, own: MediumReplies | None) -> ReplyChain:
         """Remembered replies of the fleet, and before them those of this machine."""
-        self._replies = open_index_replies(self.link, self._memory.fingerprint, days=self._days)
-        return ReplyChain([own, self._replies] if own is not None else [self._replies])
+        shared = open_index_replies(self.link, self._fingerprint, days=self._days, key=self._key)
+        self._closing.callback(shared.close)
+        return ReplyChain([own, shared] if own is not None else [shared])
 
     def announce(
         self,
-        url: str,
+        place: Place,
         model: str,
         secret: bytes,
         call: Callable[[Callable[[], Observation]], "Future[Observation]"],
@@ -97,10 +129,27 @@ class FleetMember:
     ) -> None:
         """Begins to tell routers of this replica. `call` runs a function on the engine's thread."""
         memory, has_store = self._memory, self.link.has_store
-        replica = Replica(self.id, url, memory.fingerprint, model, self._described, __version__, has_store=has_store)
+        replica = msgspec.structs.replace(
+            {each.model: each for each in Replica.all_of(place)}[model],
+            fingerprint=self._fingerprint,
+            described=self._described,
+            has_store=has_store,
+        )
         ask = lambda generation: call(partial(observe, scheduler, generation))  # noqa: E731
-        self._publisher = Publisher(self.link, replica, secret, ask, has_pages=memory.kind.has_pages)
+        has_pages = memory.kind.has_pages
+        self._publisher = Publisher(
+            *(self.link, replica, secret, ask),
+            has_pages=has_pages,
+            key=self._key,
+            unopened=partial(_unopened, place) if not replica.order else tuple,
+        )
         self.link.start(self._publisher.run())
+
+    def reachable(self) -> dict[str, bool]:
+        """Whether index and store answer."""
+        link = self.link
+        store = {"store": not (link.reads.is_failing or link.writes.is_failing)} if link.has_store else {}
+        return {"index": not link.index_breaker.is_failing, **store}
 
     def drain(self) -> None:
         """Tells routers to send no more requests."""
@@ -113,30 +162,53 @@ class FleetMember:
                 self.link.call(self._publisher.leave()).result(_LEAVE_S)
             except (*PROBLEMS, TimeoutError):
                 pass  # the heartbeat expires
-        if self._replies is not None:
-            self._replies.close()
-        self.link.close()
+        self._closing.close()
 
     async def _introduce(self) -> None:
         """Says in the store what the fingerprint stands for, and measures how fast it answers."""
         await self.link.objects.put_if_absent(
-            f"{self.link.group}/{ABOUT}", f"{self._memory.fingerprint}\n{self._described}\n".encode()
+            f"{self.link.group}/{ABOUT}",
+            About(self._fingerprint, self._described, self._key.id if self._key is not None else "").content,
         )
         for _ in range(2):  # the first may have to put what the second fetches
             await self._prober.measure_store()
 
     async def _shared_secret(self, own: bytes) -> bytes:
-        """The secret is kept in the store, which outlives the index; without a store, in the index."""
+        """The secret is kept in the store, which outlives the index; without a store, in the index.
+
+        If the store has lost it, the index still has it, since every heartbeat puts it there: also one that has just
+        forgotten all, if a fleet runs. Without an answer of the index no secret is made: it may be another one than
+        that of servers that run.
+        """
         if not self.link.has_store:
             return await self._index_secret(own)
         try:
             secret = bytes((await self.link.objects.get(_SECRET)).data)
         except MissingError:
-            await self.link.objects.put_if_absent(_SECRET, own)
+            if await self.link.objects.groups(self.link.group):  # something was stored: others may run
+                await asyncio.sleep(1.5 * HEARTBEAT_S)
+            await self.link.objects.put_if_absent(_SECRET, await self._index_secret(own))
             secret = bytes((await self.link.objects.get(_SECRET)).data)
         return secret if len(secret) == SECRET_BYTES else own
+
+    async def _keep_secret(self, secret: bytes) -> None:
+        """Puts the secret back if the store has lost it: servers that start later would name tenants otherwise."""
+        while True:
+            await asyncio.sleep(_KEEP_S)
+            with suppress(*PROBLEMS):
+                try:
+                    check(self.link.reads)
+                    await self.link.objects.get(_SECRET)
+                except MissingError:
+                    await self.link.objects.put_if_absent(_SECRET, secret)
+                    logger.warning("the store had lost the secret of the fleet: this server has put it back")
 
     async def _index_secret(self, own: bytes) -> bytes:
         await self.link.index.redis.set(SECRET, own, nx=True)
         secret = await self.link.index.redis.get(SECRET)
         return bytes(secret) if isinstance(secret, bytes) and len(secret) == SECRET_BYTES else own
+
+
+def _unopened(place: Place) -> list[Replica]:
+    """The models that nobody has asked, and which have no member of their own: that of the first tells of them."""
+    return [replica for replica in Replica.all_of(place) if not replica.readiness.is_open]

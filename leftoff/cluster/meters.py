@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -16,7 +16,8 @@ _FIRST_TOKEN_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 class Meters:
     """One per router."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, has_index: Callable[[], bool] | None = None) -> None:
+        """`has_index` tells whether the index answers, if there is one."""
         self._registry = registry = CollectorRegistry()
         self._requests = Counter("leftoff_route_requests", "Requests sent to a replica", ["replica"], registry=registry)
         self._decisions = Histogram(
@@ -31,6 +32,8 @@ class Meters:
         self.retries = Counter("leftoff_route_retries", "Requests that another replica had to take", registry=registry)
         self.refusals = Counter("leftoff_route_refusals", "Requests that no replica took", registry=registry)
         self.breaks = Counter("leftoff_route_broken_answers", "Answers that broke off midway", registry=registry)
+        if has_index is not None:
+            Gauge("leftoff_route_index_up", "Whether the index answers", registry=registry).set_function(has_index)
         registry.register(_FleetCollector(fleet))
 
     def chosen(self, choice: ReplicaChoice, seconds: float) -> None:

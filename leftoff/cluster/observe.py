@@ -5,7 +5,7 @@ the same tier: a hint for a router, which may miss a little and must not promise
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, PathHash, run_start, short
 from leftoff.cache.cache import Cache
@@ -14,6 +14,7 @@ from leftoff.cache.node import WIDTH
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree_copy import NodeCopy, TreeCopy, copy_tree
 from leftoff.cluster.replica import DISK_COSTS, Held, Load, Rates
+from leftoff.scheduler.gate import Readiness
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.store.objects import STORE_COSTS
 from leftoff.types import Tokens
@@ -29,6 +30,7 @@ class Observation:
     ram: Sequence[TreeCopy]
     disk: Sequence[TreeCopy]
     live: Sequence[tuple[str, Tokens]]  # namespace and tokens of idle sequences in the engine
+    readiness: Readiness = field(default_factory=Readiness)
 
 
 def observe(scheduler: Scheduler, known_generation: int) -> Observation:
@@ -43,6 +45,7 @@ def observe(scheduler: Scheduler, known_generation: int) -> Observation:
         _trees(cache.ram) if is_new else [],
         _trees(cache.disk) if is_new and cache.disk is not None else [],
         [(each.namespace, each.tokens.copy()) for each in cache.sequences.idle if not each.is_empty] if is_new else [],
+        scheduler.gate.readiness(),
     )
 
 

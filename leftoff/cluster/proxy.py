@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,26 +18,29 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leftoff.cluster.chain import Chain, read_chain
-from leftoff.cluster.fleet import ReplicaView
+from leftoff.cluster.chain import REPLICA, Chain, read_chain
+from leftoff.cluster.fleet import ReplicaView, UnknownModelError
+from leftoff.cluster.joined import is_joined, join_all
 from leftoff.cluster.meters import Meters
-from leftoff.cluster.router import AllFullError, NoReplicaError, ReplicaChoice, Router
+from leftoff.cluster.router import AllFullError, NoReplicaError, OwnerGoneError, ReplicaChoice, Router
+from leftoff.errors import LeftoffError
 from leftoff.server.anthropic.writer import error_body as anthropic_error
 from leftoff.server.http.endpoint import attended
-from leftoff.server.http.errors import ApiError, ClientGoneError, busy, shape_at
+from leftoff.server.http.errors import ApiError, ClientGoneError, busy, error_response, shape_at
 from leftoff.server.ollama.writer import error_body as ollama_error
 from leftoff.server.reply import points
 
 logger = logging.getLogger("leftoff.route")
 
-REPLICA = "x-leftoff-replica"
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "expect"})
-_NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER}
+# Where a request comes from the router has checked; a replica would take a page of the router for a foreign one.
+_NOT_PASSED_ON = _HOP_BY_HOP | {"content-length", points.HEADER, REPLICA, "origin", "sec-fetch-site"}
 _NOT_SENT_BACK = _HOP_BY_HOP | {points.HEADER}
-_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
+SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 _OWNED_IN_BODY = re.compile(rb'"id": ?"((?:resp|conv)_[\w-]+)"')
-_BUSY = 503
-_MAX_BYTES = 256 << 20
+_KEY_HEADERS = ("authorization", "x-api-key")
+_NO_KEY, _BUSY, _MISSING = 401, 503, 404
+_MAX_LOOKS = 720  # two hours, in which a long prompt was read or will never be
 _CONNECT_S = 2.0
 _KEEP_ALIVE_S = 3.0  # a server closes idle connections after five seconds
 _PROBLEMS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
@@ -59,10 +62,12 @@ class Answer:
 class Proxy:
     """Passes requests on. Belongs to the event loop, and is made there."""
 
-    def __init__(self, router: Router, meters: Meters) -> None:
+    look_s, health_s = 10.0, 5.0  # how often a replica that does not answer is asked for its health, and for how long
+
+    def __init__(self, router: Router, meters: Meters, session: aiohttp.ClientSession | None = None) -> None:
         self._router = router
         self._meters = meters
-        self._session = aiohttp.ClientSession(
+        self._session = session or aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S),
             auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
@@ -74,15 +79,43 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            body = await _body(request)
+            body = await request.body()  # whole: it may be sent twice
         except ClientDisconnect:
             return
         except ApiError as error:
-            await _refusal(scope["path"], error)(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
             return
-        chain = read_chain(body, request.headers, scope["path"])
+        chain = read_chain(body, request.headers, scope["path"], request.query_params.get("model", ""))
+        is_for_all = is_joined(request) and not chain.replica
         with suppress(ClientGoneError):
-            await attended(receive, self._pass_on(request, body, chain, send))
+            await attended(
+                receive, self._join(request, send) if is_for_all else self._pass_on(request, body, chain, send)
+            )
+
+    async def _join(self, request: Request, send: Send) -> None:
+        views = self._router.fleet.views.values()
+        if views:
+            answer = await join_all(self._session, views, request, _passed_on(request))
+        else:
+            answer = error_response(busy("no replica can be reached"), request.scope)
+        await answer(request.scope, request.receive, send)
+
+    async def refusal(self, request: Request) -> Response | None:
+        """The answer to a request for what the router knows, if its key is not one of the replicas'."""
+        headers = {name: value for name in _KEY_HEADERS if (value := request.headers.get(name))}
+        for view in self._router.fleet.candidates(""):
+            if (answer := await self._get(view, "/v1/models", headers)) is not None:
+                return answer if answer.status_code == _NO_KEY else None
+        return None
+
+    async def _get(self, view: ReplicaView, path: str, headers: Mapping[str, str] | None = None) -> Response | None:
+        """A short answer of a replica; None if none comes soon."""
+        try:
+            async with asyncio.timeout(self.health_s):
+                async with self._session.get(view.told.url.rstrip("/") + path, headers=headers) as answer:
+                    return Response(await answer.read(), answer.status, media_type="application/json")
+        except _PROBLEMS:
+            return None
 
     async def _pass_on(self, request: Request, body: bytes, chain: Chain, send: Send) -> None:
         tried: list[str] = []
@@ -90,18 +123,18 @@ class Proxy:
         while True:
             try:
                 choice = await self._choose(chain, tried)
-            except (NoReplicaError, AllFullError) as error:
+            except (NoReplicaError, AllFullError, UnknownModelError, OwnerGoneError) as error:
                 if refused is not None:
                     await self._send_back(request, refused, None, send)
                 else:
                     self._meters.refusals.inc()
-                    await _refusal(request.scope["path"], busy(str(error)))(request.scope, request.receive, send)
+                    await error_response(_as_answer(error), request.scope)(request.scope, request.receive, send)
                 return
             tried.append(choice.view.id)
-            flight = choice.view.send(chain, choice.estimate.work_ms)
+            flight = choice.view.send(choice.chain, choice.estimate.work_ms)
             try:
                 answer = await self._ask(request, body, choice)
-                if answer.response.status == _BUSY and len(tried) < len(self._router.fleet.views):
+                if _may_know_another(answer, chain) and len(tried) < len(self._router.fleet.views):
                     refused = await _read_whole(answer)
                     continue
                 choice.view.begun(flight)
@@ -125,10 +158,15 @@ class Proxy:
         asking = asyncio.create_task(self._begin(request, body, choice.view))
         gone = asyncio.create_task(choice.view.gone.wait())
         try:
-            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                raise ReplicaFailedError("its heartbeat has stopped")
-            return await asking
+            for _ in range(_MAX_LOOKS):
+                await asyncio.wait((asking, gone), timeout=self.look_s, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    return await asking
+                if gone.done():
+                    raise ReplicaFailedError("its heartbeat has stopped")
+                if await self._get(choice.view, "/health") is None:
+                    raise ReplicaFailedError("it does not answer /health")
+            raise ReplicaFailedError(f"it has not begun to answer after {_MAX_LOOKS * self.look_s:.0f} s")
         except _PROBLEMS as error:
             raise ReplicaFailedError(str(error) or type(error).__name__) from error
         finally:
@@ -138,12 +176,11 @@ class Proxy:
 
     async def _begin(self, request: Request, body: bytes, view: ReplicaView) -> Answer:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        headers = [(k, v) for k, v in request.headers.items() if k not in _NOT_PASSED_ON]
         response = await self._session.request(
             request.method,
             view.told.url.rstrip("/") + path,
             data=body or None,
-            headers=[*headers, (points.HEADER, "1")],
+            headers=[*_passed_on(request), (points.HEADER, "1")],
             allow_redirects=False,
             skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
         )
@@ -161,7 +198,7 @@ class Proxy:
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         try:
             await send({"type": "http.response.body", "body": answer.first, "more_body": True})
-            async for chunk in answer.rest:
+            while chunk := await self._next(answer, choice):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except _PROBLEMS:
             await self._break_off(request, answer, choice, send)
@@ -170,6 +207,16 @@ class Proxy:
             if not response.content.at_eof():
                 response.close()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _next(self, answer: Answer, choice: ReplicaChoice | None) -> bytes:
+        """The next bytes, empty at the end. Raises `TimeoutError` if they do not come and the replica is not well."""
+        while True:
+            try:
+                async with asyncio.timeout(self.look_s):
+                    return await anext(answer.rest, b"")
+            except TimeoutError:
+                if choice is None or await self._get(choice.view, "/health") is None:
+                    raise
 
     def _learn(self, request: Request, answer: Answer, choice: ReplicaChoice) -> None:
         told = answer.response.headers.get(points.HEADER)
@@ -192,7 +239,7 @@ class Proxy:
             kind="server_error",
             code="replica_failed",
         )
-        content = msgspec.json.encode(shape_at(request.url.path, _SHAPES)(error))
+        content = msgspec.json.encode(shape_at(request.url.path, SHAPES)(error))
         if kind.startswith("text/event-stream"):
             name = b"event: error\n" if request.url.path.startswith(("/v1/messages", "/v1/responses")) else b""
             last = b"\n\n" + name + b"data: " + content + b"\n\n"
@@ -203,16 +250,13 @@ class Proxy:
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-async def _body(request: Request) -> bytes:
-    """A request may be sent twice, so all of it is held; each server has a lower limit of its own."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > _MAX_BYTES:
-            raise ApiError(413, f"the body has more than {_MAX_BYTES >> 20} MiB: send less", code="body_too_large")
-        parts.append(part)
-    return b"".join(parts)
+def _passed_on(request: Request) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in request.headers.items() if name not in _NOT_PASSED_ON]
+
+
+def _may_know_another(answer: Answer, chain: Chain) -> bool:
+    """Whether another replica may answer what this one does not: it is busy, or has not made what is named."""
+    return answer.response.status == _BUSY or (chain.owner is not None and answer.response.status == _MISSING)
 
 
 async def _read_whole(answer: Answer) -> Answer:
@@ -222,6 +266,9 @@ async def _read_whole(answer: Answer) -> Answer:
     return answer
 
 
-def _refusal(path: str, error: ApiError) -> Response:
-    content = msgspec.json.encode(shape_at(path, _SHAPES)(error))
-    return Response(content, error.status, headers=error.headers, media_type="application/json")
+def _as_answer(error: LeftoffError) -> ApiError:
+    if isinstance(error, UnknownModelError):
+        return ApiError(404, str(error), param="model", code="model_not_found")
+    if isinstance(error, OwnerGoneError):
+        return ApiError(404, str(error), param="previous_response_id", code="previous_response_not_found")
+    return busy(str(error))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, cast
@@ -14,15 +14,17 @@ from leftoff.cluster.replica import (
     EXPIRY_S,
     HEARTBEAT_S,
     MAX_DELTAS,
+    MODEL_S,
     Delta,
+    Heartbeats,
     Held,
     Replica,
     ReplicaState,
     encode,
-    heartbeats,
 )
+from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
-from leftoff.store.keys import NUMBER, REPLICAS, SECRET, replica_key
+from leftoff.store.keys import MODELS, NUMBER, REPLICAS, SECRET, replica_key
 from leftoff.store.link import Link
 
 logger = logging.getLogger("leftoff.store")
@@ -44,8 +46,14 @@ class Publisher:
         observe: Callable[[int], "Future[Observation]"],
         *,
         has_pages: bool,
+        key: FleetKey | None = None,
+        unopened: Callable[[], Sequence[Replica]] = tuple,
     ) -> None:
-        """`replica` has the facts that do not change while it runs."""
+        """`replica` has the facts that do not change while it runs. Those that are `unopened` are told of with it."""
+        self._unopened = unopened
+        self._others: set[str] = set()  # the ids of the unopened that were told of
+        self._key = key
+        self._heartbeats = Heartbeats(key)
         self._link = link
         self._replica = replica
         self._secret = secret
@@ -54,6 +62,7 @@ class Publisher:
         self._asked: Future[Observation] | None = None
         self._last: Observation | None = None
         self._told: dict[bytes, Held] = {}
+        self._has_beaten = False
         self._strangers: set[str] = set()  # replicas that were reported to share nothing
 
     async def run(self) -> None:
@@ -75,7 +84,13 @@ class Publisher:
                 held = await asyncio.to_thread(held_by, observation, self._has_pages)
                 await self._tell(held)
             self._last = observation
-            self._replica = replace(self._replica, load=observation.load, rates=observation.rates)
+            self._replica = replace(
+                self._replica,
+                load=observation.load,
+                rates=observation.rates,
+                readiness=observation.readiness,
+                num_observed=self._replica.num_observed + 1,
+            )
         await self._send()
 
     async def drain(self) -> None:
@@ -86,8 +101,9 @@ class Publisher:
     async def leave(self) -> None:
         """Takes this replica out of the fleet."""
         async with self._link.index.redis.pipeline(transaction=True) as pipe:
-            pipe.delete(replica_key(self._replica.id), self._link.index.keys.held(self._replica.id))
-            pipe.zrem(REPLICAS, self._replica.id)
+            ids = [self._replica.id, *self._others]
+            pipe.delete(*map(replica_key, ids), self._link.index.keys.held(self._replica.id))
+            pipe.zrem(REPLICAS, *ids)
             await pipe.execute()
 
     async def _observed(self) -> Observation | None:
@@ -137,22 +153,32 @@ class Publisher:
         if self._last is None:
             return
         replica, redis = self._replica, self._link.index.redis
+        others = [replace(each, state=replica.state, num_observed=replica.num_observed) for each in self._unopened()]
+        self._others = {each.id for each in others}
         now = await self._link.index.now()
         async with redis.pipeline(transaction=False) as pipe:
-            pipe.set(replica_key(replica.id), encode(replica), px=int(1000 * EXPIRY_S))
-            pipe.zadd(REPLICAS, {replica.id: now})
+            for each in (replica, *others):
+                pipe.set(replica_key(each.id), self._heartbeats.encoded(each, now), px=int(1000 * EXPIRY_S))
+                pipe.zadd(REPLICAS, {each.id: now})
+                pipe.zadd(MODELS, dict.fromkeys((each.model, *each.aliases), now))
             pipe.zremrangebyscore(REPLICAS, "-inf", now - _FORGOTTEN_S)
-            pipe.set(SECRET, self._secret, nx=True)
+            pipe.zremrangebyscore(MODELS, "-inf", now - MODEL_S)
+            if self._key is None:
+                pipe.set(SECRET, self._secret, nx=True)
             pipe.expire(self._link.index.keys.held(replica.id), _HELD_EXPIRY_S)
-            *_, is_there = await pipe.execute()
+            _, is_new, *_, is_there = await pipe.execute()
+        if is_new and self._has_beaten:
+            self._link.index_breaker.came_back()
+        self._has_beaten = True
         if not is_there and self._told:  # the index has forgotten it, or was down for long
             await self._send_delta([*self._told.values()], [], is_whole=True)
 
     async def _look_at_others(self) -> None:
-        """Says once of each replica of another fingerprint that it shares nothing with this one."""
+        """Says once of each replica of this model, but of another fingerprint, that it shares nothing with this one."""
         own = self._replica
-        for other in await heartbeats(self._link.index.redis):
-            if other.fingerprint != own.fingerprint and other.id not in self._strangers:
+        for other in await self._heartbeats.read(self._link.index.redis):
+            is_stranger = other.model == own.model and other.fingerprint not in ("", own.fingerprint)
+            if is_stranger and other.id not in self._strangers:
                 self._strangers.add(other.id)
                 logger.warning(
                     "the server at %s shares nothing with this one: it has %s, and this one has %s",

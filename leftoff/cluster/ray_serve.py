@@ -8,8 +8,11 @@ router straight to a process, which is found in the index or in the roster of th
 
 import asyncio
 import math
+import os
 import re
 import secrets
+import shlex
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -22,13 +25,20 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 
 from leftoff.cluster.app import RouterApp
 from leftoff.cluster.fleet import Fleet
+from leftoff.cluster.own_folder import OwnFolder
 from leftoff.cluster.roster import Roster
+from leftoff.config import Settings
+from leftoff.disk.secret import new_secret
+from leftoff.server.app import guards
+from leftoff.server.http.origins import KnownHosts
+from leftoff.store.fleet_key import read_fleet_key
 
 REQUESTS, READ_S = "requests", "read_s"  # of `Work`, as Ray's metrics
 _URL = re.compile(r"http://[\w.:\[\]-]+:\d+")
 _ROSTER = "roster"
 _MAX_REQUESTS = 2560  # at one ingress: what limits is the queue of each server
 _LEAVE_S = 60.0  # for the requests of a replica that is to stop
+_ROSTER_S = 5.0  # for an answer of the roster meanwhile
 _STOP_S = 15.0  # for its process after that
 
 
@@ -38,7 +48,13 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     model: str = ""  # for `leftoff serve`; the model that comes with leftoff if it is empty
     index: str = ""  # redis://…: without it replicas share nothing, and are chosen by what was sent to them
     store: str = ""  # s3://…, gs://…, az://… or file:///…
+    fleet_key: str = ""  # a file that every node has at this path
+    allowed_host: list[str] = []  # names by which clients reach Ray, besides those of the machine
+    cors: list[str] = []
+    max_body: int = 64  # MiB of a request
     flags: str = ""  # more flags for `leftoff serve`, as on a command line
+    api_key: str = ""  # that replicas ask for; several with commas
+    host: str = ""  # that replicas listen on; the address of their node if it is empty
     min_replicas: int = 1
     max_replicas: int = 4
     num_cpus: float = 1.0  # of each replica
@@ -51,11 +67,15 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
 class Replica:
     """One `leftoff serve` process on this node. Ray makes one of these per replica."""
 
-    def __init__(self, flags: list[str], roster: Any) -> None:  # noqa: ANN401
-        host = ray.util.get_node_ip_address()
-        command = [sys.executable, "-m", "leftoff", "serve", *flags, "--host", host, "--port", "0"]
+    def __init__(self, flags: list[str], host: str, api_key: str, roster: Any) -> None:  # noqa: ANN401
+        self._folder = OwnFolder(flags)
+        own = ("--host", host or ray.util.get_node_ip_address(), "--port", "0", "--cache-dir", str(self._folder.path))
+        command = [sys.executable, "-m", "leftoff.cli.tethered", "serve", *flags, *own]
+        environment = os.environ | ({"LEFTOFF_API_KEY": api_key} if api_key else {})  # not for all to see, as flags are
         self._roster = roster
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # The other end of its standard input is here: it ends when this process does.
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
         self._url = self._listening_url()
 
     def _listening_url(self) -> str:
@@ -67,9 +87,9 @@ class Replica:
 
     async def __del__(self) -> None:
         """Ray calls it to stop a replica, which first ends what it has begun; what is left after that Ray kills."""
-        with suppress(Exception):  # the roster may stop at the same time
+        with suppress(Exception):  # the roster may stop at the same time: then it answers no more
             async with asyncio.timeout(_LEAVE_S):
-                while (await self._roster.leave.remote(self._url)).requests:
+                while (await asyncio.wait_for(self._roster.leave.remote(self._url), _ROSTER_S)).requests:
                     await asyncio.sleep(1)
         self._process.terminate()
         await asyncio.to_thread(self._process.wait)
@@ -99,8 +119,8 @@ class ScaleByWork:
 def app(args: dict[str, Any]) -> serve.Application:
     """Builds the application; `serve run leftoff.cluster:app KEY=VALUE…` and serve.yaml call it."""
     options = msgspec.convert(args, Options, strict=False)
-    flags = [*([options.model] if options.model else []), *options.flags.split()]
-    for name, value in (("--index", options.index), ("--store", options.store)):
+    flags = [*([options.model] if options.model else []), *shlex.split(options.flags)]
+    for name, value in (("--index", options.index), ("--store", options.store), ("--fleet-key", options.fleet_key)):
         flags += [name, value] if value else []
     policy = AutoscalingPolicy(
         policy_function=ScaleByWork,
@@ -117,20 +137,28 @@ def app(args: dict[str, Any]) -> serve.Application:
         ),
     )
     ingress = serve.deployment(
-        serve.ingress(_ingress(options.index or None))(),
+        serve.ingress(_ingress(options))(),
         name="ingress",
         num_replicas=options.ingresses,
         max_ongoing_requests=_MAX_REQUESTS,
         ray_actor_options={"num_cpus": 0},
     )
     roster = serve.deployment(Roster, name=_ROSTER, ray_actor_options={"num_cpus": 0}).bind()
-    return ingress.bind(replicas.bind(flags, roster), roster)
+    return ingress.bind(replicas.bind(flags, options.host, options.api_key, roster), roster)
 
 
-def _ingress(index: str | None) -> Any:  # noqa: ANN401
-    """What Ray calls in each ingress to make its application."""
+def _ingress(options: Options) -> Any:  # noqa: ANN401
+    """A function that makes the application of an ingress. Connections are Ray's, the other doors a server's."""
 
     def build() -> RouterApp:
+        settings = Settings(
+            api_key=tuple(filter(None, options.api_key.split(","))),
+            cors=tuple(options.cors),
+            allowed_host=tuple(options.allowed_host),
+            max_body=options.max_body,
+        )
+        host = options.host or "0.0.0.0"
+        addresses = KnownHosts.of(host, socket.gethostbyname(host), settings.allowed_host)
         roster = serve.get_deployment_handle(_ROSTER, serve.get_replica_context().app_name)
         router = secrets.token_hex(8)
 
@@ -139,6 +167,7 @@ def _ingress(index: str | None) -> Any:  # noqa: ANN401
             urls, fleet.leaving = await roster.exchange.remote(router, fleet.work)
             return urls
 
-        return RouterApp(index, find)
+        doors = guards(settings, addresses, new_secret())
+        return RouterApp(options.index or None, find, doors, read_fleet_key(options.fleet_key))
 
     return build

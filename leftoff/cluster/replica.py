@@ -1,5 +1,7 @@
 """What a replica tells the router through the index: its heartbeat, and what it keeps and drops. The formats.
 
+A replica is one model of a server: a server with several has a heartbeat for each.
+
 A heartbeat comes every second and expires after five. What is held comes as deltas, numbered from 1 in each replica:
 whoever sees a gap, or begins, reads the whole hash under `Keys.held`, and goes on from the number in it. All of it is a
 hint: a replica that does not have what it told reads the prompt again, and no reply is ever different for it.
@@ -8,20 +10,32 @@ hint: a replica that does not have what it told reads the prompt again, and no r
     HSET / HDEL <Keys.held(id)> <tag> <msgpack of Held> … number <number of the delta>
 """
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from blake3 import blake3
 from msgspec import MsgspecError, Struct, msgpack
+from msgspec.structs import replace
 
+from leftoff import __version__
 from leftoff.cache.costs import Costs, TierCosts
-from leftoff.store.keys import REPLICAS, replica_key
+from leftoff.host.fleet import Place
+from leftoff.scheduler.gate import Readiness
+from leftoff.store.fleet_key import FleetKey
+from leftoff.store.keys import MODELS, REPLICAS, replica_key
 from leftoff.store.objects import STORE_COSTS
+
+logger = logging.getLogger("leftoff.store")
 
 HEARTBEAT_S = 1.0
 EXPIRY_S = 5.0  # without a heartbeat a replica counts as gone
+MODEL_S = 86_400.0  # how long the name of a model is remembered after the last heartbeat of a replica that has it
 MAX_DELTAS = 10_000  # that the stream keeps, about
+MAX_MODELS = 1000  # whose names are remembered
+_MAX_REPLICAS = 10_000
 DISK_COSTS = TierCosts()  # before anything is measured
 
 
@@ -83,7 +97,7 @@ class Replica(Struct, frozen=True):
 
     id: str
     url: str
-    fingerprint: str = ""  # whole; only replicas of one fingerprint share anything
+    fingerprint: str = ""  # whole; only replicas of one fingerprint share anything; of one never opened not known
     model: str = ""  # its name, for clients
     described: str = ""  # model, library and KV type in words: to tell why two replicas share nothing
     version: str = ""  # of leftoff
@@ -92,6 +106,26 @@ class Replica(Struct, frozen=True):
     load: Load = Load()
     rates: Rates = Rates.of(Costs())
     has_store: bool = False  # it can fetch what others have stored
+    num_observed: int = 0  # times that load and what is held were looked at: what it tells is of the last time
+    aliases: tuple[str, ...] = ()  # its other names, patterns among them
+    order: int = 0  # among the models of its server: the first answers requests that name none
+    readiness: Readiness = Readiness()
+    at: float = 0.0  # when it was sent, by the index's clock: an old one cannot be sent again
+
+    @classmethod
+    def all_of(cls, place: Place) -> "list[Replica]":
+        """The models of a server, as far as they are known before they are opened. The first has the server's id."""
+        return [
+            cls(
+                *(f"{place.server}.{blake3(each.name.encode()).hexdigest(4)}" if order else place.server, place.url),
+                model=each.name,
+                aliases=each.aliases,
+                version=__version__,
+                order=order,
+                readiness=each.readiness,
+            )
+            for order, each in enumerate(place.models())
+        ]
 
 
 class Held(Struct, frozen=True, array_like=True):
@@ -119,12 +153,41 @@ decode_held = msgpack.Decoder(Held).decode
 decode_delta = msgpack.Decoder(Delta).decode
 
 
-async def heartbeats(redis: Any) -> list[Replica]:  # noqa: ANN401
-    """The last heartbeat of every replica, of any fingerprint; those of other versions are left out."""
-    ids = await redis.zrange(REPLICAS, 0, -1)
-    beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
-    found = []
-    for beat in filter(None, beats):
+class Heartbeats:
+    """Writes and reads heartbeats, with MACs where the fleet has a key."""
+
+    def __init__(self, key: FleetKey | None) -> None:
+        self._key = key
+        self._has_warned = False
+
+    def encoded(self, replica: Replica, at: float) -> bytes:
+        beat = encode(replace(replica, at=at))
+        return beat if self._key is None else self._key.sealed(replica_key(replica.id), beat)
+
+    async def read(self, redis: Any) -> list[Replica]:  # noqa: ANN401
+        """The last heartbeat of every replica, of any fingerprint.
+
+        Those of other versions are left out, and so are those of which the key does not show that a server sent them
+        just now.
+        """
+        ids = await redis.zrange(REPLICAS, 0, _MAX_REPLICAS - 1)
+        beats = await redis.mget([replica_key(each.decode()) for each in ids]) if ids else []
+        now = (await redis.time())[0] if self._key is not None and ids else 0
+        pairs = zip(ids, beats, strict=True)
+        return [found for name, beat in pairs if beat and (found := self._decoded(name, beat, now)) is not None]
+
+    def _decoded(self, name: bytes, beat: bytes, now: float) -> Replica | None:
+        content = beat if self._key is None else self._key.opened(replica_key(name.decode()), beat)
         with suppress(MsgspecError):
-            found.append(decode_replica(beat))
-    return found
+            replica = decode_replica(content or b"")
+            if self._key is None or now - replica.at < EXPIRY_S + 1:  # `now` is in whole seconds
+                return replica
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("heartbeats of another --fleet-key, or of another version, are left out: %.40r", name)
+        return None
+
+
+async def models(redis: Any) -> list[str]:  # noqa: ANN401
+    """The names of all models that a replica has, or had within a day."""
+    return [name.decode(errors="replace") for name in await redis.zrange(MODELS, 0, MAX_MODELS)]

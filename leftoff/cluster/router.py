@@ -4,9 +4,8 @@ It has no state of its own that matters: several routers may run, and one that w
 for a moment.
 """
 
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from leftoff.cache.tiers import PAGE_TOKENS
@@ -24,6 +23,7 @@ _MAX_OWNERS = _MAX_STORED = 100_000
 _ASKED_TAGS = 3  # the store is asked for so many of the deepest places
 _STORED_S, _MISSING_S = 10.0, 1.0  # how long an answer of the store is believed, yes or no
 _NEAR_TOKENS = 64  # so few are prefilled faster than the store answers
+_DOUBT = 16  # times too low may a measured prefill rate be: a machine that was busy with something else for a moment
 
 
 class NoReplicaError(LeftoffError):
@@ -32,6 +32,10 @@ class NoReplicaError(LeftoffError):
 
 class AllFullError(LeftoffError):
     """Every replica has as many requests waiting as it takes."""
+
+
+class OwnerGoneError(LeftoffError):
+    """The replica is gone that alone had a stored response or a conversation."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ class ReplicaChoice:
         """The lowest is chosen. At equal prices that is the replica with the fewest requests so far."""
         return self.estimate.price_ms, self.view.num_requests
 
+    def price_ms(self, fastest: float) -> float:
+        """Its price if its prefill rate were that of the fastest, as far as its own may be measured too low."""
+        rate = self.view.costs.prefill_tokens_per_ms
+        faster = min(_DOUBT, max(1.0, fastest / rate))
+        return replace(self.estimate, read_ms=self.estimate.read_ms / faster).price_ms
+
 
 class Router:
     """One per process. Belongs to the event loop."""
@@ -55,21 +65,32 @@ class Router:
         self.fleet = fleet
         self._index = index
         self._memory = PromptMemory(index)
-        # By tag: whether the store has it, and until when that is believed.
-        self._stored: LruCache[bytes, tuple[float, bool]] = LruCache(max_entries=_MAX_STORED)
+        # By fingerprint and tag: whether the store has it, and until when that is believed.
+        self._stored: LruCache[tuple[str, bytes], tuple[float, bool]] = LruCache(max_entries=_MAX_STORED)
         self._owners: LruCache[str, str] = LruCache(max_entries=_MAX_OWNERS)
         self._token_bytes: dict[str, float] = {}  # by fingerprint: about how many bytes of state a token has
 
     async def choose(self, chain: Chain, besides: Collection[str] = ()) -> ReplicaChoice:
-        """Raises `NoReplicaError` and `AllFullError`."""
-        views = self.fleet.candidates(chain.model, besides)
+        """Raises `NoReplicaError`, `AllFullError`, `UnknownModelError` and `OwnerGoneError`."""
+        model = self.fleet.meant(chain.model) if chain.model or chain.keys else ""
+        views = self.fleet.candidates(model, besides, chain.model)
+        if chain.replica:
+            views = self._beside(self.fleet.views.get(chain.replica), views)
         if not views:
-            raise NoReplicaError(f"no replica can be reached ({len(self.fleet.views)} known, {len(besides)} tried)")
-        if chain.owner is not None and (owner := await self._owner(chain.owner, views)) is not None:
-            views = [owner]
+            is_named = model and self.fleet.candidates("", besides)
+            which = f" {chain.replica!r}" if chain.replica else f" of {model!r}" if is_named else ""
+            known = f"{len(self.fleet.views)} known, {len(besides)} tried"
+            raise NoReplicaError(f"no replica{which} can be reached ({known})")
+        if chain.owner is not None and (owner := await self._owner(chain.owner)) is not None:
+            views = self._beside(owner, views) or views
         if not (free := [view for view in views if not (chain.keys and view.is_full)]):  # only prompts are queued
             raise AllFullError(f"all {len(views)} replicas have as many requests waiting as they take")
-        return (await self.ranked(chain, free))[0]
+        return (await self.ranked(chain.of(model), free))[0]
+
+    @staticmethod
+    def _beside(one: ReplicaView | None, views: Sequence[ReplicaView]) -> list[ReplicaView]:
+        """Those of its server."""
+        return [view for view in views if one is not None and view.told.url == one.told.url]
 
     async def ranked(self, chain: Chain, views: Sequence[ReplicaView]) -> list[ReplicaChoice]:
         """These replicas, the best first."""
@@ -86,8 +107,18 @@ class Router:
         views: Sequence[ReplicaView],
         stored: Mapping[str, list[FoundPoint]] = NO_STORE,
     ) -> list[ReplicaChoice]:
-        choices = [ReplicaChoice(v, chain, v.estimate(chain, known, stored.get(v.told.fingerprint, ()))) for v in views]
-        return sorted(choices, key=lambda choice: choice.rank)
+        servers = self.fleet.servers
+        choices = [
+            ReplicaChoice(
+                view,
+                chain,
+                view.estimate(
+                    chain, known, stored.get(view.told.fingerprint, ()), view.wake_ms(servers.get(view.told.url, ()))
+                ),
+            )
+            for view in views
+        ]
+        return _at_home_first(sorted(choices, key=lambda choice: choice.rank))
 
     def learn(self, chain: Chain, points: PromptPoints) -> None:
         """A replica has told where a prompt may be resumed."""
@@ -101,12 +132,15 @@ class Router:
         if self._index is not None:
             self._index.put({_owner_key(name): view.id.encode()})
 
-    async def _owner(self, name: str, views: Sequence[ReplicaView]) -> ReplicaView | None:
+    async def _owner(self, name: str) -> ReplicaView | None:
+        """The replica that has made an id, if that is known. Raises `OwnerGoneError`."""
         owner = self._owners.get(name)
         if owner is None and self._index is not None:
             found = await self._index.find([_owner_key(name)])
             owner = found.get(_owner_key(name), b"").decode()
-        return next((view for view in views if view.id == owner), None)
+        if owner and owner not in self.fleet.views:
+            raise OwnerGoneError(f"{name} was kept by the replica {owner} alone, which is gone: send the whole input")
+        return self.fleet.views.get(owner or "")
 
     # --- the store
 
@@ -131,13 +165,13 @@ class Router:
 
     async def _which_are_stored(self, fingerprint: str, tags: Sequence[bytes]) -> set[bytes]:
         assert self._index is not None
-        now = time.monotonic()
-        answers = {tag: self._stored.get(tag) for tag in tags}
+        now = self.fleet.clock()
+        answers = {tag: self._stored.get((fingerprint, tag)) for tag in tags}
         known = {tag: answer[1] for tag, answer in answers.items() if answer is not None and now < answer[0]}
         asked = [tag for tag in tags if tag not in known]
         there = {*await self._index.stored(fingerprint, asked)} if asked else set()
         for tag in asked:
-            self._stored.put(tag, (now + (_STORED_S if tag in there else _MISSING_S), tag in there))
+            self._stored.put((fingerprint, tag), (now + (_STORED_S if tag in there else _MISSING_S), tag in there))
         return there | {tag for tag, is_there in known.items() if is_there}
 
     def _bytes_of_token(self, fingerprint: str, views: Sequence[ReplicaView]) -> float:
@@ -147,6 +181,19 @@ class Router:
             weights = [(each.ram_bytes + each.disk_bytes) / each.end for each in held if each.end]
             self._token_bytes[fingerprint] = max(weights, default=0.0)
         return self._token_bytes[fingerprint]
+
+
+def _at_home_first(choices: list[ReplicaChoice]) -> list[ReplicaChoice]:
+    """A prompt leaves the replica that holds most of it to be read sooner, not because rates are measured unlike.
+
+    Rates of a busy replica are new, those of an idle one as old as its last request: where all have become slower, only
+    the busy one tells so.
+    """
+    best, home = choices[0], max(choices, key=lambda choice: choice.estimate.held)
+    rate = best.view.costs.prefill_tokens_per_ms
+    if home.estimate.held > best.estimate.held and home.price_ms(rate) < best.estimate.price_ms:
+        return [home, *(choice for choice in choices if choice is not home)]
+    return choices
 
 
 def _owner_key(name: str) -> bytes:

@@ -1,9 +1,10 @@
 """Estimates how long a replica would take to the first token of a prompt, by the arithmetic of the cache's own plans.
 
-    first token = max(queue, fetching) + loading + prefill of what is missing
+    first token = max(queue, fetching) + waking + loading + prefill of what is missing
 
-Fetching from a disk or from the store goes on while other requests run, so the queue hides it; loading into the engine
-and prefill are the engine's own work. The router and the simulation both call this module.
+A model that sleeps is woken: its weights are loaded, once others have made way for it. Fetching from a disk or from the
+store goes on while other requests run, so the queue hides it; loading into the engine and prefill are the engine's own
+work. The router and the simulation both call this module.
 
 It knows no tokens and no network: a prompt is its length, and the resume points that were found on its path.
 """
@@ -41,11 +42,13 @@ class Estimate:
     load_ms: float
     read_ms: float
     resume: int = 0
+    held: int = 0  # the deepest position from which it could resume without the shared store
+    wake_ms: float = 0.0
 
     @property
     def work_ms(self) -> float:
         """How long the engine is busy with the prompt, and so how much longer the replica's queue gets."""
-        return self.load_ms + self.read_ms
+        return self.wake_ms + self.load_ms + self.read_ms
 
     @property
     def first_token_ms(self) -> float:
@@ -60,15 +63,20 @@ class Estimate:
         return self.first_token_ms + _OTHERS * self.work_ms
 
 
-def estimate(length: int, found: Iterable[FoundPoint], costs: ReplicaCosts, queue_ms: float = 0.0) -> Estimate:
+def estimate(
+    length: int, found: Iterable[FoundPoint], costs: ReplicaCosts, queue_ms: float = 0.0, wake_ms: float = 0.0
+) -> Estimate:
     """The quickest way for one replica to the first token of a prompt of `length` tokens."""
-    best = Estimate(queue_ms, 0.0, 0.0, costs.prefill_ms(length))
-    for point in sorted(found, key=attrgetter("position"), reverse=True):
+    points = sorted(found, key=attrgetter("position"), reverse=True)
+    held = next((point.position for point in points if not point.store_bytes), 0)
+    best = Estimate(queue_ms, 0.0, 0.0, costs.prefill_ms(length), 0, held, wake_ms)
+    for point in points:
         read_ms = costs.prefill_ms(length - point.position)
-        if queue_ms + read_ms >= best.first_token_ms:
+        if queue_ms + wake_ms + read_ms >= best.first_token_ms:
             break  # the deepest come first: what is left to prefill only grows
         fetch_ms = costs.fetch_ms(point.disk_bytes, point.store_bytes, point.store_blobs)
-        candidate = Estimate(queue_ms, fetch_ms, costs.load_ms(point.load_bytes), read_ms, point.position)
+        load_ms = costs.load_ms(point.load_bytes)
+        candidate = Estimate(queue_ms, fetch_ms, load_ms, read_ms, point.position, held, wake_ms)
         if candidate.first_token_ms < best.first_token_ms:
             best = candidate
     return best

@@ -41,8 +41,12 @@ class Breaker:
             seconds = self._back_at - self._failed_since
             self._failed_since = None
             logger.warning("%s is back after %.0f s", self._part, seconds)
-            for call in self.when_back:
-                call()
+            self.came_back()
+
+    def came_back(self) -> None:
+        """Also if nobody noticed that it was away: it may have forgotten what it was told."""
+        for call in self.when_back:
+            call()
 
     @contextmanager
     def watching(self, *problems: type[BaseException]) -> Iterator[None]:

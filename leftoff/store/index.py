@@ -66,7 +66,6 @@ if kept == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ke
 redis.call('DECRBY', KEYS[3], nbytes)
 return nbytes
 """
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 
 
@@ -81,16 +80,16 @@ class IndexUsage:
 class Index:
     """The index of one fingerprint. Every call belongs to the loop of the link, and may raise `INDEX_PROBLEMS`."""
 
-    def __init__(self, url: str, fingerprint: str, *, days: float = 30) -> None:
+    def __init__(self, redis: "Redis", fingerprint: str, *, days: float = 30) -> None:
         """Blobs that were not used for `days` may be removed; their keys expire by themselves after twice that time."""
         self.keys = Keys(fingerprint)
         self.token = secrets.token_bytes(8)  # of the leases that this process takes
         self.max_age_s = days * _DAY_S
         self._expiry_ms = int(2000 * max(1, self.max_age_s))
-        self.redis = connect(url)
+        self.redis = redis
         script = self.redis.register_script
         self._add, self._touch, self._remove = script(_ADD), script(_TOUCH), script(_REMOVE)
-        self._release, self._renew = script(_RELEASE), script(_RENEW)
+        self._renew = script(_RENEW)
 
     async def close(self) -> None:
         await self.redis.aclose()
@@ -153,9 +152,10 @@ class Index:
         names: Any = await self.redis.zrange(self.keys.blobs, "-inf", upto, byscore=True, offset=0, num=most)
         return [blob for blob in map(ObjectName.parse, (name.decode() for name in names)) if blob is not None]
 
-    async def names(self) -> set[str]:
-        """The objects of all blobs that the index knows."""
-        return {name.decode() async for name, _ in self.redis.zscan_iter(self.keys.blobs, count=_AT_ONCE)}
+    async def names(self, match: str = "*") -> set[str]:
+        """The objects of all blobs that the index knows, or of those whose names match."""
+        found = self.redis.zscan_iter(self.keys.blobs, match, count=_AT_ONCE)
+        return {name.decode() async for name, _ in found}
 
     async def now(self) -> float:
         """The time of the index, in seconds."""
@@ -168,7 +168,7 @@ class Index:
 
     async def namespaces(self) -> list[str]:
         names: Any = await self.redis.zrange(self.keys.namespaces, 0, -1)
-        return [name.decode() for name in names]
+        return [name.decode("utf-8", "replace") for name in names]
 
     # --- leases: never a condition of correctness
 
@@ -180,9 +180,6 @@ class Index:
 
     async def renew_lease(self, key: bytes, ttl_ms: float) -> bool:
         return bool(await self._renew([key], [self.token, int(ttl_ms)]))
-
-    async def release_lease(self, key: bytes) -> None:
-        await self._release([key], [self.token])
 
 
 def connect(url: str, **options: Any) -> "Redis":  # noqa: ANN401

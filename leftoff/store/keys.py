@@ -10,19 +10,21 @@ that in a Redis Cluster all keys of one fingerprint lie on one machine.
     leftoff:{F}:blobs          a sorted set of all blobs, as names of objects, by when they may go
     leftoff:{F}:bytes          their bytes
     leftoff:{F}:namespaces     a sorted set of namespaces, by last use
-    leftoff:{F}:reading:<tag>  a lease: the replica that reads the prompt up to this tag
     leftoff:{F}:lease:<what>   a lease of the whole fleet: who collects, who rebuilds
     leftoff:{F}:reply:<k>      a remembered reply; <k> is the key of its conversation, which tells the namespace apart
     leftoff:{F}:replies:<h>    a set of these keys of a namespace, whose hash is <h>: to remove them all
+    leftoff:{F}:reply-namespaces  a set of the namespaces that have replies
     leftoff:{F}:process        the number of the index's process when the objects were listed last
     leftoff:{F}:deltas         a stream: what replicas keep and drop, `cluster/replica.py`
     leftoff:{F}:held:<id>      a hash: all that a replica holds, tag -> `Held`, and b"number" of its last delta
     leftoff:secret             the secret of the fleet: with it the names of tenants are hashed
     leftoff:replicas           a sorted set of the ids of all replicas, of any fingerprint, by their last heartbeat
     leftoff:replica:<id>       a heartbeat, `Replica`, which expires
+    leftoff:models             a sorted set of the names of models, by the last heartbeat of a replica that has one
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from blake3 import blake3
@@ -32,10 +34,14 @@ from leftoff.blobs.path_hash import RUN_TOKENS, HashedPath, short
 from leftoff.engine.seal import SEAL_BYTES
 
 REPLICAS = b"leftoff:replicas"
+MODELS = b"leftoff:models"
 SECRET = b"leftoff:secret"
 NUMBER = b"number"  # the field of `held` that is no tag
 _FINGERPRINT_DIGITS = 32
 _MAX_KINDS = 1 << 16
+# What an index that was tampered with may cost a request: a long prompt has a thousand blobs, and a position a few.
+_MAX_FOUND = 8192
+_MAX_AT_BYTES = 2048
 
 
 def replica_key(replica_id: str) -> bytes:
@@ -58,6 +64,7 @@ class Keys:
         self.blobs = self._prefix + b"blobs"
         self.bytes = self._prefix + b"bytes"
         self.namespaces = self._prefix + b"namespaces"
+        self.reply_namespaces = self._prefix + b"reply-namespaces"
         self.deltas = self._prefix + b"deltas"
         self.process = self._prefix + b"process"
 
@@ -66,9 +73,6 @@ class Keys:
 
     def at(self, tag: bytes) -> bytes:
         return self._prefix + b"at:" + short(tag)
-
-    def reading(self, tag: bytes) -> bytes:
-        return self._prefix + b"reading:" + short(tag)
 
     def lease(self, what: str) -> bytes:
         return self._prefix + b"lease:" + what.encode()
@@ -108,22 +112,25 @@ class PrefixSearch:
 
     def at_keys(self, maps: Sequence[bytes | None]) -> list[bytes]:
         """The keys of all positions where a blob may end; `maps` are the values of `run_keys`."""
-        self._ends = [
+        ends = (
             start + offset
             for start, bits in zip(self._run_starts, maps, strict=True)
             for offset in _offsets(bits or b"")
             if self._start < start + offset <= self._length
-        ]
+        )
+        self._ends = [*islice(ends, _MAX_FOUND)]
         return [self._keys.at(self._path.tag(end)) for end in self._ends]
 
     def blobs(self, found: Sequence[bytes | None]) -> list[Blob]:
         """The blobs by position; `found` are the values of `at_keys`."""
-        return [
+        blobs = (
             Blob.at(kind, start, end, max(0, nbytes - SEAL_BYTES), self._path)
             for end, blobs in zip(self._ends, found, strict=True)
-            for kind, start, nbytes in _parsed(blobs or b"")
+            if blobs and len(blobs) <= _MAX_AT_BYTES
+            for kind, start, nbytes in _parsed(blobs)
             if start <= end
-        ]
+        )
+        return [*islice(blobs, _MAX_FOUND)]
 
 
 def blob_prefix(kind: int, start: int) -> bytes:

@@ -6,20 +6,21 @@ the part back, nobody else calls it.
 
 import asyncio
 import logging
-import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from redis.asyncio import Redis
+
+from leftoff.blobs.threads import THREADS, Threads
 from leftoff.store.breaker import Breaker
-from leftoff.store.index import INDEX_PROBLEMS, Index
-from leftoff.store.objects import OBJECT_PROBLEMS, ObjectName, Objects
+from leftoff.store.index import INDEX_PROBLEMS, Index, connect
+from leftoff.store.objects import OBJECT_PROBLEMS, ObjectName, Objects, open_objects
 
 logger = logging.getLogger("leftoff.store")
 
 Result = TypeVar("Result")
 PROBLEMS = (*INDEX_PROBLEMS, *OBJECT_PROBLEMS)
-_JOIN_S = 2.0
 
 
 class PartDownError(ConnectionError):
@@ -29,16 +30,29 @@ class PartDownError(ConnectionError):
 class Link:
     """Opened at start; a part that is down at that time is treated like one that fails later. There may be no store."""
 
-    def __init__(self, store_url: str, index_url: str, fingerprint: str, *, days: int = 30) -> None:
-        self._objects = Objects(store_url) if store_url else None
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="leftoff-store", daemon=True)
-        self._thread.start()
-        self.index = self.call(self._connect(index_url, fingerprint, days)).result()
+    def __init__(
+        self,
+        store_url: str,
+        index_url: str,
+        fingerprint: str,
+        *,
+        days: int = 30,
+        threads: Threads = THREADS,
+        open_store: Callable[[str], Any] = open_objects,
+        connect_index: Callable[[str], "Redis"] = connect,
+    ) -> None:
+        """`open_store` and `connect_index` make the clients of the two parts from their URLs."""
+        self.threads = threads
+        self._objects = Objects(open_store(store_url)) if store_url else None
+        self._thread = threads.loop("leftoff-store")
+        self.loop = self._thread.loop
+        self.index = self.call(self._connect(connect_index, index_url, fingerprint, days)).result()
         self.group = self.index.keys.group
-        self.index_breaker = Breaker(f"the index {public_url(index_url)}", "nothing is shared with other machines")
-        self.reads = Breaker(f"the store {store_url}", "nothing is fetched from it")
-        self.writes = Breaker(f"writing to the store {store_url}", "what is new is kept on this machine alone")
+        index = f"the index {public_url(index_url)}"
+        self.index_breaker = Breaker(index, "nothing is shared with other machines", threads.clock)
+        self.reads = Breaker(f"the store {store_url}", "nothing is fetched from it", threads.clock)
+        writing = f"writing to the store {store_url}"
+        self.writes = Breaker(writing, "what is new is kept on this machine alone", threads.clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -50,17 +64,12 @@ class Link:
     def has_store(self) -> bool:
         return self._objects is not None
 
-    async def _connect(self, url: str, fingerprint: str, days: int) -> Index:
-        return Index(url, fingerprint, days=days)
+    async def _connect(self, connect_index: "Callable[[str], Redis]", url: str, fingerprint: str, days: int) -> Index:
+        return Index(connect_index(url), fingerprint, days=days)
 
     def call(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Runs a coroutine on the loop, from any other thread. Closing the link cancels what is not done."""
-        if not self.loop.is_closed():
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
-        work.close()
-        answer: Future[Result] = Future()
-        answer.cancel()
-        return answer
+        return self._thread.call(work)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine on the loop until it ends or the link is closed."""
@@ -80,28 +89,12 @@ class Link:
 
     def close(self) -> None:
         """Ends all tasks and the thread."""
-        if self._thread.is_alive():
-            self.call(self._end())
-            self._thread.join(_JOIN_S)
+        self._thread.close(self.index.close)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an unforeseen error in a task of the store", exc_info=error)
-
-    async def _end(self) -> None:
-        tasks = asyncio.all_tasks(self.loop) - {asyncio.current_task()}  # also those that other threads wait for
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.index.close()
-        self.loop.stop()
-
-    def _run(self) -> None:
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
 
 
 def check(breaker: Breaker) -> None:

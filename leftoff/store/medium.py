@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from leftoff.blobs.blob import Blob, Write
@@ -19,25 +20,25 @@ from leftoff.blobs.store import MediumBlobStore
 from leftoff.cache.blob_store import Item, Wanted
 from leftoff.cache.report import Origin
 from leftoff.engine.memory.arena import Arena, view_of
-from leftoff.engine.memory.base import MemoryKind
 from leftoff.engine.seal import seal, unseal
+from leftoff.lru import LruCache
+from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
-from leftoff.store.leases import ReadingLeases
 from leftoff.store.link import PROBLEMS, Link, check
-from leftoff.store.objects import OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
+from leftoff.store.objects import NAME, OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
-from leftoff.store.search import LEASE_MARGIN_MS, Searcher
 
 logger = logging.getLogger("leftoff.store")
 
 _NUM_READERS = int(STORE_COSTS.calls_at_once)
 _NUM_WRITES = 8  # side by side
+_MAX_NAMED = 10_000
 _BATCH_BYTES = 64 << 20
 _RETRY_S = 1.0
+_TELL_S = 60.0  # between two lines of the log that say the same
 _READ_S = 10.0  # for one object
-_SEARCH_S = 5.0  # for the index; beyond that nobody waits, whatever has happened
-_HEADER_PATIENCE = 20  # times as long as reading would take, while another machine reads the header
+_SEARCH_S = 1.5  # for an answer of the index; one that is slower is no answer
 
 
 class ObjectMedium:
@@ -47,20 +48,17 @@ class ObjectMedium:
     left_bytes = math.inf
 
     def __init__(
-        self,
-        link: Link,
-        prober: Prober,
-        fingerprint: str,
-        kind: MemoryKind,
-        window_tokens: int = 0,
-        lease_margin_ms: float = LEASE_MARGIN_MS,
+        self, link: Link, prober: Prober, fingerprint: str, window_tokens: int = 0, key: FleetKey | None = None
     ) -> None:
+        self._key = key.key("blobs") if key is not None else None
         self.link = link
         self._prober = prober
         self._fingerprint = fingerprint
-        self._searcher = Searcher(link, kind, window_tokens, lease_margin_ms)
-        self._leases = ReadingLeases(link.index)
+        self._window_tokens = window_tokens
         self._writes = asyncio.Semaphore(_NUM_WRITES)
+        self._in_doubt: set[ObjectName] = set()  # those whose put has failed, while they are tried again
+        self._tells_missing_at = 0.0
+        self._named: LruCache[str, bool] = LruCache(max_entries=_MAX_NAMED)  # namespaces whose name is stored
         self._seals = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-seal")
 
     @property
@@ -82,33 +80,19 @@ class ObjectMedium:
         return self.link.call(self._search(wanted))
 
     async def _search(self, wanted: Wanted) -> PathBlobs | None:
-        patience_s = _SEARCH_S + (_HEADER_PATIENCE * wanted.read_ms / 1000 if wanted.header_end else 0)
         path = HashedPath(wanted.namespace, wanted.tokens)
         try:
             check(self.link.index_breaker)
             check(self.link.reads)
-            async with asyncio.timeout(patience_s):
-                with self.link.index_breaker.watching(*INDEX_PROBLEMS):
-                    found = await self._searcher.header(path, wanted, self._leases.hold)
+            with self.link.index_breaker.watching(*INDEX_PROBLEMS):
+                async with asyncio.timeout(_SEARCH_S):
+                    blobs = await self.link.index.search(path, max(0, wanted.known - self._window_tokens))
         except PROBLEMS:
             return None
-        if not found.blobs:
+        if not blobs:
             return None
-        end = max(blob.end for blob in found.blobs)
-        return PathBlobs(wanted.namespace, wanted.tokens[:end].copy(), found.blobs)
-
-    def clear(self, is_meant: Callable[[str], bool]) -> None:
-        self.link.call(self._clear(is_meant))
-
-    async def _clear(self, is_meant: Callable[[str], bool]) -> None:
-        try:
-            for namespace in filter(is_meant, await self.link.index.namespaces()):
-                prefix = f"{self.link.group}/{namespace_hash(namespace)}"
-                async for objects in self.link.objects.listed(prefix):
-                    names = [ObjectName.parse(f"{namespace_hash(namespace)}/{each.name}") for each in objects]
-                    await self.link.remove([name for name in names if name is not None])
-        except PROBLEMS as error:
-            logger.error("what was to be removed from the store is still there (%s): delete it again", error)
+        end = max(blob.end for blob in blobs)
+        return PathBlobs(wanted.namespace, wanted.tokens[:end].copy(), blobs)
 
     # --- reading
 
@@ -117,10 +101,17 @@ class ObjectMedium:
         try:
             data = self.link.call(self._get(name)).result().data
         except MissingError as error:
+            self._tell_missing(name)
             raise GoneError(f"{name} is not stored any more") from error
-        item = unseal(Reader(data), data.nbytes, self._fingerprint, arena, blob.tag)
+        item = unseal(Reader(data), data.nbytes, self._fingerprint, arena, blob.tag, self._key)
         blob.check(item)
         return item
+
+    def _tell_missing(self, name: ObjectName) -> None:
+        """Once in a while: a store that was emptied lacks all that the index names."""
+        if (now := self.link.threads.clock()) >= self._tells_missing_at:
+            self._tells_missing_at = now + _TELL_S
+            logger.warning("the store lacks what the index names, such as %s: it is read again, and stored again", name)
 
     async def _get(self, name: ObjectName) -> Got:
         check(self.link.reads)
@@ -148,32 +139,73 @@ class ObjectMedium:
                 is_there = await link.index.has(name)
             if not is_there:
                 content = await link.loop.run_in_executor(self._seals, self._sealed, write)
+                self._in_doubt.add(name)
                 with link.writes.watching(*OBJECT_PROBLEMS):
+                    await self._name(blob.namespace)
                     await link.objects.put(f"{link.group}/{name}", content)
+            elif name in self._in_doubt:  # it was stored, though the store did not say so
+                link.writes.worked()
+            self._in_doubt.discard(name)
             with link.index_breaker.watching(*INDEX_PROBLEMS):
                 await link.index.add(name, blob.file_bytes, write.worth, blob.namespace)
-        self._leases.wrote(name.tag)
         return 0 if is_there else blob.file_bytes
 
+    async def _namespaces(self) -> set[str]:
+        """All that something is stored of: an index that was rebuilt knows blobs, and not whose they are."""
+        link = self.link
+        known = {"", *await link.index.namespaces()}
+        hashes = {*map(namespace_hash, known)}
+        for hashed in await link.objects.groups(link.group):
+            if hashed not in hashes:
+                with suppress(MissingError):
+                    content = bytes((await link.objects.get(f"{link.group}/{hashed}/{NAME}")).data)
+                    name = content.decode("utf-8", "replace")
+                    known |= {name} if namespace_hash(name) == hashed else set()
+        return known
+
+    async def _name(self, namespace: str) -> None:
+        """Before its first blob: what is stored can be deleted by its namespace, whatever becomes of the index."""
+        if self._named.get(namespace) is None:
+            name = f"{self.link.group}/{namespace_hash(namespace)}/{NAME}"
+            await self.link.objects.put_if_absent(name, namespace.encode())
+            self._named.put(namespace, True)
+
     def _sealed(self, write: Write) -> bytearray:
-        content = bytearray(seal(write.item, self._fingerprint, write.blob.tag))
+        content = bytearray(seal(write.item, self._fingerprint, write.blob.tag, self._key))
         content += view_of(write.item.data).data
         return content
 
     def remove(self, blobs: Sequence[Blob]) -> None:
         self.link.call(self.link.remove([ObjectName.of(blob) for blob in blobs])).result()
 
-    def note(self, uses: Sequence[Use], *, is_idle: bool) -> Sequence[Blob]:
-        return self.link.call(self._note(uses, is_idle=is_idle)).result()
+    def clear(self, is_meant: Callable[[str], bool]) -> None:
+        self.link.call(self._clear(is_meant)).result()
 
-    async def _note(self, uses: Sequence[Use], *, is_idle: bool) -> Sequence[Blob]:
+    async def _clear(self, is_meant: Callable[[str], bool]) -> None:
+        """The name of a namespace goes last: where deleting breaks off, it is found when it is tried again."""
+        link = self.link
+        check(link.index_breaker)
+        for namespace in filter(is_meant, await self._namespaces()):
+            hashed = namespace_hash(namespace)
+            known = map(ObjectName.parse, await link.index.names(f"{hashed}/*"))
+            await link.remove([name for name in known if name is not None])
+            async for objects in link.objects.listed(f"{link.group}/{hashed}"):
+                names = [ObjectName.parse(f"{hashed}/{each.name}") for each in objects]
+                await link.remove([name for name in names if name is not None])
+            await link.objects.delete([f"{link.group}/{hashed}/{NAME}"])
+            await link.index.redis.zrem(link.index.keys.namespaces, namespace)
+            self._named.pop(namespace)
+
+    def note(self, uses: Sequence[Use]) -> Sequence[Blob]:
+        return self.link.call(self._note(uses)).result()
+
+    async def _note(self, uses: Sequence[Use]) -> Sequence[Blob]:
         """Blobs that the index no longer knows were collected, and are stored again."""
         if self.link.index_breaker.is_failing:
             return []
         try:
             with self.link.index_breaker.watching(*INDEX_PROBLEMS):
                 are_known = await self.link.index.touch([(ObjectName.of(use.blob), use.worth) for use in uses])
-                await self._leases.tend(is_idle=is_idle)
         except INDEX_PROBLEMS:
             return []
         return [use.blob for use, is_known in zip(uses, are_known, strict=True) if not is_known]
@@ -196,17 +228,16 @@ def open_store(
     prober: Prober,
     fingerprint: str,
     arena: Arena,
-    kind: MemoryKind,
     *,
     queue_bytes: int,
     window_tokens: int = 0,
-    lease_margin_ms: float = LEASE_MARGIN_MS,
+    key: FleetKey | None = None,
 ) -> MediumBlobStore[ObjectMedium]:
     """The blobs of one fingerprint in a store that machines share.
 
     Writing never gives way to the engine, since the next turn of a conversation may go to another machine.
     """
-    medium = ObjectMedium(link, prober, fingerprint, kind, window_tokens, lease_margin_ms)
+    medium = ObjectMedium(link, prober, fingerprint, window_tokens, key)
     return MediumBlobStore(
         Origin.STORE,
         medium,
@@ -217,4 +248,5 @@ def open_store(
         batch_bytes=_BATCH_BYTES,
         retry_s=_RETRY_S,
         sharing=medium,
+        threads=link.threads,
     )

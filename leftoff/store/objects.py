@@ -3,15 +3,20 @@
 The name of an object tells all that the index knows of its blob, so that the objects alone can rebuild the index:
 
     <fingerprint>/<namespace>/<2 digits>/<tag at the start of the run>.<end>.<kind>.<start>.<tag at the end>
+    <fingerprint>/<namespace>/name     the namespace, which is a hash in all other names: to delete what is a tenant's
 """
 
+import asyncio
+import logging
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import from_url
 
@@ -21,9 +26,14 @@ from leftoff.cache.costs import TierCosts
 from leftoff.setting import SettingError
 from leftoff.store.keys import namespace_hash
 
+logger = logging.getLogger("leftoff.store")
+
 OBJECT_PROBLEMS = (BaseError, OSError, TimeoutError)
 _CONNECT_S, _CALL_S = 2, 30  # a large blob takes its time
+NAME = "name"
+_FOLDER = "file://"
 _LISTED_AT_ONCE = 1000
+_DELETED_AT_ONCE = 16
 STORE_COSTS = TierCosts(1e5, 20.0, calls_at_once=16)  # of fetching, before anything is measured
 
 
@@ -97,27 +107,28 @@ class Reader:
 class Objects:
     """The objects of one store. Every call belongs to the event loop of the link."""
 
-    def __init__(self, url: str) -> None:
-        self._store = _opened(url)
+    def __init__(self, store: Any) -> None:  # noqa: ANN401
+        """`store` is what `open_objects` returns."""
+        self._store = store
 
     async def get(self, name: str) -> Got:
         """`MissingError` if it is not there, one of `OBJECT_PROBLEMS` if the store fails."""
-        began = time.perf_counter()
+        began = asyncio.get_running_loop().time()
         try:
-            result = await obstore.get_async(self._store, name)
+            result = await self._store.get_async(name)
         except FileNotFoundError as error:
             raise MissingError(name) from error
-        call_ms = 1000 * (time.perf_counter() - began)
+        call_ms = 1000 * (asyncio.get_running_loop().time() - began)
         return Got(memoryview(await result.bytes_async()), call_ms)
 
     async def put(self, name: str, data: bytes | bytearray) -> None:
         """Atomic. If two machines put one name at once, either may win: both objects hold the same state."""
-        await obstore.put_async(self._store, name, data, use_multipart=len(data) > 64 << 20)
+        await self._store.put_async(name, data, use_multipart=len(data) > 64 << 20)
 
     async def put_if_absent(self, name: str, data: bytes) -> None:
         """If several machines put at once, the first wins; the last, where the store has no conditional put."""
         try:
-            await obstore.put_async(self._store, name, data, mode="create", use_multipart=False)
+            await self._store.put_async(name, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, FileExistsError):
             return
         except (NotSupportedError, NotImplementedError):
@@ -125,25 +136,46 @@ class Objects:
 
     async def delete(self, names: Sequence[str]) -> None:
         """Deletes those that are there."""
-        for name in names:
-            with suppress(FileNotFoundError):
-                await obstore.delete_async(self._store, name)
+        for start in range(0, len(names), _DELETED_AT_ONCE):
+            await asyncio.gather(*map(self._delete, names[start : start + _DELETED_AT_ONCE]))
+
+    async def _delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            await self._store.delete_async(name)
 
     async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
         """All objects under a prefix, some at a time."""
-        async for chunk in obstore.list(self._store, prefix=prefix, chunk_size=_LISTED_AT_ONCE):
+        async for chunk in self._store.list(prefix=prefix, chunk_size=_LISTED_AT_ONCE):
             yield [Listed.of(meta, len(prefix) + 1) for meta in chunk]
 
-    async def groups(self) -> list[str]:
-        """The beginnings of names before the first slash: the fingerprints."""
-        listing = await obstore.list_with_delimiter_async(self._store)
-        return sorted(str(prefix).strip("/") for prefix in listing["common_prefixes"])
+    async def groups(self, prefix: str = "") -> list[str]:
+        """The beginnings of names before the first slash: the fingerprints, or the namespaces of one."""
+        listing = await self._store.list_with_delimiter_async(prefix=prefix or None)
+        return sorted(str(found).strip("/").rpartition("/")[2] for found in listing["common_prefixes"])
 
 
-def _opened(url: str) -> Any:  # noqa: ANN401  # obstore has a class for each kind of store
+def _make_private(folder: Path) -> None:
+    """A folder for the user alone; one that its group may write to was meant for the group, and for nobody else.
+
+    obstore has no mode for what it makes: that is what the umask leaves, for the whole process.
+    """
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    mode = folder.stat().st_mode & 0o777
+    private = mode & (0o770 if mode & 0o020 else 0o700)
+    os.umask(0o007 if mode & 0o020 else 0o077)
+    if mode != private:
+        try:
+            folder.chmod(private)
+        except OSError:
+            logger.warning("others can read the store in %s (mode %o), which belongs to another user", folder, mode)
+
+
+def open_objects(url: str) -> Any:  # noqa: ANN401
+    """A store of obstore, which has a class for each kind."""
     try:
-        if url.startswith("file://"):
-            return from_url(url, mkdir=True)
+        if url.startswith(_FOLDER):
+            _make_private(Path(unquote(url.removeprefix(_FOLDER))))
+            return from_url(url)
         client: Any = {"connect_timeout": f"{_CONNECT_S}s", "timeout": f"{_CALL_S}s", "allow_http": True}
         retry: Any = {"max_retries": 1}
         return from_url(url, client_options=client, retry_config=retry)

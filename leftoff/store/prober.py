@@ -7,7 +7,6 @@ one slow minute would make fetching seem too slow for ever, because nothing woul
 import asyncio
 import logging
 import secrets
-import time
 from contextlib import suppress
 
 from leftoff.store.index import INDEX_PROBLEMS
@@ -48,7 +47,7 @@ class Prober:
     async def _ask(self) -> None:
         if self._link.index_breaker.is_failing:
             await self.ask_index()
-        if self._link.has_store and (self._link.reads.is_failing or time.monotonic() >= self._next):
+        if self._link.has_store and (self._link.reads.is_failing or self._link.threads.clock() >= self._next):
             await self.measure_store()
 
     async def ask_index(self) -> None:
@@ -57,25 +56,34 @@ class Prober:
 
     async def measure_store(self) -> None:
         """Fetches the probe; where there is none it is put first."""
-        self._next = time.monotonic() + _MEASURE_S
-        began = time.perf_counter()
+        self._next = self._link.threads.clock() + _MEASURE_S
+        began, was_there = self._link.threads.clock(), self.call_ms is not None
         try:
             with self._link.reads.watching(*OBJECT_PROBLEMS):
                 async with asyncio.timeout(_PROBE_S):
                     got = await self._link.objects.get(_PROBE)
         except MissingError:
-            await self._put_probe()
+            with suppress(*INDEX_PROBLEMS):
+                await self._doubt_index(was_there)
+                await self._put_probe()
         except OBJECT_PROBLEMS:
             return
         else:
-            self.saw(got.call_ms, 1000 * (time.perf_counter() - began) - got.call_ms)
+            self.saw(got.call_ms, 1000 * (self._link.threads.clock() - began) - got.call_ms)
+
+    async def _doubt_index(self, was_there: bool) -> None:
+        """Without the probe other objects may be lost too: the collector is to compare the index with them."""
+        await self._link.index.redis.delete(self._link.index.keys.process)
+        if was_there:
+            logger.warning("the store has lost an object: the index is compared with what it still has")
 
     async def _put_probe(self) -> None:
+        """That it cannot be put is not recorded: another machine may put it, and then nobody here would write again."""
         self._next = 0.0
         with suppress(*OBJECT_PROBLEMS):
-            with self._link.writes.watching(*OBJECT_PROBLEMS):
-                async with asyncio.timeout(_PROBE_S):
-                    await self._link.objects.put(_PROBE, secrets.token_bytes(_PROBE_BYTES))
+            async with asyncio.timeout(_PROBE_S):
+                await self._link.objects.put(_PROBE, secrets.token_bytes(_PROBE_BYTES))
+            self._link.writes.worked()
             self._link.reads.worked()
 
     def saw(self, call_ms: float, rest_ms: float) -> None:

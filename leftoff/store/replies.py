@@ -6,10 +6,10 @@ after the first reply would have to be read again.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from typing import Any
 
 from leftoff.blobs.replies import MediumReplies, Sealed
+from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import Link, check
@@ -20,9 +20,10 @@ _DAY_MS = 86_400_000
 _SCANNED_AT_ONCE = 500
 
 
-def open_index_replies(link: Link, fingerprint: str, *, days: int = 30) -> MediumReplies:
+def open_index_replies(link: Link, fingerprint: str, *, days: int = 30, key: FleetKey | None = None) -> MediumReplies:
     """The replies of one fingerprint. An index that was restarted is given the latest of them again."""
-    replies = MediumReplies(IndexReplies(link, days), fingerprint)
+    mac_key = key.key("replies") if key is not None else None
+    replies = MediumReplies(IndexReplies(link, days), fingerprint, link.threads, mac_key)
     link.index_breaker.when_back.append(replies.put_again)
     return replies
 
@@ -31,6 +32,7 @@ class IndexReplies:
     """Implements `blobs.replies.ReplyMedium`. Any thread but that of the link may call it."""
 
     seal_bytes = 16
+    gather_s = 0.0  # the next turn may be on its way to another machine
 
     def __init__(self, link: Link, days: int) -> None:
         self._link = link
@@ -47,11 +49,14 @@ class IndexReplies:
             return {}
 
     def put(self, values: Mapping[bytes, Sealed]) -> None:
-        with suppress(TimeoutError, CancelledError):  # all is put again when the index is back
-            self._link.call(self._put(values)).result(_PUT_S)
+        answer = self._link.call(self._put(values))
+        try:
+            answer.result(_PUT_S)
+        except (TimeoutError, CancelledError):  # all is put again when the index is back
+            answer.cancel()
 
     def remove(self, is_meant: Callable[[str], bool]) -> None:
-        self._link.call(self._remove(is_meant))
+        self._link.call(self._remove(is_meant)).result()
 
     def close(self) -> None: ...
 
@@ -79,19 +84,22 @@ class IndexReplies:
                         pipe.set(keys.reply(key), sealed.seal + sealed.value, px=self._expiry_ms)
                         pipe.sadd(self._of(sealed.namespace), key)
                         pipe.pexpire(self._of(sealed.namespace), self._expiry_ms)
+                        pipe.sadd(keys.reply_namespaces, sealed.namespace)
                     await pipe.execute()
         except INDEX_PROBLEMS:
             pass
 
     async def _remove(self, is_meant: Callable[[str], bool]) -> None:
         redis, keys = self._link.index.redis, self._link.index.keys
-        try:
-            for namespace in filter(is_meant, {"", *await self._link.index.namespaces()}):
+        check(self._link.index_breaker)
+        with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+            listed: Any = await redis.smembers(keys.reply_namespaces)
+            known = {"", *(name.decode("utf-8", "replace") for name in listed), *await self._link.index.namespaces()}
+            for namespace in filter(is_meant, known):
                 async for key in redis.sscan_iter(self._of(namespace), count=_SCANNED_AT_ONCE):
                     await redis.delete(keys.reply(key))
                 await redis.delete(self._of(namespace))
-        except INDEX_PROBLEMS as error:
-            self._link.index_breaker.failed(error)
+                await redis.srem(keys.reply_namespaces, namespace)
 
     def _of(self, namespace: str) -> bytes:
         return self._link.index.keys.replies(namespace_hash(namespace))

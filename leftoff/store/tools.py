@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.seal import kind_of, span_of, unseal
 from leftoff.store.collector import Collector
-from leftoff.store.index import Index, IndexUsage
+from leftoff.store.fleet_key import FleetKey
+from leftoff.store.index import Index, IndexUsage, connect
 from leftoff.store.link import Link
 from leftoff.store.objects import Listed, MissingError, ObjectName, Objects, Reader
 
@@ -37,18 +39,30 @@ class StoreFault:
     reason: str
 
 
-async def about(objects: Objects, group: str) -> tuple[str, str]:
-    """The fingerprint of a group and what it stands for; the first is only its beginning if nobody has written that."""
+class About(NamedTuple):
+    """What a group is of. If nobody has written that, the fingerprint is only its beginning."""
+
+    fingerprint: str
+    described: str
+    key_id: str = ""  # of the fleet's key; empty without one
+
+    @property
+    def content(self) -> bytes:
+        return "".join(f"{line}\n" for line in self if line).encode()
+
+
+async def about(objects: Objects, group: str) -> About:
+    """What is written about a group."""
     with suppress(MissingError):
         lines = bytes((await objects.get(f"{group}/{ABOUT}")).data).decode("utf-8", "replace").splitlines()
-        if len(lines) == 2 and lines[0].startswith(group):
-            return lines[0], lines[1]
-    return group, "unknown"
+        if len(lines) in (2, 3) and lines[0].startswith(group):
+            return About(*lines)
+    return About(group, "unknown")
 
 
 async def group_of(link: Link) -> Group:
     """The group of a link: all its objects are listed."""
-    fingerprint, described = await about(link.objects, link.group)
+    fingerprint, described, _ = await about(link.objects, link.group)
     num_objects = nbytes = 0
     newest_s = float("inf")
     async for listed in blobs_of(link.objects, link.group):
@@ -64,7 +78,9 @@ async def blobs_of(objects: Objects, group: str) -> AsyncIterator[Listed]:
                 yield listed
 
 
-async def verify(link: Link, fingerprint: str, *, fix: bool) -> tuple[int, list[StoreFault]]:
+async def verify(
+    link: Link, fingerprint: str, key: FleetKey | None = None, *, fix: bool
+) -> tuple[int, list[StoreFault]]:
     """Reads every object; returns how many, and what is wrong. With `fix`, what is damaged is removed."""
     faults: list[StoreFault] = []
     known = await link.index.names()
@@ -72,7 +88,7 @@ async def verify(link: Link, fingerprint: str, *, fix: bool) -> tuple[int, list[
     async for listed in blobs_of(link.objects, link.group):
         num_objects += 1
         known.discard(listed.name)
-        reason = await _fault(link, listed.name, fingerprint, arena)
+        reason = await _fault(link, listed.name, fingerprint, arena, key)
         if reason:
             faults.append(StoreFault(listed.name, reason))
     faults += [StoreFault(name, "the index knows it, and the store has no such object") for name in sorted(known)]
@@ -83,13 +99,14 @@ async def verify(link: Link, fingerprint: str, *, fix: bool) -> tuple[int, list[
     return num_objects, faults
 
 
-async def _fault(link: Link, text: str, fingerprint: str, arena: Arena) -> str:
+async def _fault(link: Link, text: str, fingerprint: str, arena: Arena, key: FleetKey | None) -> str:
     """Why an object cannot be used; empty if it can."""
     name = ObjectName.parse(text)
     assert name is not None
     try:
         got = await link.objects.get(f"{link.group}/{text}")
-        item = unseal(Reader(got.data), got.data.nbytes, fingerprint, arena)
+        mac_key = key.key("blobs") if key is not None else None
+        item = unseal(Reader(got.data), got.data.nbytes, fingerprint, arena, key=mac_key)
     except MissingError:
         return ""  # it was removed meanwhile
     except BlobError as error:
@@ -102,7 +119,7 @@ async def prune(link: Link, to_bytes: int | None, older_days: float | None, inde
     """Removes what is worth least till so many bytes are left, and what was not used for so long; returns its size."""
     removed = 0
     if older_days is not None:
-        old = Index(index_url, link.group, days=older_days)
+        old = Index(connect(index_url), link.group, days=older_days)
         try:
             while names := await old.first_to_go(_AT_ONCE, only_old=True):
                 removed += await link.remove(names)

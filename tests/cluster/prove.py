@@ -117,6 +117,55 @@ def hangs() -> None:
                 server.process.send_signal(signal.SIGCONT)
 
 
+def outages() -> None:
+    """The index is stopped, killed and frozen under 20 conversations: none of them waits 5 s longer for that."""
+    slots = ("--slots", "4")  # for all that are asked at once: nobody waits for another's reply
+    with (
+        fleet(3, *slots) as servers,
+        closing(router("--index", servers.index.url)) as route,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        assert until(lambda: len(known(route)) == 3)
+        talks = [Talk(150 * number, header_words=120) for number in range(NUM_TALKS)]
+        index = servers.index
+        calm, broken = 0.0, 0.0  # the longest wait, beside reading and writing
+        for name, breaks, mends in (
+            ("calm", _nothing, _nothing),
+            ("stopped", index.stop, index.start),
+            ("killed", index.kill, index.start),
+            ("frozen", index.freeze, index.thaw),
+            ("calm", _nothing, _nothing),
+        ):
+            told = _round(talks, route.url, pool, breaks, mends)
+            waits = sorted(each.waited_s for each in told)
+            calm, broken = (max(calm, waits[-1]), broken) if name == "calm" else (calm, max(broken, waits[-1]))
+            computed = sum(each.computed for each in told)
+            print(
+                f"  {name}: worst wait {waits[-1]:.2f} s, median {waits[NUM_TALKS // 2]:.2f} s, {computed:,} computed"
+            )
+        print(f"  worst of all {broken:.2f} s, and {calm:.2f} s while nothing was broken")
+        assert broken < calm + 5.0
+
+
+def _round(
+    talks: Sequence[Talk], url: str, pool: ThreadPoolExecutor, breaks: Callable[[], None], mends: Callable[[], None]
+) -> list[Told]:
+    """A turn of each; a part breaks while the first are on their way, and is mended while the last are."""
+    few = NUM_TALKS // 4
+    asked = [pool.submit(talk.turn, url) for talk in talks[:few]]
+    asked[0].result()
+    breaks()
+    try:
+        during = [*pool.map(lambda talk: talk.turn(url), talks[few:-few])]
+        asked += [pool.submit(talk.turn, url) for talk in talks[-few:]]
+    finally:
+        mends()
+    return [*during, *(each.result() for each in asked)]
+
+
+def _nothing() -> None: ...
+
+
 def grows() -> None:
     """On Ray, without an index: a second replica is started when there is much to do, and found."""
     with closing(ray_cluster("--replicas", "1:2")) as cluster, ThreadPoolExecutor(32) as pool:
@@ -136,7 +185,7 @@ def _outcome(error: BaseException | None) -> str:
     return "cut off" if isinstance(error, httpx.TransportError | json.JSONDecodeError) else "refused"
 
 
-PROOFS: Sequence[Callable[[], None]] = (traffic, agents, kills, hangs, grows)
+PROOFS: Sequence[Callable[[], None]] = (traffic, agents, kills, hangs, outages, grows)
 
 
 def main() -> None:

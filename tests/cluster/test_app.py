@@ -109,6 +109,7 @@ def test_without_the_index_requests_are_answered_on(index: Redis, route: Process
     index.kill()
     assert until(lambda: httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()["index"] == "unreachable")
     assert chat(route.url, "Are you there?").status_code == 200
+    assert "leftoff_route_index_up 0.0" in httpx.get(f"{route.url}/metrics", timeout=PATIENCE_S).text
     index.start()
     assert until(lambda: httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()["index"] == "ok")
     assert chat(route.url, "And now?").status_code == 200

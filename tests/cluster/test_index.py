@@ -1,6 +1,7 @@
 """The follower of the index, against a real server: heartbeats, deltas, gaps, and an index that goes away."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -9,9 +10,9 @@ from redis import Redis as Client
 
 from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
-from leftoff.cluster.replica import Delta, Held, Replica, encode
-from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
-from tests.cluster.test_fleet import held, replica
+from leftoff.cluster.replica import EXPIRY_S, Delta, Held, Replica, encode
+from leftoff.store.keys import MODELS, NUMBER, REPLICAS, Keys, replica_key
+from tests.cluster.test_fleet import Clock, held, replica
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis, redis
 
@@ -48,10 +49,13 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def following(
-    server: Redis, play: Callable[[Fleet, IndexFollower, Teller], Awaitable[None]], scheme: str = "redis"
+    server: Redis,
+    play: Callable[[Fleet, IndexFollower, Teller], Awaitable[None]],
+    scheme: str = "redis",
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     async def run() -> None:
-        fleet = Fleet()
+        fleet = Fleet(clock)
         index = IndexFollower(server.url.replace("redis", scheme, 1), fleet)
         index.start()
         try:
@@ -105,6 +109,53 @@ def test_without_an_index_what_was_known_stays_and_comes_back(server: Redis) -> 
         again.beat(replica("a"))
         again.beat(replica("b"))
         await until(lambda: "b" in fleet.views)
+
+    following(server, play)
+
+
+def test_an_index_that_comes_back_empty_leaves_replicas_time_to_beat(server: Redis) -> None:
+    clock = Clock()
+
+    async def play(fleet: Fleet, index: IndexFollower, teller: Teller) -> None:
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views)
+        server.kill()
+        await until(lambda: not index.is_reachable)
+        clock.now += 60
+        server.start()
+        Teller(server).beat(replica("b"))
+        await until(lambda: "b" in fleet.views)
+        assert fleet.views["a"].takes_requests, "its heartbeat could not be read for a minute"
+        for _ in range(3):
+            clock.now += 0.35 * EXPIRY_S
+            await until(lambda: fleet.views["b"].seen_at == clock.now)
+        assert "a" not in fleet.views, "its time to beat again is over"
+
+    following(server, play, clock=clock)
+
+
+def test_a_replica_that_is_good_for_its_own_machine_alone_is_left_out(
+    server: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its URL would lead to whatever listens there on this machine."""
+
+    async def play(fleet: Fleet, index: IndexFollower, teller: Teller) -> None:
+        index._is_local = False  # the index of a test is
+        teller.beat(replica("a", url="http://127.0.0.1:8080"))
+        teller.beat(replica("b"))
+        await until(lambda: "b" in fleet.views)
+        assert "a" not in fleet.views
+
+    following(server, play)
+    assert "http://127.0.0.1:8080 is another machine: start it with --advertise" in caplog.text
+
+
+def test_the_name_of_a_model_outlives_its_replicas(server: Redis) -> None:
+    async def play(fleet: Fleet, _: IndexFollower, teller: Teller) -> None:
+        teller.redis.zadd(MODELS, {"other": 1.0})
+        teller.beat(replica("a"))
+        await until(lambda: "a" in fleet.views)
+        assert fleet.candidates("other") == []
 
     following(server, play)
 

@@ -1,6 +1,8 @@
 """The router over two real replicas: all dialects, streams, a replica that dies, and one that is busy."""
 
+import asyncio
 import json
+import socket
 from collections.abc import Iterator
 
 import anthropic
@@ -9,6 +11,9 @@ import openai
 import pytest
 
 from lab.bench.process import Process
+from leftoff.cluster.app import RouterApp
+from leftoff.cluster.proxy import Proxy
+from leftoff.cluster.replica import Replica
 from leftoff.server.reply import points
 from tests.cluster.processes import replica, router
 from tests.patience import PATIENCE_S, until
@@ -33,16 +38,17 @@ def route(replicas: list[Process]) -> Iterator[Process]:
     process.close()
 
 
-def known(route: Process) -> list[dict[str, object]]:
-    groups = httpx.get(f"{route.url}/cluster", timeout=PATIENCE_S).json()["groups"]
+def known(route: Process, headers: dict[str, str] | None = None) -> list[dict[str, object]]:
+    groups = httpx.get(f"{route.url}/cluster", headers=headers, timeout=PATIENCE_S).json()["groups"]
     return [each for group in groups for each in group["replicas"] if each["state"] == "ready"]
 
 
 def chat(url: str, *messages: str, **fields: object) -> httpx.Response:
     roles = ("user", "assistant")
+    headers = fields.pop("headers", None)
     said = [{"role": roles[index % 2], "content": text} for index, text in enumerate(messages)]
     body = {"messages": [{"role": "system", "content": HEADER}, *said], "max_tokens": 8, "temperature": 0, **fields}
-    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S)
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)  # type: ignore[arg-type]
 
 
 def test_an_answer_is_as_a_replica_gives_it(replicas: list[Process], route: Process) -> None:
@@ -113,6 +119,28 @@ def test_figures_for_prometheus(route: Process) -> None:
     text = httpx.get(f"{route.url}/metrics", timeout=PATIENCE_S).text
     assert "leftoff_route_decision_seconds_bucket" in text
     assert "leftoff_route_replica_up" in text
+
+
+def test_a_replica_that_takes_connections_and_answers_nothing_is_left(
+    replicas: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Proxy, "look_s", 0.05)
+    monkeypatch.setattr(Proxy, "health_s", 0.05)
+
+    async def play(mute_port: int) -> httpx.Response:
+        app = RouterApp()
+        app.start()
+        app.fleet.beat(Replica("mute", f"http://127.0.0.1:{mute_port}"))
+        app.fleet.beat(Replica("well", replicas[0].url))
+        try:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+                return await client.post("/v1/completions", json={"prompt": "Once", "max_tokens": 1})
+        finally:
+            await app.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        answer = asyncio.run(play(mute.getsockname()[1]))
+    assert (answer.status_code, answer.headers["x-leftoff-replica"]) == (200, "well")
 
 
 def test_a_replica_that_is_killed(replicas: list[Process], route: Process) -> None:

@@ -14,6 +14,7 @@ from leftoff.cluster.observe import Observation, held_by
 from leftoff.cluster.publisher import Publisher
 from leftoff.cluster.replica import (
     Delta,
+    Heartbeats,
     Held,
     Load,
     Rates,
@@ -22,11 +23,15 @@ from leftoff.cluster.replica import (
     decode_delta,
     decode_held,
     decode_replica,
+    models,
 )
+from leftoff.scheduler.gate import Readiness
 from leftoff.store.keys import NUMBER, REPLICAS, replica_key
 from leftoff.store.link import Link
+from leftoff.store.replies import open_index_replies
 from leftoff.types import Tokens
 from tests.disk.stores import FINGERPRINT, path_of
+from tests.patience import until
 from tests.store.parts import Redis
 
 TOKENS = path_of(3000, seed=50)
@@ -77,10 +82,14 @@ def test_the_fastest_place_of_a_point_is_told() -> None:
 class Member:
     """A publisher whose engine shows what the test sets."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, port: int) -> None:
         self.link = link
+        self.port = port
         self.shown = NOTHING
-        self.publisher = Publisher(link, REPLICA, b"s" * 32, self._observe, has_pages=True)
+        self.unopened: list[Replica] = []
+        self.publisher = Publisher(
+            *(link, REPLICA, b"s" * 32, self._observe), has_pages=True, unopened=lambda: self.unopened
+        )
 
     def beat(self, *ends: int) -> None:
         tree = [TreeCopy("", [node(TOKENS, 0, sorted(ends), 3000)])] if ends else []
@@ -96,7 +105,7 @@ class Member:
 @pytest.fixture
 def told(index: Redis) -> Iterator[Member]:
     link = Link("", index.url, FINGERPRINT)
-    made = Member(link)
+    made = Member(link, index.port)
     made.link.call(flush(link)).result()
     yield made
     link.close()
@@ -129,6 +138,20 @@ def test_deltas_are_numbered_and_the_hash_is_their_sum(told: Member) -> None:
     assert number == 3
 
 
+def test_an_index_that_was_restarted_between_two_heartbeats_is_given_the_replies_again(told: Member) -> None:
+    replies = open_index_replies(told.link, FINGERPRINT)
+    replies.put(b"k" * 32, "", b"a reply")
+    told.beat()
+    other = Link("", f"redis://127.0.0.1:{told.port}/0", FINGERPRINT)
+    elsewhere = open_index_replies(other, FINGERPRINT)
+    assert until(lambda: elsewhere.get([b"k" * 32]))
+    told.link.call(flush(told.link)).result()
+    assert not elsewhere.get([b"k" * 32])
+    told.beat()
+    assert until(lambda: elsewhere.get([b"k" * 32]))
+    other.close()
+
+
 def test_an_index_that_has_forgotten_is_told_all_again(told: Member) -> None:
     told.beat(500, 900)
     told.link.call(flush(told.link)).result()
@@ -150,9 +173,10 @@ def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Member) -> 
 
     told.beat(500)
     seen = decode_replica(told.link.call(beat()).result())
-    assert (seen.url, seen.state, seen.number, seen.load, seen.has_store) == (
+    assert (seen.url, seen.state, seen.number, seen.num_observed, seen.load, seen.has_store) == (
         "http://one",
         ReplicaState.READY,
+        1,
         1,
         LOAD,
         False,
@@ -161,4 +185,21 @@ def test_a_heartbeat_tells_the_state_and_ends_with_the_replica(told: Member) -> 
     assert decode_replica(told.link.call(beat()).result()).state is ReplicaState.DRAINING
     told.link.call(told.publisher.leave()).result()
     assert told.link.call(beat()).result() is None
+    assert told.link.call(models(told.link.index.redis)).result() == ["tiny"], "the name stays its model's"
     assert not told.link.call(told.link.index.redis.zrange(REPLICAS, 0, -1)).result()  # type: ignore[arg-type]
+
+
+def test_models_that_nobody_has_asked_have_heartbeats_until_they_are_opened(told: Member) -> None:
+    async def beats() -> list[Replica]:
+        return await Heartbeats(None).read(told.link.index.redis)
+
+    late = Replica("r1.1", "http://one", model="late", order=1, readiness=Readiness(is_open=False))
+    told.unopened = [late]
+    told.beat()
+    seen = {each.id: each for each in told.link.call(beats()).result()}
+    assert (seen["r1.1"].model, seen["r1.1"].readiness.is_open, seen["r1.1"].order) == ("late", False, 1)
+    assert {*told.link.call(models(told.link.index.redis)).result()} == {"tiny", "late"}
+    told.link.call(told.publisher.drain()).result()
+    assert {each.state for each in told.link.call(beats()).result()} == {ReplicaState.DRAINING}
+    told.link.call(told.publisher.leave()).result()
+    assert told.link.call(beats()).result() == []

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +12,13 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from lab.bench.errors import BenchError
 from lab.bench.process import Process
 from leftoff.cli.main import main
 from tests.cluster.processes import ray_cluster
 from tests.cluster.test_proxy import HEADER, chat, known
 from tests.patience import PATIENCE_S, until
-from tests.store.parts import redis
+from tests.store.parts import free_port, redis
 
 NO_RAY = "ray is not installed: pip install 'leftoff[ray]' to test the cluster on it"
 
@@ -30,8 +33,10 @@ def test_a_wrong_number_of_replicas_is_refused(text: str, capsys: pytest.Capture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     pytest.importorskip("ray", reason=NO_RAY)
     store: Path = tmp_path_factory.mktemp("store")
-    with redis() as index:
-        process = ray_cluster("--replicas", "2", "--index", index.url, "--store", f"file://{store}")
+    with redis() as index, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", "local")  # another test may have started one at the same time
+        shared = ("--index", index.url, "--store", f"file://{store}")
+        process = ray_cluster("--replicas", "2", *shared, serve=("--alias", "two words"))
         assert until(lambda: len(known(process)) == 2)
         yield process
         process.close()
@@ -45,6 +50,14 @@ def story(url: str) -> "httpx._client.StreamContextManager":  # type: ignore[nam
         json=body | {"stream": True, "max_tokens": 2000, "ignore_eos": True},
         timeout=PATIENCE_S,
     )
+
+
+def listens(url: str) -> bool:
+    try:
+        httpx.get(url, timeout=PATIENCE_S)
+    except httpx.TransportError:
+        return False
+    return True
 
 
 def process_at(url: str) -> int:
@@ -85,6 +98,25 @@ def test_what_a_replica_refuses_is_refused(cluster: Process) -> None:
     assert chat(cluster.url, "Hello", temperature="hot").status_code == 400
 
 
+def test_a_flag_may_have_spaces(cluster: Process) -> None:
+    assert {each["model"] for each in known(cluster)} == {"two words"}
+
+
+def test_replicas_of_this_machine_alone_listen_for_it_alone(cluster: Process) -> None:
+    assert all(str(each["url"]).startswith("http://127.0.0.1:") for each in known(cluster))
+
+
+def test_stored_responses_are_found(cluster: Process) -> None:
+    def post(**fields: object) -> httpx.Response:
+        body = {"max_output_tokens": 16, **fields}
+        return httpx.post(f"{cluster.url}/v1/responses", json=body, timeout=PATIENCE_S)
+
+    for number in range(4):
+        first = post(input=f"{number}: My name is Ada.").json()["id"]
+        assert post(input="What is my name?", previous_response_id=first).status_code == 200
+        assert httpx.get(f"{cluster.url}/v1/responses/{first}", timeout=PATIENCE_S).status_code == 200
+
+
 def test_a_stream_comes_token_by_token_and_ends_with_its_client(cluster: Process) -> None:
     with story(cluster.url) as stream:
         lines = stream.iter_lines()
@@ -109,6 +141,51 @@ def test_a_replica_that_is_killed_is_started_again(cluster: Process) -> None:
     assert answer.headers["x-leftoff-replica"] in urls.keys() - {home}
     assert until(lambda: len(known(cluster)) == 2 and home not in {each["id"] for each in known(cluster)})
     assert chat(cluster.url, "Hello").status_code == 200
+
+
+OTHER = """
+import os, sys
+os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+import ray
+from ray import serve
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+def other(_):
+    return "other"
+
+ray.init(address="local", include_dashboard=False, num_cpus=4)
+serve.start(http_options={"port": int(sys.argv[1])})
+serve.run(other.bind(), name="other", route_prefix="/other")
+print("RAY_ADDRESS", ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_cluster_that_is_shared_keeps_its_other_applications(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason=NO_RAY)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # a token of Ray is known to the process alone that starts it so
+    port = free_port()
+    command = [sys.executable, "-c", OTHER, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        address = next(line.split()[1] for line in other.stdout if line.startswith("RAY_ADDRESS"))
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(BenchError, match=f"listens on 127.0.0.1:{port}: leave --port out"):
+            ray_cluster()
+        process = ray_cluster("--api-key", "one", port=False)
+        assert process.url == f"http://127.0.0.1:{port}"
+        key = {"authorization": "Bearer one"}
+        assert until(lambda: known(process, key))
+        (url,) = (each["url"] for each in known(process, key))
+        for where in (url, process.url):
+            assert httpx.get(f"{where}/v1/models", timeout=PATIENCE_S).status_code == 401
+            assert httpx.get(f"{where}/v1/models", headers=key, timeout=PATIENCE_S).status_code == 200
+        process.close()
+        assert httpx.get(f"http://127.0.0.1:{port}/other", timeout=PATIENCE_S).text == "other"
+        assert httpx.get(process.url, timeout=PATIENCE_S).status_code == 404
+        assert until(lambda: not listens(str(url))), "it ends with its application"
+        other.stdin.close()
 
 
 @pytest.mark.filterwarnings("ignore")  # those of Ray itself

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from leftoff.blobs.store import MediumBlobStore
-from leftoff.engine.memory.base import MemoryKind
 from leftoff.store.link import Link
 from leftoff.store.medium import ObjectMedium, open_store
 from leftoff.store.prober import Prober
-from leftoff.store.search import LEASE_MARGIN_MS
 from tests.disk.stores import ARENA, FINGERPRINT
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis, redis
@@ -31,25 +29,12 @@ def opened(index: Redis, tmp_path: Path) -> Iterator[Opened]:
     """Opens the store once more, as another machine would."""
     with ExitStack() as closing:
 
-        def open_(
-            fingerprint: str = FINGERPRINT,
-            url: str = "",
-            index_url: str = index.url,
-            lease_margin_ms: float = LEASE_MARGIN_MS,
-        ) -> SharedBlobs:
+        def open_(fingerprint: str = FINGERPRINT, url: str = "", index_url: str = index.url) -> SharedBlobs:
             link = Link(url or f"file://{tmp_path}/store", index_url, fingerprint)
             closing.callback(link.close)
             prober = Prober(link)
             link.start(prober.run())
-            blobs = open_store(
-                link,
-                prober,
-                fingerprint,
-                ARENA,
-                MemoryKind.HYBRID,
-                queue_bytes=1 << 20,
-                lease_margin_ms=lease_margin_ms,
-            )
+            blobs = open_store(link, prober, fingerprint, ARENA, queue_bytes=1 << 20)
             closing.callback(blobs.close, PATIENCE_S)
             return blobs
 

@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path
 
 from leftoff.blobs.entries import Entry
-from leftoff.engine.memory.base import MemoryKind
 from leftoff.store.collector import Collector
 from leftoff.store.link import Link
 from leftoff.store.medium import open_store
@@ -63,7 +62,7 @@ def _killed(folder: Path, index_url: str, seed: int, life_s: float) -> list[str]
 def _write(store_url: str, index_url: str, seed: int) -> None:
     """Stores paths of two pages and a snapshot until it is killed, and prints the object of each that is stored."""
     link = Link(store_url, index_url, FINGERPRINT)
-    blobs = open_store(link, Prober(link), FINGERPRINT, ARENA, MemoryKind.HYBRID, queue_bytes=1 << 26)
+    blobs = open_store(link, Prober(link), FINGERPRINT, ARENA, queue_bytes=1 << 26)
     for number in range(1_000_000):
         tokens = path_of(_NUM_TOKENS, seed=1_000_000 * seed + number)
         items = (page(0, 256, 20_000), page(256, _NUM_TOKENS, 20_000), snapshot(_NUM_TOKENS, 50_000))

@@ -52,9 +52,16 @@ class Part:
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         assert until(self._answers), f"{self._command[0]} does not listen"
 
+    def stop(self) -> None:
+        """As a service manager does it."""
+        self._end(signal.SIGTERM)
+
     def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
         self._signal(signal.SIGCONT)
-        self._signal(signal.SIGKILL)
+        self._signal(number)
         if self._process is not None:
             self._process.wait()
 

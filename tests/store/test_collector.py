@@ -75,9 +75,8 @@ def test_one_machine_collects_at_a_time(opened: Opened) -> None:
     key = one.medium.link.index.keys.lease("collector")
     assert one.medium.link.call(one.medium.link.index.take_lease(key, 60_000)).result()
     assert not other.medium.link.call(other.medium.link.index.take_lease(key, 60_000)).result()
-    one.medium.link.call(one.medium.link.index.release_lease(key)).result()
-    assert other.medium.link.call(other.medium.link.index.take_lease(key, 60_000)).result()
-    other.medium.link.call(other.medium.link.index.release_lease(key)).result()
+    assert one.medium.link.call(one.medium.link.index.renew_lease(key, 1)).result()
+    assert until(lambda: other.medium.link.call(other.medium.link.index.take_lease(key, 1)).result()), "leases end"
 
 
 def test_what_is_still_used_here_is_stored_again(opened: Opened) -> None:

@@ -1,5 +1,6 @@
 """The index is searched by position and tag: exactly the blobs of a prompt's own path are found, in any fleet."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from leftoff.blobs.path_hash import HashedPath, run_start, short
 from leftoff.engine.seal import PAGE, SEAL_BYTES, SNAPSHOT
 from leftoff.store.keys import Keys, PrefixSearch, bit_of, blob_prefix
 from leftoff.types import Tokens
+from tests.disk.stores import path_of
 
 KEYS = Keys("ab" * 32)
 
@@ -80,3 +82,15 @@ def test_keys_of_two_fingerprints_have_nothing_in_common() -> None:
     assert KEYS.run(tag) != other.run(tag)
     assert KEYS.at(tag).endswith(short(tag))
     assert KEYS.blobs != other.blobs
+
+
+def test_values_that_were_tampered_with_cost_little() -> None:
+    path = HashedPath("", path_of(70_000))
+    began = time.thread_time()
+    search = PrefixSearch(KEYS, path)
+    at_keys = search.at_keys([b"\xff" * 128 for _ in search.run_keys])
+    many = b"".join(b"1:%d:9 " % start for start in range(200))
+    values = [b"1:0:9 " * 60_000, b"9" * 5000, b"1:%s:9 " % (b"0" * 5000), many]
+    found = search.blobs([values[index % len(values)] for index in range(len(at_keys))])
+    assert time.thread_time() - began < 2
+    assert len(at_keys) == len(found) == 8192

@@ -1,8 +1,11 @@
 """A reply that one machine has written is remembered on the others."""
 
+import pytest
+
+from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.replies import open_index_replies
 from tests.disk.stores import FINGERPRINT
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.store.conftest import Opened
 from tests.store.parts import Redis
 
@@ -30,8 +33,9 @@ def test_the_replies_of_a_namespace_are_removed(opened: Opened) -> None:
     replies = open_index_replies(opened().medium.link, FINGERPRINT)
     replies.put(b"m" * 32, "", b"mine")
     assert until(lambda: open_index_replies(opened().medium.link, FINGERPRINT).get([b"m" * 32]))
-    replies.remove(lambda name: name == "")
-    assert until(lambda: replies.get([b"m" * 32]) == {})
+    (removed,) = replies.remove(lambda name: name == "")
+    removed.result(PATIENCE_S)
+    assert replies.get([b"m" * 32]) == {}
 
 
 def test_without_the_index_nothing_is_found_and_nobody_waits(opened: Opened, index: Redis) -> None:
@@ -55,3 +59,28 @@ def test_an_index_that_has_forgotten_is_given_the_replies_again(opened: Opened, 
     index.start()
     other = open_index_replies(opened().medium.link, FINGERPRINT)
     assert until(lambda: len(other.get([b"p" * 32, b"q" * 32])) == 2)
+
+
+def test_who_removes_never_waits_for_an_index_that_hangs(opened: Opened, index: Redis) -> None:
+    replies = open_index_replies(opened().medium.link, FINGERPRINT)
+    index.freeze()
+    try:
+        replies.put(b"r" * 32, "", b"being written")
+        assert until(lambda: not replies._unwritten)
+        (removed,) = replies.remove(lambda name: name == "")
+        assert not removed.done()
+        assert replies.get([b"r" * 32]) == {}
+    finally:
+        index.thaw()
+    assert until(removed.done)
+
+
+def test_who_removes_is_told_that_the_index_is_gone(opened: Opened, index: Redis) -> None:
+    replies = open_index_replies(opened().medium.link, FINGERPRINT)
+    index.kill()
+    try:
+        (removed,) = replies.remove(lambda name: name == "")
+        with pytest.raises(INDEX_PROBLEMS):
+            removed.result(PATIENCE_S)
+    finally:
+        index.start()

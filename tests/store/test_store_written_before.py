@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from leftoff.cache.blob_store import Record, Wanted
-from leftoff.engine.memory.base import MemoryKind
 from leftoff.store.collector import Collector
 from leftoff.store.link import Link
 from leftoff.store.medium import open_store
@@ -34,13 +33,9 @@ def link(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Link]:
 
 
 def test_everything_is_found_and_comes_back_bit_for_bit(link: Link) -> None:
-    blobs = open_store(
-        *(link, Prober(link), FINGERPRINT, ARENA, MemoryKind.WINDOW),
-        queue_bytes=1 << 20,
-        window_tokens=WINDOW_TOKENS,
-    )
+    blobs = open_store(*(link, Prober(link), FINGERPRINT, ARENA), queue_bytes=1 << 20, window_tokens=WINDOW_TOKENS)
     for path in PATHS:
-        search = blobs.search(Wanted(path.namespace, path.tokens, 0, 100.0))
+        search = blobs.search(Wanted(path.namespace, path.tokens, 0))
         stored = search.result(WAIT_S)
         assert stored is not None
         records = [item.data for item in stored.items if isinstance(item.data, Record)]

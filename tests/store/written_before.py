@@ -15,7 +15,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from leftoff.engine.memory.base import MemoryKind
 from leftoff.store.index import connect
 from leftoff.store.link import Link
 from leftoff.store.medium import open_store
@@ -33,7 +32,7 @@ _OBJECTS = "store"
 
 def write(root: Path, index_url: str) -> None:
     with closing(Link(f"file://{root}/{_OBJECTS}", index_url, FINGERPRINT)) as link:
-        blobs = open_store(link, Prober(link), FINGERPRINT, ARENA, MemoryKind.WINDOW, queue_bytes=1 << 26)
+        blobs = open_store(link, Prober(link), FINGERPRINT, ARENA, queue_bytes=1 << 26)
         for path in PATHS:
             for item in path.items():
                 assert blobs.put(item, path.namespace, path.tokens) is not None
