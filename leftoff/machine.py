@@ -1,5 +1,6 @@
 """This machine: its cores, its RAM and the free space on its disks. Free RAM and GPUs are in `engine/devices.py`."""
 
+import ctypes
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -36,3 +37,9 @@ def free_disk_bytes(folder: Path) -> int:
             disk = os.statvfs(place)
             return disk.f_bavail * disk.f_frsize
     return 0
+
+
+def trim_heap() -> None:
+    """Gives freed memory back to the system, where the C library would keep it (glibc)."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

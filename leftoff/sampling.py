@@ -48,6 +48,15 @@ class Parameter:
     gguf_key: str | None
     is_in_help: bool  # `--help` lists the common ones; the others work as well
 
+    def value(self, text: str) -> float:
+        """The number in a text. Raises `ValueError` with what is wrong."""
+        try:
+            value = self.kind(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a {'whole number' if self.kind is int else 'number'}") from None
+        self.check(value)
+        return value
+
     def check(self, value: float) -> None:
         if self.limits is None:
             return

@@ -1,12 +1,14 @@
 """Plain data that several layers share."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, AnyStr
+from typing import Any, AnyStr, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from leftoff.picture_tokens import PictureSpan, pictures_in
 
 Tokens = npt.NDArray[np.int32]
 Logits = npt.NDArray[np.float32]
@@ -61,6 +63,50 @@ class KnownTokens:
     tokens: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """What a model reads of a picture instead of tokens: a row for each of the tokens that stand for it.
+
+    With M-RoPE `positions` has a column for each token, with time, row and column as seen from the picture's first
+    position, and 0. Otherwise each token takes a position, as in text.
+    """
+
+    rows: npt.NDArray[np.float32]
+    positions: npt.NDArray[np.int32] | None = None
+    is_causal: bool = True  # else tokens of the picture see those behind them, too
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + (self.positions.nbytes if self.positions is not None else 0)
+
+    def part(self, start: int, end: int) -> "Embeddings":
+        """Those of the tokens [start, end)."""
+        positions = self.positions[:, start:end] if self.positions is not None else None
+        return Embeddings(self.rows[start:end], positions, self.is_causal)
+
+    def positions_from(self, start: int) -> npt.NDArray[np.int32]:
+        """As llama.cpp wants them: one for each token, or all times, then all rows, all columns, and zeros."""
+        if self.positions is None:
+            return np.arange(start, start + len(self.rows), dtype=np.int32)
+        return self.positions + np.array([[start], [start], [start], [0]], np.int32)
+
+
+class PictureSource(Protocol):
+    """Where the embeddings of a picture in a prompt come from."""
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Has the picture encoded, unless that is under way; `wake` is called when it is done, or has failed."""
+        ...
+
+    def take(self) -> Embeddings | None:
+        """The embeddings, once: to have them again, `begin` again. None until they are there. Raises why not."""
+        ...
+
+    def cancel(self) -> None:
+        """They are not wanted any more."""
+        ...
+
+
 @dataclass(frozen=True)
 class MessageSpan:
     """The tokens [start, end) of one chat message in a prompt."""
@@ -80,10 +126,17 @@ class Prompt:
     tokens: Tokens
     messages: tuple[MessageSpan, ...] = ()
     breaks: tuple[int, ...] = ()  # blank lines in a long last message: a later prompt may share the text before one
+    moved_start: int | None = None  # of the texts that rules moved: all conversations of a project begin as up to there
+    images: tuple[tuple[int, int], ...] = ()  # the pictures as people count them: each may be several of `pictures`
+    sources: Mapping[int, PictureSource] = field(default_factory=dict)  # by where `pictures` start
 
     @cached_property
     def length(self) -> int:
         return int(self.tokens.size)
+
+    @cached_property
+    def pictures(self) -> tuple[PictureSpan, ...]:
+        return pictures_in(self.tokens)
 
     @cached_property
     def header_end(self) -> int | None:

@@ -7,7 +7,8 @@ from typing import Literal
 from leftoff.chat.conversation import Conversation, Note
 from leftoff.chat.header_rules import Applied, Rules, with_moved
 from leftoff.chat.last_turns import LastTurns, Turn
-from leftoff.chat.meter import TooManyTokensError, num_characters
+from leftoff.chat.learner import Learner
+from leftoff.chat.meter import TYPICAL_CHARACTERS, TooManyTokensError, num_characters
 from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, parted
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.replies import RememberedReplies
@@ -50,6 +51,7 @@ class Chat:
         context_tokens: int,
         *,
         rules: Rules | None = None,
+        learner: Learner | None = None,
         overflow: Overflow = "error",
         remembered: RememberedReplies | None = None,
     ) -> None:
@@ -58,6 +60,7 @@ class Chat:
         self._last_turns = LastTurns()
         self._context_tokens = context_tokens
         self._rules = rules
+        self.learner = learner
         self._cutter = Cutter(context_tokens) if overflow == "cut" else None
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
@@ -69,6 +72,8 @@ class Chat:
         ruled = Applied(conversation.messages)
         if self._rules is not None:
             ruled = self._rules.apply(conversation.messages, conversation.namespace)
+        if self.learner is not None:
+            ruled = self.learner.apply(ruled, conversation)
         shown = replace(conversation, messages=ruled.messages)
         replies = VerbatimReplies(self.prompts, shown, self._remembered, last.transcript if last is not None else None)
         moved = replies.moved or ruled.moved
@@ -78,19 +83,24 @@ class Chat:
 
         def make(messages: Sequence[MessageDict]) -> Prompt:
             nonlocal made
-            whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), moved))
+            whole = replace(shown, messages=with_moved(replies.with_reasoning(messages), moved, ruled.followed))
             made = self.prompts.make(whole, rewrite, made)
             return made.prompt
 
         fitted = self._fit(shown, make)
         if made is not None:
-            self._last_turns.put(Turn(conversation, replies.transcript, made))
+            kept = replace(conversation, pictures={})  # the next turn brings them again
+            self._last_turns.put(Turn(kept, replies.transcript, made))
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
         return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, ruled.messages)
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """Forgets the last turns of the namespaces that are meant."""
+        """Forgets the last turns, the pinned and the learned texts of the namespaces that are meant."""
         self._last_turns.remove(is_meant)
+        if self._rules is not None:
+            self._rules.forget(is_meant)
+        if self.learner is not None:
+            self.learner.forget(is_meant)
 
     def text(self, conversation: Conversation) -> str:
         """The text that the template renders from a conversation as it is. Nothing is tokenised: it need not fit."""
@@ -104,7 +114,7 @@ class Chat:
         whole = [*conversation.messages, reply, {**following, "content": _ANY_WORDS}]
         prompt = self.prompt(replace(conversation, messages=whole)).prompt
         end = prompt.messages[-1].start
-        return Prompt(prompt.tokens[:end], prompt.messages[:-1])
+        return replace(prompt, tokens=prompt.tokens[:end], messages=prompt.messages[:-1], breaks=())
 
     def _fit(self, conversation: Conversation, make: MakePrompt) -> Fitted:
         if self._cutter is not None:
@@ -121,7 +131,7 @@ class Chat:
             return
         size = num_characters((conversation.messages, conversation.tools))
         if size > max(_ALWAYS_TAKEN, _TIMES * meter.most_characters):
-            raise ContextOverflowError(size // meter.longest_text, self._context_tokens, _TOO_LARGE, is_exact=False)
+            raise ContextOverflowError(size // TYPICAL_CHARACTERS, self._context_tokens, _TOO_LARGE, is_exact=False)
 
     def _tool_notes(self, conversation: Conversation) -> tuple[Note, ...]:
         if not conversation.tools or self.prompts.quirks.shows_tools:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from leftoff.chat.template.render import MessageDict, ToolDict
+from leftoff.picture import Picture, PictureError, Pictures
 
-NoteKind = Literal["dropped", "moved", "pinned", "cut", "template", "reasoning dropped", "re-rendered"]
+NoteKind = Literal["dropped", "moved", "pinned", "cut", "template", "reasoning dropped", "re-rendered", "rules stopped"]
 
 DEFERRED = "defer_loading"  # in a tool: it can be called, but the template does not show it; a message may
 
@@ -20,6 +22,7 @@ class Conversation:
     """A chat to reply to. `tools` are those shown to the model; `options` are variables for the template.
 
     `namespace` is the tenant's, as for the cache: nothing remembered for one namespace is used for another.
+    Messages are text; where a picture stands in one, its marker does. `pictures` has them by their markers.
     """
 
     messages: Sequence[MessageDict]
@@ -27,6 +30,14 @@ class Conversation:
     options: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = ""
     add_generation_prompt: bool = True
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+
+    @classmethod
+    def with_files(cls, messages: Sequence[MessageDict], pictures: Pictures | None) -> "Conversation":
+        """Of messages with pictures by their paths, `{"type": "image", "path": …}`. None: the model sees none."""
+        taken: dict[str, Picture] = {}
+        plain = [_with_markers(message, pictures, taken) for message in messages]
+        return cls(plain, pictures=taken)
 
     @property
     def prefill(self) -> str:
@@ -54,6 +65,27 @@ class Note:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _with_markers(message: MessageDict, pictures: Pictures | None, taken: dict[str, Picture]) -> MessageDict:
+    content = message.get("content")
+    if isinstance(content, str | None) or not any("path" in part for part in content):
+        return message
+    return {**message, "content": "".join(_shown(part, pictures, taken) for part in content)}
+
+
+def _shown(part: Mapping[str, Any], pictures: Pictures | None, taken: dict[str, Picture]) -> str:
+    if "path" not in part:
+        return part.get("text") or ""
+    path = Path(part["path"]).expanduser()
+    if pictures is None:
+        raise PictureError(f"{path} cannot be shown: this model reads text only, since it has no projector")
+    try:
+        picture = pictures.take(path.read_bytes(), str(path))
+    except OSError as error:
+        raise PictureError(f"{path} cannot be read: {error.strerror}") from error
+    taken[picture.marker] = picture
+    return picture.marker
 
 
 def _text(message: MessageDict) -> str:

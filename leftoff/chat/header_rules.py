@@ -5,33 +5,43 @@ the header, or pins it to the text that was seen first. They apply in this order
 and what is left is pinned. Drops and pins change system and developer messages only.
 
 A move takes text out of the beginning of a conversation: the header messages before the first reply, and the first
-user message, where some clients put their context. `with_moved` puts it back, marked, before the first user message:
+user message, where some clients put their context. `with_moved` puts it back, marked, before the first words of the
+user, behind the reminders that clients write there, such as the rules of a project:
 
-    [ header without the text )[ user: <context> text </context> hello )[ assistant ) ···
+    [ header without the text )[ user: reminders <context> text </context> hello )[ assistant ) ···
 
-A whole system message between the first user message and the first reply, such as Claude Code's list of skills, joins
-the header. So the header is the same in every conversation, and one that goes on can keep the text that it began with.
+A whole system message behind a user message, such as Claude Code's list of skills, joins the header, and reminders that
+compaction has put behind its summary stand before it again. So conversations begin alike, and one that goes on can
+keep the text that it began with.
 """
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_HEADER
+from leftoff.chat.agent_texts import AGENT_TEXTS, FIRST_REMINDERS, LATE_SECTIONS, AgentText
 from leftoff.chat.conversation import Note
 from leftoff.chat.template.render import MessageDict
+from leftoff.chat.work import checkpoint
 from leftoff.config import AGENTS
 from leftoff.lru import LruCache
-from leftoff.types import HEADER_ROLES
+from leftoff.types import HEADER_ROLES, header_size
 
 _SEEN_CHARACTERS = 1 << 16  # of each text, so that a slow pattern is slow on little
 _PINNED_CHARACTERS = 4096
 _MOVED_CHARACTERS = 1 << 15
 _MOVED_TEXTS = 32  # by one rule
-_MARKED = "<context>\n{}\n</context>\n\n"
+_SECONDS = 0.5  # of computing, for all texts of a conversation; usual headers take a few milliseconds
+_TOO_SLOW = Note("rules stopped", f"rules stopped: the header took them more than {_SECONDS} s")
+MOVED = "<context>\n"  # before the moved texts
+_MARKED = MOVED + "{}\n</context>\n\n"
+_END_OF_MARK = re.compile(r"<(?=/context>)", re.IGNORECASE)  # in a text that is moved: it would end the mark
+_REMINDERS = re.compile(r"(?:\s*<system-reminder>[\s\S]*?</system-reminder>)+\s*")
+_REMINDS_FIRST = re.compile(FIRST_REMINDERS)
 _REMEMBERED_PINS = 4096
 
 _Rewrite = Callable[[str], str]
@@ -42,17 +52,22 @@ class RuleError(ValueError):
 
 
 class Applied(NamedTuple):
-    """The messages after the rules, the texts that were moved out of them, and notes on what was changed."""
+    """The messages after the rules, the texts that were moved out of them, and notes on what was changed.
+
+    `followed` are those of the texts that stood in a later user message than the first: the last of each rule.
+    """
 
     messages: Sequence[MessageDict]
     moved: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    followed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Rule:
     flag: str
     pattern: re.Pattern[str]
+    follows: bool = False
 
     def __str__(self) -> str:
         return f"{self.flag} '{self.pattern.pattern}'"
@@ -76,20 +91,25 @@ class Rules:
         remembered: int = _REMEMBERED_PINS,
     ) -> None:
         self._drop = [_rule("--drop-header", pattern) for pattern in drop]
-        self._move = [_rule("--move", pattern) for word in move for pattern in _patterns(word)]
-        self._late = re.compile(LATE_HEADER) if AGENTS in move else None
+        self._move = [_rule("--move", text.pattern, text.follows) for word in move for text in _texts(word)]
+        self._late = _LateHeader(LATE_SECTIONS) if AGENTS in move else None
         self._pin = [_rule("--pin", pattern) for pattern in pin]
         self._pinned: LruCache[tuple[str, str, str, int], str] = LruCache(max_entries=remembered)
 
     def apply(self, messages: Sequence[MessageDict], memory_key: str) -> Applied:
         """Pins are kept per `memory_key`, the namespace: no tenant gets text that another one sent."""
-        ordered = _with_late_header(messages, self._late)
-        changes = _Changes(memory_key, {rule: [] for rule in self._move})
+        ordered = self._late.put_first(messages) if self._late is not None else _Ordered(messages, 0)
+        changes = _Changes(memory_key, {rule: [] for rule in self._move}, ordered.num_late)
         kept = [message for message in self._ruled(ordered.messages, changes) if message is not None]
         texts = tuple(text for of_rule in changes.moved.values() for text in of_rule)
-        if num_moved := len(texts) + ordered.num_late:
+        if num_moved := len(texts) + changes.num_late:
             changes.notes.append(Note("moved", f"moved {_count(num_moved, 'text')}"))
-        return Applied(kept, texts, tuple(changes.notes))
+        return Applied(kept, texts, tuple(changes.notes), tuple(changes.followed.values()))
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Forgets the texts that were pinned for the memory keys that are meant."""
+        for key in [key for key, _ in self._pinned.items() if is_meant(key[0])]:
+            self._pinned.pop(key)
 
     def _ruled(self, messages: Sequence[MessageDict], changes: "_Changes") -> Iterator[MessageDict | None]:
         first_user, first_reply = _first(messages, "user"), _first(messages, "assistant")
@@ -99,6 +119,8 @@ class Rules:
                 yield _rewritten(message, partial(self._in_header, changes=changes, moves=index < last_moving))
             elif index == first_user:
                 yield _rewritten(message, changes.without_moves) or {**message, "content": ""}
+            elif message.get("role") == "user":
+                yield _rewritten(message, changes.without_followers) or {**message, "content": ""}
             else:
                 yield message
 
@@ -107,13 +129,14 @@ class Rules:
             text = changes.without_drops(text, rule)
         if moves:
             text = changes.without_moves(text)
+            text = self._late.in_order(text) if self._late is not None and changes.num_late else text
         for rule in self._pin:
             text = self._with_pins(text, rule, changes)
         return text
 
     def _with_pins(self, text: str, rule: _Rule, changes: "_Changes") -> str:
         """Replaces each match by the first one seen for this namespace, rule, surrounding text and index."""
-        matches = [match for match in rule.matches(text) if len(match.group()) <= _PINNED_CHARACTERS]
+        matches = [match for match in changes.matches(rule, text) if len(match.group()) <= _PINNED_CHARACTERS]
         if not matches:
             return text
         around = hashlib.sha256(_replaced(text, matches, [""] * len(matches)).encode()).hexdigest()
@@ -133,46 +156,100 @@ class _Changes:
 
     memory_key: str
     moved: dict[_Rule, list[str]]
+    num_late: int = 0  # messages that have joined the header
     notes: list[Note] = field(default_factory=list)
+    followed: dict[_Rule, str] = field(default_factory=dict)
+    end: float = field(default_factory=lambda: time.thread_time() + _SECONDS)
+
+    def matches(self, rule: _Rule, text: str) -> list[re.Match[str]]:
+        """The matches of a rule, while there is time left for this conversation: hostile texts make patterns slow."""
+        checkpoint()
+        if time.thread_time() < self.end:
+            return rule.matches(text)
+        if _TOO_SLOW not in self.notes:
+            self.notes.append(_TOO_SLOW)
+        return []
 
     def without_drops(self, text: str, rule: _Rule) -> str:
-        if matches := rule.matches(text):
+        if matches := self.matches(rule, text):
             self.notes.append(Note("dropped", f"dropped {_count(len(matches), 'line')} of the header ({rule})"))
         return _replaced(text, matches, [""] * len(matches))
 
     def without_moves(self, text: str) -> str:
         """Removes the matches of all move rules. One that is too long, or one too many, stays where it is."""
         for rule, texts in self.moved.items():
-            matches = [match for match in rule.matches(text) if match.group().strip()]
+            matches = [match for match in self.matches(rule, text) if match.group().strip()]
             matches = [match for match in matches if len(match.group()) <= _MOVED_CHARACTERS]
             matches = matches[: _MOVED_TEXTS - len(texts)]
             texts += [match.group() for match in matches]
             text = _replaced(text, matches, [""] * len(matches))
         return text
 
+    def without_followers(self, text: str) -> str:
+        """Removes what the client takes along to each new message. It is moved if the first message has none."""
+        for rule, texts in self.moved.items():
+            match = rule.pattern.match(text) if rule.follows else None
+            if match is not None:
+                texts.extend([] if texts else [match.group()])
+                self.followed[rule] = match.group()
+                text = text[match.end() :]
+        return text
 
-def _patterns(word: str) -> list[str]:
-    return [text.pattern for text in AGENT_TEXTS] if word == AGENTS else [word]
+
+def _texts(word: str) -> Sequence[AgentText]:
+    return AGENT_TEXTS if word == AGENTS else [AgentText("", "", word)]
 
 
-def _rule(flag: str, pattern: str) -> _Rule:
+def _rule(flag: str, pattern: str, follows: bool = False) -> _Rule:
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise RuleError(f"{flag} '{pattern}' is not a regular expression: {error}") from error
     if compiled.match(""):
         raise RuleError(f"{flag} '{pattern}' matches the empty text: it would match everywhere")
-    return _Rule(flag, compiled)
+    return _Rule(flag, compiled, follows)
 
 
-def with_moved(messages: Sequence[MessageDict], texts: Sequence[str]) -> Sequence[MessageDict]:
-    """Puts moved texts, marked, before the first user message. Without a user message there were none to move."""
+def with_moved(
+    messages: Sequence[MessageDict], texts: Sequence[str], followed: Sequence[str] = ()
+) -> Sequence[MessageDict]:
+    """Puts moved texts, marked, before the user's first words, and those that `followed` and are news before the last.
+
+    Without a user message there were none to move.
+    """
     at = _first(messages, "user")
-    if not texts or at == len(messages):
+    if at == len(messages):
         return messages
-    content, text = messages[at].get("content"), _MARKED.format("\n\n".join(text.strip() for text in texts))
-    begun = [{"type": "text", "text": text}, *content] if isinstance(content, list) else text + (content or "")
-    return [*messages[:at], {**messages[at], "content": begun}, *messages[at + 1 :]]
+    shown = [*messages]
+    if texts:
+        moved = "\n\n".join(_END_OF_MARK.sub("&lt;", text.strip()) for text in texts)
+        shown[at] = _with_block(shown[at], _MARKED.format(moved))
+    if news := [text for text in followed if text not in texts]:
+        last = max(index for index, message in enumerate(shown) if message.get("role") == "user")
+        shown[last] = _with_block(shown[last], "".join(news))
+    return shown
+
+
+def _with_block(message: MessageDict, block: str) -> MessageDict:
+    """The message with a text before the user's words: behind the reminders that it begins with."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        content = content or ""
+        start = _end_of_reminders(content)
+        return {**message, "content": content[:start] + block + content[start:]}
+    others = (index for index, part in enumerate(content) if not _is_reminder(part))
+    start = next(others, len(content))
+    return {**message, "content": [*content[:start], {"type": "text", "text": block}, *content[start:]]}
+
+
+def _end_of_reminders(text: str) -> int:
+    found = _REMINDERS.match(text)
+    return found.end() if found else 0
+
+
+def _is_reminder(part: Any) -> bool:  # noqa: ANN401
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return isinstance(text, str) and _end_of_reminders(text) == len(text)
 
 
 def _first(messages: Sequence[MessageDict], role: str) -> int:
@@ -180,25 +257,63 @@ def _first(messages: Sequence[MessageDict], role: str) -> int:
     return next((index for index, message in enumerate(messages) if message.get("role") == role), len(messages))
 
 
+def _with_reminders_first(messages: Sequence[MessageDict]) -> Sequence[MessageDict]:
+    """Puts the reminders of the first message that begins with such ones before the user's first words."""
+    users = [index for index, message in enumerate(messages) if message.get("role") == "user"]
+    texts = {index: text for index in users if isinstance(text := messages[index].get("content"), str)}
+    found = next((index for index, text in texts.items() if _REMINDS_FIRST.match(text)), None)
+    if found is None or found == users[0] or users[0] not in texts:
+        return messages
+    shown, end = [*messages], _end_of_reminders(texts[found])
+    shown[users[0]] = {**messages[users[0]], "content": texts[found][:end] + texts[users[0]]}
+    shown[found] = {**messages[found], "content": texts[found][end:]}
+    return shown
+
+
 class _Ordered(NamedTuple):
     messages: Sequence[MessageDict]
     num_late: int
 
 
-def _with_late_header(messages: Sequence[MessageDict], pattern: re.Pattern[str] | None) -> _Ordered:
-    """Puts system messages that stand between the first user message and the first reply, and match, before both."""
-    if pattern is None:
-        return _Ordered(messages, 0)
-    begins, ends = _first(messages, "user"), _first(messages, "assistant")
-    late = [message for message in messages[begins:ends] if _matches(message, pattern)]
-    others = [message for message in messages[begins:ends] if not _matches(message, pattern)]
-    ordered = [*messages[:begins], *late, *others, *messages[ends:]] if late else messages
-    return _Ordered(ordered, len(late))
+class _LateHeader:
+    """Puts what a conversation should begin with in its place: before the first user message, or its first words.
 
+    These are system messages that begin with one of the sections, and the first reminders.
+    """
 
-def _matches(message: MessageDict, pattern: re.Pattern[str]) -> bool:
-    content = message.get("content")
-    return message.get("role") in HEADER_ROLES and isinstance(content, str) and bool(pattern.match(content))
+    def __init__(self, sections: Sequence[str]) -> None:
+        self._sections = [re.compile(section) for section in sections]
+        self._any = re.compile(r"(?:\A|(?<=\n\n))(?:" + "|".join(sections) + ")")
+
+    def put_first(self, messages: Sequence[MessageDict]) -> _Ordered:
+        """Moves what matches before the first reply; if nothing does, the first message that has the last section.
+
+        One that comes later in a conversation tells what has changed since, and stays there.
+        """
+        messages = _with_reminders_first(messages)
+        begins, ends = _first(messages, "user"), _first(messages, "assistant")
+        found = [index for index in range(begins, len(messages)) if self._begins(messages[index])]
+        late = [index for index in found if index < ends]
+        late = late or [index for index in found if self._sections[-1].search(messages[index]["content"])][:1]
+        if not late:
+            return _Ordered(messages, 0)
+        others = [message for index, message in enumerate(messages) if index >= begins and index not in late]
+        return _Ordered([*messages[:begins], *(messages[index] for index in late), *others], len(late))
+
+    def in_order(self, text: str) -> str:
+        """A text that begins with a section, with its sections in order."""
+        starts = [match.start() for match in self._any.finditer(text)]
+        if len(starts) < 2 or starts[0]:
+            return text
+        parts = [text[start:end].rstrip() for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+        return "\n\n".join(sorted(parts, key=self._place))
+
+    def _begins(self, message: MessageDict) -> bool:
+        content = message.get("content")
+        return message.get("role") in HEADER_ROLES and isinstance(content, str) and bool(self._any.match(content))
+
+    def _place(self, part: str) -> int:
+        return next(place for place, section in enumerate(self._sections) if section.match(part + "\n"))
 
 
 def _replaced(text: str, matches: Sequence[re.Match[str]], by: Sequence[str]) -> str:
@@ -230,3 +345,23 @@ def _rewritten_part(part: Any, rewrite: _Rewrite) -> Any:  # noqa: ANN401
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def header_texts(messages: Sequence[MessageDict]) -> tuple[str, ...]:
+    """The texts of the system messages that a conversation begins with: one for each message, or part of one."""
+    texts: list[str] = []
+
+    def read(text: str) -> str:
+        texts.append(text)
+        return text
+
+    for message in messages[: header_size(messages)]:
+        _rewritten(message, read)
+    return tuple(texts)
+
+
+def with_header_texts(messages: Sequence[MessageDict], texts: Iterable[str]) -> list[MessageDict]:
+    """The messages with other texts in place of these."""
+    size, others = header_size(messages), iter(texts)
+    header = [_rewritten(message, lambda _: next(others)) for message in messages[:size]]
+    return [*(message for message in header if message is not None), *messages[size:]]

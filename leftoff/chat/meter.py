@@ -2,7 +2,8 @@
 
 `TokenMeter` rejects texts that cannot fit into the context. Most are short enough to be tokenised right away. For the
 others, the number of characters gives a lower bound on tokens; where that is not enough, slices are tokenised until
-there are clearly too many tokens. JSON values are counted without decoding, which would hold Python's lock.
+there are clearly too many tokens. Clients shorten a conversation by the number of tokens that it is refused for: the
+rest is estimated from the slices. JSON values are counted without decoding, which would hold Python's lock.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 
 _USUAL_CHARACTERS = 8  # per token: no more in any language, a text with fewer is simply tokenised
+TYPICAL_CHARACTERS = 4  # per token, where nothing is tokenised
 _MAX_TOKEN_CHARACTERS = 128  # of a token, where nothing is known
 _SLICE_CHARACTERS = 1 << 16
 _SLICE_BYTES = 1 << 20
@@ -21,10 +23,10 @@ _MARGIN = 2
 
 
 class TooManyTokensError(Exception):
-    """The text has at least `num_tokens` tokens, more than the context holds."""
+    """The text has about `num_tokens` tokens, and certainly more than the context holds."""
 
     def __init__(self, num_tokens: int) -> None:
-        super().__init__(f"the text has at least {num_tokens:,} tokens")
+        super().__init__(f"the text has about {num_tokens:,} tokens")
         self.num_tokens = num_tokens
 
 
@@ -55,17 +57,20 @@ class TokenMeter:
             return
         longest = self._vocabulary.longest_text
         if longest is not None and len(text) > longest * self.context_tokens:
+            self._check_slices(text, 0)
             raise TooManyTokensError(-(-len(text) // longest))
-        self._check_slices(text)
+        self._check_slices(text, _MARGIN * self.context_tokens)
 
-    def _check_slices(self, text: str) -> None:
+    def _check_slices(self, text: str, most: int) -> None:
+        """Raises as soon as the slices have more than `most` tokens, with an estimate for the whole text."""
         num_tokens, size = 0, self._slice_characters
         for start in range(0, len(text), size):
             checkpoint()
             part = text[start : start + size]
             num_tokens += self._vocabulary.tokenize(part.strip() if self._vocabulary.strips else part).size
-            if num_tokens > _MARGIN * self.context_tokens:
-                raise TooManyTokensError(self.context_tokens)
+            if num_tokens > most:
+                estimate = num_tokens * len(text) // (start + len(part))
+                raise TooManyTokensError(max(self.context_tokens, estimate))
 
 
 def num_characters(given: object) -> int:

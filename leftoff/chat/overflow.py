@@ -30,7 +30,7 @@ _ADVICE = "shorten it, or start the server with a larger --ctx or with --overflo
 
 
 class ContextOverflowError(Exception):
-    """The prompt does not fit. Unless `is_exact`, `prompt_tokens` is a lower bound."""
+    """The prompt does not fit. Unless `is_exact`, `prompt_tokens` is an estimate."""
 
     def __init__(
         self, prompt_tokens: int, context_tokens: int, advice: str = _ADVICE, *, is_exact: bool = True
@@ -69,7 +69,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A prompt, or a lower bound on its tokens where it was too long to be tokenised."""
+    """A prompt, or an estimate of its tokens where it was too long to be tokenised."""
 
     num_tokens: int
     prompt: Prompt | None = None
@@ -140,7 +140,7 @@ class Cutter:
 
 
 def _count(num_tokens: int, is_exact: bool) -> str:
-    return f"{num_tokens:,}" if is_exact else f"at least {num_tokens:,}"
+    return f"{num_tokens:,}" if is_exact else f"about {num_tokens:,}"
 
 
 class Parted(NamedTuple):

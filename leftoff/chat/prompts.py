@@ -1,12 +1,16 @@
 """Makes prompts: from conversations by the model's template, or from plain text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from leftoff.chat.conversation import DEFERRED, Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
+from leftoff.chat.header_rules import MOVED
 from leftoff.chat.meter import TokenMeter
 from leftoff.chat.template.quirks import Forms, find_quirks
 from leftoff.chat.template.render import ChatTemplate, MessageDict
@@ -14,7 +18,11 @@ from leftoff.chat.template.spans import LastTurn, Rendered, TextSpan, render_wit
 from leftoff.chat.tokenizer import SegmentTokenizer, Tokenised
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.types import MessageSpan, Prompt, Tokens
+from leftoff.picture import MARKER, Picture
+from leftoff.types import KnownTokens, MessageSpan, PictureSource, Prompt, Tokens
+
+if TYPE_CHECKING:
+    from leftoff.engine.vision.encoder import PictureEncoder
 
 Rewrite = Callable[[Rendered], Rendered]
 
@@ -42,6 +50,14 @@ class MadePrompt:
         return 2 * texts + 3 * self.prompt.tokens.nbytes + _OBJECT_BYTES * num_objects
 
 
+@dataclass(frozen=True)
+class _ShownPicture:
+    """A picture at one place of a text."""
+
+    known: KnownTokens
+    sources: Sequence[PictureSource]
+
+
 class PromptMaker:
     """Renders and tokenises for one model. Tokens of known text are cached: a turn costs only its new text.
 
@@ -61,6 +77,11 @@ class PromptMaker:
         self.endings = frozenset(filter(None, (_name(vocabulary, token) for token in vocabulary.end_tokens)))
         self.tokenizer = SegmentTokenizer(vocabulary, template=self.template.source)
         self.meter = TokenMeter(vocabulary, context_tokens) if context_tokens is not None else None
+        self.encoder: PictureEncoder | None = None  # of pictures, where the model can see them
+
+    @property
+    def sees_pictures(self) -> bool:
+        return self.encoder is not None
 
     def from_conversation(self, conversation: Conversation) -> Prompt:
         return self.make(conversation).prompt
@@ -80,12 +101,30 @@ class PromptMaker:
         if prefill or rewrite is not None:
             rendered = replace(rendered, text=rendered.text + prefill)
             self._check(rendered.text)
-        tokenised = self.tokenizer.tokenise(rendered.text, rendered.known, last.tokenised if last is not None else None)
-        return MadePrompt(self._prompt(rendered, tokenised), forms, turn, tokenised)
+        shown = self._shown(rendered, conversation.pictures) if conversation.pictures else ()
+        known = sorted([*rendered.known, *(place.known for place in shown)], key=attrgetter("start"))
+        tokenised = self.tokenizer.tokenise(rendered.text, known, last.tokenised if last is not None else None)
+        return MadePrompt(self._prompt(rendered, tokenised, shown), forms, turn, tokenised)
 
-    def from_text(self, text: str) -> Prompt:
+    def from_text(self, text: str, pictures: Mapping[str, Picture] | None = None) -> Prompt:
+        """A prompt of plain text, with the pictures whose markers stand in it."""
         self._check(text)
-        return self._prompt(Rendered(text, ()), self.tokenizer.tokenise(text))
+        rendered = Rendered(text, ())
+        shown = self._shown(rendered, pictures) if pictures else ()
+        return self._prompt(rendered, self.tokenizer.tokenise(text, [place.known for place in shown]), shown)
+
+    def _shown(self, rendered: Rendered, pictures: Mapping[str, Picture]) -> Sequence["_ShownPicture"]:
+        """The places in a text where pictures stand. A marker of none of them is text, and so is one in a reply."""
+        assert self.encoder is not None, "pictures for a model that sees none"
+        shown = []
+        for match in MARKER.finditer(rendered.text):
+            is_reply = any(part.start < match.end() and match.start() < part.end for part in rendered.known)
+            picture = pictures.get(match.group()) if not is_reply else None
+            if picture is not None:
+                tokens = self.encoder.tokens(picture).tokens
+                known = KnownTokens(match.start(), match.end(), tokens)
+                shown.append(_ShownPicture(known, self.encoder.sources(picture)))
+        return shown
 
     def render(self, conversation: Conversation) -> Rendered:
         """The text of the prompt; it need not fit."""
@@ -123,12 +162,19 @@ class PromptMaker:
         self._check(text)
         return self.tokenizer.tokenise(text).tokens
 
+    def is_reply(self, tokens: Sequence[int], text: str) -> bool:
+        """Whether tokens are those of a reply with this text: they say it, and no control token hides among them."""
+        hidden = self._vocabulary.control_tokens - self.shown_tokens
+        if not all(0 <= token < self._vocabulary.size and token not in hidden for token in tokens):
+            return False
+        return b"".join(map(self._vocabulary.piece, tokens)).decode("utf-8", "replace") == text
+
     def visible_piece(self, token: int) -> bytes:
         """The text of a token as it appears in a reply, where most control tokens are left out."""
         is_hidden = token in self._vocabulary.control_tokens and token not in self.shown_tokens
         return b"" if is_hidden else self._vocabulary.piece(token)
 
-    def _prompt(self, rendered: Rendered, tokenised: Tokenised) -> Prompt:
+    def _prompt(self, rendered: Rendered, tokenised: Tokenised, shown: Sequence["_ShownPicture"] = ()) -> Prompt:
         text, spans = rendered.text, rendered.spans
         tokens, added = tokenised.tokens, 0
         if self._vocabulary.adds_bos and not text.startswith(self._bos):
@@ -139,9 +185,29 @@ class PromptMaker:
             MessageSpan(span.role, start, end)
             for span, start, end in zip(spans, positions, positions[1:], strict=False)
         )
-        if not (lines := _blank_lines(text, spans)):
-            return Prompt(tokens, messages)
-        return Prompt(tokens, messages, tuple(position + added for position in tokenised.positions(lines)))
+        breaks, moved = (
+            [position + added for position in tokenised.positions(offsets)]
+            for offsets in (_blank_lines(text, spans), _moved_texts(text, spans))
+        )
+        prompt = Prompt(tokens, messages, tuple(breaks), next(iter(moved), None))
+        return _with_pictures(prompt, shown) if shown else prompt
+
+
+def _with_pictures(prompt: Prompt, shown: Sequence[_ShownPicture]) -> Prompt:
+    pictures, images = iter(prompt.pictures), []
+    sources: dict[int, PictureSource] = {}
+    for place in shown:
+        runs = list(islice(pictures, len(place.sources)))
+        sources |= {run.start: source for run, source in zip(runs, place.sources, strict=True)}
+        images.append((runs[0].start, runs[-1].end))
+    return replace(prompt, images=tuple(images), sources=sources)
+
+
+def _moved_texts(text: str, spans: Sequence[TextSpan]) -> list[int]:
+    """The offset of the moved texts in the first user message, behind what is the same in every conversation."""
+    first = next((span for span in spans if span.role == "user"), None)
+    found = text.find(MOVED, first.start, first.end) if first is not None else -1
+    return [found] if first is not None and found >= first.start + _MIN_PARAGRAPH else []
 
 
 def _blank_lines(text: str, spans: Sequence[TextSpan]) -> list[int]:

@@ -7,6 +7,7 @@ another JSON style, so what a message says is compared, not its characters.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -52,8 +53,8 @@ class ReplyStore(Protocol):
 
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]: ...
     def put(self, key: bytes, namespace: str, value: bytes) -> None: ...
-    def remove(self, is_meant: Callable[[str], bool]) -> None:
-        """Removes the values of the namespaces that are meant."""
+    def remove(self, is_meant: Callable[[str], bool]) -> "list[Future[None]]":
+        """Removes the values of the namespaces that are meant. The futures raise what goes wrong on a medium."""
         ...
 
 
@@ -72,8 +73,16 @@ class _Replies:
 class RememberedReplies:
     """An LRU cache of replies, with a store below it if there is one. Thread-safe."""
 
-    def __init__(self, store: ReplyStore | None = None, *, limit_bytes: int = _REMEMBERED_BYTES) -> None:
+    def __init__(
+        self,
+        store: ReplyStore | None = None,
+        *,
+        is_sound: Callable[[Written], bool] = lambda _: True,
+        limit_bytes: int = _REMEMBERED_BYTES,
+    ) -> None:
+        """Of what comes from the store, only what `is_sound` is taken."""
         self._store = store
+        self._is_sound = is_sound
         self._replies: LruCache[bytes, _Replies] = LruCache(
             max_bytes=limit_bytes, size_of=lambda _, replies: replies.num_bytes
         )
@@ -87,11 +96,10 @@ class RememberedReplies:
         if self._store is not None:
             self._store.put(conversation, namespace, msgpack.encode(replies))
 
-    def remove(self, is_meant: Callable[[str], bool] = lambda _: True) -> None:
-        """Removes the replies of the namespaces that are meant."""
+    def remove(self, is_meant: Callable[[str], bool] = lambda _: True) -> list[Future[None]]:
+        """Removes the replies of the namespaces that are meant. The futures are of what lies beyond this process."""
         self._replies.remove_if(lambda replies: is_meant(replies.namespace))
-        if self._store is not None:
-            self._store.remove(is_meant)
+        return self._store.remove(is_meant) if self._store is not None else []
 
     def find(self, conversations: Sequence[bytes], namespace: str = "") -> list[tuple[Written, ...]]:
         """For each key of a conversation: the replies to it, the newest first."""
@@ -108,7 +116,7 @@ class RememberedReplies:
         loaded: dict[bytes, tuple[Written, ...]] = {}
         for key, value in self._store.get(keys).items():
             try:
-                loaded[key] = msgpack.decode(value, type=tuple[Written, ...])
+                loaded[key] = tuple(filter(self._is_sound, msgpack.decode(value, type=tuple[Written, ...])))
             except msgspec.MsgspecError:
                 continue  # of another version of leftoff
             self._replies.put(key, _Replies(namespace, loaded[key]))

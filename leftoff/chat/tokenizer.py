@@ -114,7 +114,7 @@ class SegmentTokenizer:
         num_tokens = reused.token_ends[num_reused - 1] if num_reused else 0
         texts: list[str] = []
         given: dict[int, tuple[int, ...]] = {}  # the known tokens, by the index of their text
-        for part in known if self.is_segmented else ():
+        for part in known if self.is_segmented else filter(_is_picture, known):
             if part.start >= first:
                 texts += self._split(text[end : part.start])
                 given[len(texts)] = part.tokens
@@ -141,7 +141,12 @@ class SegmentTokenizer:
         )
 
     def _given_segment(self, text: str, tokens: tuple[int, ...]) -> Segment:
-        """Tokens may have bytes that the text does not show: control tokens, and what is no UTF-8."""
+        """Tokens may have bytes that the text does not show: control tokens, and what is no UTF-8.
+
+        Those of a picture have none: all end where its marker does.
+        """
+        if any(token < 0 for token in tokens):
+            return Segment(np.array(tokens, np.int32), np.full(len(tokens), len(text.encode()), np.int32))
         ends = np.minimum(self._vocabulary.byte_ends(tokens), len(text.encode()))
         return Segment(np.array(tokens, np.int32), ends.astype(np.int32))
 
@@ -173,6 +178,10 @@ class SegmentTokenizer:
         # SentencePiece puts a space of its own before the text.
         extra = int(ends[-1]) - len(data) if ends.size else 0
         return Segment(tokens, np.maximum(ends - extra, 0).astype(np.int32))
+
+
+def _is_picture(part: KnownTokens) -> bool:
+    return any(token < 0 for token in part.tokens)
 
 
 _NOTHING = Tokenised("", (), np.empty(0, np.int32), (), (), (), ())

@@ -69,17 +69,18 @@ def checkpoint() -> None:
 
 
 class Lanes:
-    """Two threads: one for short texts, one for long ones."""
+    """Threads: one for short texts, one for long ones, and two that decode pictures."""
 
     def __init__(self) -> None:
         self._short = ThreadPoolExecutor(1, thread_name_prefix="leftoff-prompts")
         self._long = ThreadPoolExecutor(1, thread_name_prefix="leftoff-long-prompts")
+        self._pictures = ThreadPoolExecutor(2, thread_name_prefix="leftoff-pictures")
         self._running: set[TextWork] = set()
 
     def close(self) -> None:
         for work in list(self._running):
             work.cancel()
-        for lane in (self._short, self._long):
+        for lane in (self._short, self._long, self._pictures):
             lane.shutdown(cancel_futures=True)
 
     @property
@@ -93,24 +94,35 @@ class Lanes:
 
     async def run(self, function: Callable[[], Result], num_bytes: int) -> Result:
         """Calls a function on the thread for texts of this size. Cancelled with the task that awaits it."""
-        work, future = self._submit(function, num_bytes)
-        try:
-            return await asyncio.wrap_future(future)
-        finally:
-            work.cancel()
+        return await _awaited(*self._submit_text(function, num_bytes))
+
+    async def decode(self, function: Callable[[], Result]) -> Result:
+        """The same on a thread for pictures."""
+        return await _awaited(*self._submit(self._pictures, TextWork(pauses=True), function))
 
     def later(self, function: Callable[[], None], num_bytes: int) -> None:
         """Queues a call that nobody awaits; an error is logged. From any thread."""
         with suppress(RuntimeError):  # the server is stopping
-            self._submit(function, num_bytes)[1].add_done_callback(_log_failure)
+            self._submit_text(function, num_bytes)[1].add_done_callback(_log_failure)
 
-    def _submit(self, function: Callable[[], Result], num_bytes: int) -> tuple[TextWork, Future[Result]]:
+    def _submit_text(self, function: Callable[[], Result], num_bytes: int) -> tuple[TextWork, Future[Result]]:
         is_long = self.is_long(num_bytes)
-        work = TextWork(pauses=is_long)
+        return self._submit(self._long if is_long else self._short, TextWork(pauses=is_long), function)
+
+    def _submit(
+        self, lane: ThreadPoolExecutor, work: TextWork, function: Callable[[], Result]
+    ) -> tuple[TextWork, Future[Result]]:
         self._running.add(work)
-        future = (self._long if is_long else self._short).submit(partial(work.run, function))
+        future = lane.submit(partial(work.run, function))
         future.add_done_callback(lambda _: self._running.discard(work))
         return work, future
+
+
+async def _awaited(work: TextWork, future: Future[Result]) -> Result:
+    try:
+        return await asyncio.wrap_future(future)
+    finally:
+        work.cancel()
 
 
 def _log_failure(done: Future[None]) -> None:

@@ -2,14 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_HEADER
+from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_SECTIONS
 from leftoff.chat.header_rules import Applied, Rules, with_moved
 from leftoff.chat.template.render import MessageDict
 from leftoff.config import AGENTS
@@ -53,6 +53,12 @@ def claude_code_late(day: int) -> list[MessageDict]:
     return [system("You help."), user(f"{reminder}\nHello"), system(f"{late}\n\nToday's date is 2026-11-{day:02}.")]
 
 
+def claude_code_rules(day: int) -> list[MessageDict]:
+    """With rules of the project, in a reminder of its own, before the git status or behind it."""
+    rules, _, words = "<system-reminder>\n# claudeMd\nUse tabs.\n</system-reminder>", *claude_code_late(day)[:2]
+    return [system("You help."), user(f"{rules}\n{words['content']}"), claude_code_late(day)[2]]
+
+
 def opencode(day: int) -> list[MessageDict]:
     env = f"<env>\n  Platform: linux\n  Today's date: Mon Nov {day:02} 2026\n</env>"
     return [system(f"You help.\n{env}\nUse tabs."), user("Hello")]
@@ -62,6 +68,12 @@ def crush(day: int) -> list[MessageDict]:
     status = f"\n\n\nGit status (snapshot at conversation start - may be outdated):\n{git(day)}\n\n"
     env = f"<env>\nPlatform: linux\nToday's date: 11/{day}/2026{status}</env>"
     return [system(f"You help.\n{env}\n\n<lsp>\nOn.\n</lsp>"), user("Hello")]
+
+
+def continue_cli(day: int) -> list[MessageDict]:
+    env = f"<env>\nPlatform: linux\nToday's date: 2026-11-{day:02}\n</env>\n\n"
+    status = f'<context name="gitStatus">{git(day)}\n</context>\n<context name="commitSignature">Sign.\n</context>'
+    return [system(f"You help.\n{env}{status}\n\nBe brief."), user("Hello")]
 
 
 def cline(day: int) -> list[MessageDict]:
@@ -78,13 +90,42 @@ def old_pi(day: int) -> list[MessageDict]:
     return [system(f"You help.\nCurrent date and time: {now}\nCurrent working directory: /w"), user("Hello")]
 
 
+def qwen_date(day: int) -> str:
+    return (
+        f"<system-reminder>\nThe current date is: Monday, November {day}, 2026. Note: it is so.\n</system-reminder>\n"
+    )
+
+
 def qwen_code(day: int) -> list[MessageDict]:
+    status = "".join(f"git: {number:07x} Light lamp {number}\n" for number in range(day, 0, -1))
+    snapshot = f"Git snapshot at conversation start. It may be old.\n```text\ngit: Status:\n{status}```\n"
+    files = (
+        "This is the Qwen Code. We are setting up the context for our chat.\n" + f"Today's date is {day}.\n/w/lamp.py"
+    )
+    texts = [reminder("Skills: none."), reminder(files), reminder("Tools: none."), qwen_date(day), "Hello"]
+    return [system(f"You help.\n\n{snapshot}\n---\n\nUse tabs."), user("".join(texts))]
+
+
+def qwen_code_in_parts(day: int) -> list[MessageDict]:
+    header, words = qwen_code(day)
+    texts = str(words["content"]).replace("</system-reminder>\n", "</system-reminder>\n\0").split("\0")
+    return [header, {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}]
+
+
+def reminder(text: str) -> str:
+    return f"<system-reminder>\n{text}\n</system-reminder>\n"
+
+
+def old_qwen_code(day: int) -> list[MessageDict]:
     begins = "This is the Qwen Code. We are setting up the context for our chat.\n"
     context = f"Today's date is Monday, November {day}, 2026.\nMy system is: linux\n\n/w/\n└───lamp{day}.py"
     return [system("You help."), user(begins + context), assistant("Got it."), user("Hello")]
 
 
-CLIENTS = (claude_code, claude_code_excluding, claude_code_late, opencode, crush, cline, pi, old_pi, qwen_code)
+CLIENTS = (
+    *(claude_code, claude_code_excluding, claude_code_late, claude_code_rules, opencode, crush, cline, pi, old_pi),
+    *(continue_cli, qwen_code, qwen_code_in_parts, old_qwen_code),
+)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -92,8 +133,7 @@ def test_the_rest_is_the_same_on_another_day_and_after_a_commit(client) -> None:
     first, second = (RULES.apply(client(day), "") for day in (2, 13))
     assert first.messages == second.messages
     assert first.moved != second.moved
-    moved = "".join(with_moved(second.messages, second.moved)[_user(second.messages)]["content"])
-    assert "13" in moved
+    assert "13" in str(with_moved(second.messages, second.moved)[_user(second.messages)]["content"])
     assert " lamp" not in str(first.messages[0]["content"])
 
 
@@ -111,6 +151,89 @@ def test_the_list_of_skills_joins_the_header() -> None:
     assert apply(system(f"{SKILLS}:\n- one"), user("Hello")).notes == (), "one that is in its place stays"
     newer = RULES.apply(claude_code_late(3), "")
     assert [message["role"] for message in newer.messages] == ["system", "system", "user"]
+
+
+def test_after_compaction_the_header_is_the_same() -> None:
+    """The late header then stands behind a reply that was kept, with its sections in another order."""
+    tools = "The following deferred tools are now available via ToolSearch. Load them first:\nLamp\nDoor"
+    agents, skills = (
+        f"{SKILLS}:\n- lamp: lights it",
+        "The following skills are available for use with the Skill tool:\n- one",
+    )
+    place = "# Environment\nYou have been invoked in the following environment: \n - Shell: bash\n\nYou are a model."
+    date = "Today's date is 2026-11-16."
+    fresh = [system("You help."), user("Hello"), system("\n\n".join([place, tools, agents, skills, date]))]
+    late = system("\n\n".join([tools, agents, skills, place, date]))
+    compacted = [system("You help."), user("In short: hello."), assistant("Yes."), user("Go on."), late]
+    more = [*compacted, assistant("Well."), user("And?"), system(f"{tools}\nWindow")]
+    first, after, then = (RULES.apply(messages, "") for messages in (fresh, compacted, more))
+    assert first.messages[:2] == after.messages[:2] == then.messages[:2]
+    assert [message["role"] for message in after.messages] == ["system", "system", "user", "assistant", "user"]
+    assert then.messages[5:] == more[5:], "what has changed since is told where it was"
+    assert first.moved == after.moved == (date,)
+
+
+def test_after_compaction_the_rules_of_the_project_stand_before_the_summary() -> None:
+    def reminders(day: int) -> str:
+        rules = "Codebase and user instructions are shown below. Obey.\n\nUse tabs."
+        place = (
+            f"As you answer the user's questions, you can use the following context:\n# gitStatus\n{git(day)}\n\nSo."
+        )
+        return reminder(rules) + reminder(place) + reminder("Sign commits.") + "\n"
+
+    fresh = [system("You help."), user(f"{reminders(2)}Hello")]
+    compacted = [system("You help."), user("In short: hello."), assistant("Yes."), user(f"{reminders(13)}Go on.")]
+    more = [*compacted, assistant("Well."), user(f"{reminders(13)}And?")]
+    first, after, then = (RULES.apply(messages, "") for messages in (fresh, compacted, more))
+    one, other = (str(with_moved(each.messages, each.moved)[1]["content"]) for each in (first, after))
+    assert one[: one.index("<context>")] == other[: other.index("<context>")]
+    assert other.endswith("In short: hello.")
+    assert after.messages[2:] == [assistant("Yes."), user("Go on.")]
+    assert then.messages[:4] == after.messages, "they are put there once"
+    assert then.messages[4:] == more[4:]
+
+
+def test_the_moved_texts_stand_behind_the_reminders_that_do_not_change() -> None:
+    for client in (claude_code_rules, qwen_code, qwen_code_in_parts):
+        first, second = (RULES.apply(client(day), "") for day in (2, 13))
+        one, other = (str(with_moved(each.messages, each.moved)[-1]["content"]) for each in (first, second))
+        assert one.index("<context>") == other.index("<context>")
+        assert one[: one.index("<context>")] == other[: one.index("<context>")]
+        assert "reminder>" not in one[one.index("</context>") :]
+        assert one.endswith(("Hello", "'Hello'}]"))
+
+
+def qwen_tools(day: int) -> str:
+    return reminder(f"The following MCP tools became available after startup and work.\n- lamp of November {day}")
+
+
+@pytest.mark.parametrize("told_on", [qwen_date, qwen_tools])
+def test_a_text_that_follows_the_user_is_told_once_until_it_changes(told_on: Callable[[int], str]) -> None:
+    def turns(day: int, *, told: int) -> list[MessageDict]:
+        words = [told_on(day) + text if index == told else text for index, text in enumerate(("Hello", "And now?"))]
+        return [system("You help."), user(words[0]), assistant("Yes."), user(words[1])]
+
+    first = RULES.apply(turns(3, told=0)[:2], "")
+    second = RULES.apply(turns(3, told=1), "")
+    assert second.messages == [*first.messages, assistant("Yes."), user("And now?")]
+    assert first.moved == second.moved == (told_on(3),)
+    assert "November 3" in str(with_moved(second.messages, second.moved, second.followed)[1])
+    next_day = RULES.apply(turns(4, told=1), "")
+    shown = with_moved(next_day.messages, first.moved, next_day.followed)
+    assert [f"November {day}" in str(message) for message in shown for day in (3, 4)] == [
+        *(False, False),
+        *(True, False),
+        *(False, False),
+        *(False, True),
+    ]
+
+
+def test_of_several_texts_that_follow_the_user_each_is_told_when_it_changes() -> None:
+    begun = RULES.apply([system("You help."), user(f"{qwen_tools(3)}{qwen_date(3)}Hello")], "")
+    words = user(f"{qwen_tools(4)}{qwen_date(4)}And now?")
+    later = RULES.apply([system("You help."), user("Hello"), assistant("Yes."), words], "")
+    shown = with_moved(later.messages, begun.moved, later.followed)
+    assert shown[3]["content"] == words["content"]
 
 
 def test_a_repository_without_commits_and_an_appended_prompt() -> None:
@@ -134,6 +257,8 @@ def test_a_repository_without_commits_and_an_appended_prompt() -> None:
         "Look: This is the Qwen Code. We are setting up the context for our chat.\nHello",
         "Here: Available agent types for the Agent tool:\n- none",
         "<env>\nDate: 2026-11-16\n</env>",
+        "<system-reminder>\nThe current date is unknown.\n</system-reminder>",
+        "Git snapshot at conversation start.\n```text\ngit status\n```\n",
     ],
 )
 def test_what_people_write_stays(words: str) -> None:
@@ -161,6 +286,8 @@ PIECES = st.sampled_from(
             " ",
             "",
         ),
+        *("<system-reminder>\n", "\n</system-reminder>\n", "Available agent types for the Agent tool:\n"),
+        "# Environment\nYou have been invoked in the following environment:\n",
         *("This is the Qwen Code.", " We are setting up the context for our chat.\n", "Hello", "<context>", "\n\n"),
     ]
 )
@@ -177,7 +304,7 @@ MESSAGES = st.lists(
 @given(messages=MESSAGES)
 def test_without_a_match_nothing_changes_and_with_one_nothing_is_lost(messages: list[MessageDict]) -> None:
     applied = RULES.apply(messages, "")
-    if not applied.moved:
+    if not applied.notes:
         assert applied == Applied(messages)
         assert with_moved(applied.messages, applied.moved) == messages
     else:
@@ -195,6 +322,7 @@ def _letters(texts: Sequence[str]) -> Counter[str]:
 HOSTILE = [
     *("gitStatus: This is the git status at the start of the conversation.", "# currentDate\nToday's date is "),
     *("Today's date: 2026-11-16\nGit status (snapshot at conversation start):\n", "Today's date: 2026-11-16"),
+    *("Git snapshot at conversation start. It.\n```text\ngit: a\n", "<system-reminder>\nThe current date is: "),
     *("Current date: 2026-11-16", "2. Date: 2026-11-16", "\n\nRecent commits:\nabc1234 x", "abc1234 ", "\n", " "),
 ]
 
@@ -209,5 +337,5 @@ def test_no_text_is_slow_to_search(piece: str) -> None:
 
 def test_every_pattern_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "headers.md").read_text()
-    patterns = [LATE_HEADER, *(text.pattern for text in AGENT_TEXTS)]
+    patterns = [*LATE_SECTIONS, *(text.pattern for text in AGENT_TEXTS)]
     assert [pattern for pattern in patterns if f"\n{pattern}\n" not in page] == []

@@ -65,6 +65,16 @@ def test_moved_text_stands_behind_the_header(prompts: PromptMaker, model: Model)
     assert "<context>\nIt is 2.\n</context>\n\nHi" in text_of(model, made[2].prompt)
 
 
+def test_a_snapshot_is_taken_before_moved_text_that_stands_behind_rules_of_a_project(prompts: PromptMaker) -> None:
+    """A fresh session after a commit goes on there, and does not read the rules again."""
+    chat = Chat(prompts, 4 * WINDOW, rules=Rules(move=[r"It is \d+\. "]))
+    rules = "<system-reminder>\n" + "The dog is in the garden.\n" * 20 + "</system-reminder>\n"
+    one, other = (chat.prompt(Conversation([system(f"It is {n}. Be kind."), user(f"{rules}Hi")])) for n in (1, 2))
+    start = one.prompt.moved_start or 0
+    assert start > (one.prompt.header_end or 0) + 50
+    assert one.prompt.tokens[:start].tolist() == other.prompt.tokens[:start].tolist()
+
+
 def test_moved_text_stays_when_the_oldest_messages_are_cut(prompts: PromptMaker, model: Model) -> None:
     chat = Chat(prompts, WINDOW, rules=Rules(move=[r"It is \d+\. "]), overflow="cut")
     turns = [user("the river runs " * 30), assistant("It does.")] * 8

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -81,8 +82,9 @@ class Values:
     def put(self, key: bytes, namespace: str, value: bytes) -> None:
         self.rows[key] = namespace, value
 
-    def remove(self, is_meant: Callable[[str], bool]) -> None:
+    def remove(self, is_meant: Callable[[str], bool]) -> list[Future[None]]:
         self.rows = {key: row for key, row in self.rows.items() if not is_meant(row[0])}
+        return []
 
 
 def test_another_process_finds_them_in_the_store() -> None:
