@@ -1,5 +1,13 @@
 """How much RAM and disk the cache uses where the settings leave it open: what the machine can spare, up to a need."""
 
+import threading
+import weakref
+from pathlib import Path
+
+from leftoff.blobs.writer import QueueLimit
+from leftoff.cache.capacity import Capacity
+from leftoff.disk.tools.models import ClosedFolder, models
+from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import Memory
 
 GIB = 1 << 30
@@ -15,8 +23,64 @@ _PART_OF_DISK = 0.25  # of what is free
 _USUAL_BYTES = 4 * GIB  # enough for a small model and many users, if the machine has it
 _MIN_RAM_BYTES = GIB // 4
 
+_PICTURE_PART = 8  # one over the part of a budget for the embeddings of pictures
 _QUEUE_PART = 8  # one over the part of the RAM budget that may wait to be written to disk
 _QUEUE_BYTES = GIB // 2, 4 * GIB  # at least, at most
+
+
+class Capacities:
+    """The bytes of RAM, and of the disk under each cache folder, that the caches of all models share.
+
+    As with a single model, the bytes that wait to be written and one page-locked area come on top. The areas of further
+    models that are awake are part of the RAM, as long as half of it is left.
+    """
+
+    def __init__(self, ram_bytes: int) -> None:
+        self.ram = Capacity(ram_bytes)
+        self.queue = QueueLimit(queue_budget(ram_bytes))
+        self.ram.beside = self._locked_bytes
+        self._engines: tuple[weakref.ref[LlamaEngine], ...] = ()
+        self._disks: dict[Path, Disk] = {}
+        self._lock = threading.Lock()
+
+    def add(self, engine: LlamaEngine) -> None:
+        """Counts the page-locked memory of an engine."""
+        with self._lock:
+            self._engines = (*(each for each in self._engines if each() is not None), weakref.ref(engine))
+
+    def _locked_bytes(self) -> int:
+        areas = [engine.locked_bytes for each in self._engines if (engine := each()) is not None]
+        return min(sum(areas) - max(areas, default=0), self.ram.nbytes // 2)
+
+    def disk(self, root: Path) -> "Disk":
+        """That of a cache folder, where models that are not open count too."""
+        with self._lock:
+            if root not in self._disks:
+                self._disks[root] = Disk(root)
+            return self._disks[root]
+
+
+class Disk:
+    """The disk under one cache folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.capacity = Capacity(0)
+        self._closed = {usage.path: ClosedFolder(usage.path, self.capacity) for usage in models(root)}
+        self.capacity.join(*self._closed.values())
+
+    def opening(self, folder: Path) -> list[ClosedFolder]:
+        """A model is about to be opened: what it has on disk is not evicted from here any more."""
+        left = [self._closed.pop(folder)] if folder in self._closed else []
+        for each in left:
+            with each.lock:
+                each.is_kept = True
+        return left
+
+    def closed(self, folder: Path) -> None:
+        """A model is not open any more: what it has left counts, if others are."""
+        if self.capacity.num_holders:
+            self._closed[folder] = ClosedFolder(folder, self.capacity)
+            self.capacity.join(self._closed[folder])
 
 
 def conversation_bytes(memory: Memory, num_tokens: int) -> int:
@@ -43,6 +107,14 @@ def queue_budget(ram_bytes: int) -> int:
     """The bytes that may wait to be written to disk: while they do, RAM cannot free them."""
     least, most = _QUEUE_BYTES
     return min(most, max(least, ram_bytes // _QUEUE_PART))
+
+
+def picture_budget(nbytes: int) -> int:
+    """The most of a cache's bytes, of RAM or disk, that embeddings of pictures may take.
+
+    Of a picture they have about an eighth of the bytes that attention keeps of it.
+    """
+    return nbytes // _PICTURE_PART
 
 
 def _usual_conversation(memory: Memory) -> int:

@@ -2,6 +2,10 @@
 
 import dataclasses
 import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +29,16 @@ from leftoff.engine.measure import measure_at_load, measure_batches, measure_mtp
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import mtp_problem
-from leftoff.host.budgets import queue_budget, ram_budget
+from leftoff.host.budgets import Capacities, queue_budget, ram_budget
+from leftoff.host.encoder import EncoderHost
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
 from leftoff.host.kept import open_disk
+from leftoff.host.pictures import open_projector, projector_file
 from leftoff.host.request_log import RequestLog
 from leftoff.machine import mapped_file_bytes
 from leftoff.scheduler.batcher import Limits
+from leftoff.scheduler.gate import Gate
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.setting import numbers
 
@@ -47,10 +54,24 @@ _MIN_GAIN = 1.5  # if every token of a draft were right; half of that is often l
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
-def fitted(settings: Settings) -> tuple[Settings, str]:
+@dataclass(frozen=True)
+class Fitted:
     """The settings with what `--fit` chooses for this model and this machine, and a line that tells it."""
+
+    settings: Settings
+    line: str = ""
+    needs: Mapping[str, int] = field(default_factory=dict)  # bytes on each device, where that is known
+    room: Mapping[str, int] = field(default_factory=dict)
+    shared: Capacities | None = None  # with other models
+
+
+def fitted(settings: Settings, room: Mapping[str, int] | None = None) -> Fitted:
+    """Asks llama.cpp what the model takes, and chooses what was left open.
+
+    With `room`, so many bytes of each device may be used, whatever other models have of it now.
+    """
     if not settings.fit:
-        return settings, ""
+        return Fitted(settings)
     wishes = Wishes(
         settings.ctx,
         most_cells=_MAX_CONTEXT,
@@ -58,32 +79,68 @@ def fitted(settings: Settings) -> tuple[Settings, str]:
         chooses_layers=settings.gpu_layers != ALL_LAYERS,
         margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target or "0")),
     )
-    fit = fit_model(Path(settings.model), _model_settings(settings), _context_settings(settings), wishes)
+    projector = projector_file(settings.mmproj, Path(settings.model))
+    context, num_bytes = _context_settings(settings), projector.stat().st_size if projector is not None else 0
+    fit = fit_model(Path(settings.model), _model_settings(settings), context, wishes, room, beside_bytes=num_bytes)
     chosen = dataclasses.replace(
         settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
     )
-    return chosen, fit.line
+    return Fitted(chosen, fit.line, fit.needs, fit.room)
 
 
 def open_host(
-    settings: Settings,
+    wanted: Settings | Fitted,
     *,
     fleet: Fleet | None = None,
     log: RequestLog | None = None,
     sampling: dict[str, Any] | None = None,
     progress: Progress | None = None,
+    gate: Gate | None = None,
 ) -> ModelHost:
-    """Loads the model of the settings and makes all that belongs to it. A fleet comes unjoined."""
-    settings, fit_line = fitted(settings)
-    model = load_model(Path(settings.model), _model_settings(settings), _context_settings(settings), progress)
-    make = partial(make_scheduler, settings=settings, fleet=fleet)
-    return ModelHost(model, make, settings, fleet=fleet, log=log, sampling=sampling, fit_line=fit_line)
+    """Loads the model of the settings and makes all that belongs to it. A fleet comes unjoined.
+
+    With a `gate`, other models share this machine's memory.
+    """
+    fit = wanted if isinstance(wanted, Fitted) else fitted(wanted)
+    settings = fit.settings
+    may_sleep = gate is not None or settings.sleep_idle_seconds >= 0
+    where, context = _model_settings(settings), _context_settings(settings)
+    began = time.perf_counter()
+    model = load_model(Path(settings.model), where, context, _while_wanted(progress, gate), may_sleep=may_sleep)
+    make = partial(make_scheduler, settings=settings, fleet=fleet, gate=gate, shared=fit.shared)
+    host = ModelHost(model, make, settings, fleet=fleet, log=log, sampling=sampling, fit_line=fit.line)
+    host.scheduler.gate.load_s = time.perf_counter() - began
+    return host
 
 
-def load_model(path: Path, where: ModelSettings, context: ContextSettings, progress: Progress | None = None) -> Model:
+def _while_wanted(progress: Progress | None, gate: Gate | None) -> Progress:
+    """The progress of a load that ends when nobody waits for it any more."""
+
+    def report(fraction: float) -> bool:
+        if progress is not None:
+            progress(fraction)
+        return gate is None or gate.is_wanted()
+
+    return report
+
+
+def open_text_encoder(settings: Settings) -> EncoderHost:
+    """Loads a model that reads texts and writes none."""
+    model = load_model(Path(settings.model), _model_settings(settings), _context_settings(settings))
+    return EncoderHost(model, settings)
+
+
+def load_model(
+    path: Path,
+    where: ModelSettings,
+    context: ContextSettings,
+    progress: Progress | None = None,
+    *,
+    may_sleep: bool = False,
+) -> Model:
     """Loads a model, which must be able to write text."""
     with shortage_explained(path, where, context):
-        model = Model(path, where, progress=progress)
+        model = Model(path, where, progress=progress, may_sleep=may_sleep)
     try:
         model.require_text()
     except ModelError:
@@ -92,11 +149,25 @@ def load_model(path: Path, where: ModelSettings, context: ContextSettings, progr
     return model
 
 
-def make_scheduler(model: Model, settings: Settings, fleet: Fleet | None = None) -> Scheduler:
+def make_scheduler(
+    model: Model,
+    settings: Settings,
+    fleet: Fleet | None = None,
+    gate: Gate | None = None,
+    shared: Capacities | None = None,
+) -> Scheduler:
     """An engine, its cache with the tiers that are configured, and the scheduler over both."""
-    engine = LlamaEngine(model, _context_settings(settings, model.trained_context))
+    context = _context_settings(settings, model.trained_context)
+    projector = open_projector(settings, model, context)
     try:
-        cache = _cache(engine, settings, fleet)
+        engine = LlamaEngine(model, context if projector is None else projector.context_for(context))
+    except BaseException:
+        if projector is not None:
+            projector.close()
+        raise
+    engine.projector = projector
+    try:
+        cache = _cache(engine, settings, fleet, shared or Capacities(_ram_bytes(engine, settings)))
         drafter = _drafter(engine, cache, settings)
     except BaseException:
         engine.close()
@@ -104,18 +175,24 @@ def make_scheduler(model: Model, settings: Settings, fleet: Fleet | None = None)
     if drafter is None:
         engine.close_mtp()
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
-    return Scheduler(engine, cache, limits, drafter)
+    return Scheduler(engine, cache, limits, drafter, gate or Gate(sleep_after_s(settings)))
 
 
-def _cache(engine: LlamaEngine, settings: Settings, fleet: Fleet | None) -> Cache:
+def sleep_after_s(settings: Settings) -> float:
+    """How long a model may be idle before it sleeps."""
+    return settings.sleep_idle_seconds if settings.sleep_idle_seconds >= 0 else math.inf
+
+
+def _cache(engine: LlamaEngine, settings: Settings, fleet: Fleet | None, shared: Capacities) -> Cache:
     costs = measured_costs(engine)
-    ram_bytes = _ram_bytes(engine, settings)
-    disk = open_disk(engine, settings, queue_budget(ram_bytes))
+    shared.add(engine)
+    ram_bytes = shared.ram.nbytes
+    disk = open_disk(engine, settings, shared, costs.prefill_ms(1))
     store = _open_store(engine, fleet, ram_bytes) if fleet is not None else None
     return Cache(
         engine.memory,
         num_slots=settings.slots,
-        budget_bytes=ram_bytes,
+        budget_bytes=shared.ram,
         tiers=[tier for tier in (disk, store) if tier is not None],
         placement=_placement(engine),
         costs=costs,

@@ -1,15 +1,36 @@
 """The fleet of a host, as the host sees it: who composes a server that shares its cache hands one in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from leftoff.blobs.replies import MediumReplies
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.chat.replies import ReplyStore
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
+from leftoff.scheduler.gate import Readiness
 from leftoff.scheduler.scheduler import Scheduler
+
+
+class ModelState(Struct, frozen=True):
+    """One of the models of a server, as others see it."""
+
+    name: str
+    aliases: tuple[str, ...] = ()  # its other names, patterns among them
+    readiness: Readiness = Readiness()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where hosts answer: a server with its id and its URL, and all its models as they are now, the first in front."""
+
+    server: str
+    url: str
+    models: Callable[[], Sequence[ModelState]]
 
 
 class Fleet(Protocol):
@@ -33,17 +54,23 @@ class Fleet(Protocol):
 
     def announce(
         self,
-        url: str,
+        place: Place,
         model: str,
         secret: bytes,
         call: Callable[[Callable[[], Any]], "Future[Any]"],
         scheduler: Scheduler,
     ) -> None:
-        """Tells at which URL this host answers, and from then on what it holds. `call` calls on the engine's thread."""
+        """Tells where this host answers, and from then on what it holds. `call` calls on the engine's thread."""
+        ...
+
+    def reachable(self) -> Mapping[str, bool]:
+        """The parts of the fleet that this machine uses, by name, and whether each answers."""
         ...
 
     def drain(self) -> None:
         """Tells that no more requests are wanted."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Leaves the fleet, whether it was joined or not."""
+        ...

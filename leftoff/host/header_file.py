@@ -1,6 +1,6 @@
 """The beginning of conversations in a file: to be prewarmed, or kept because a client has used it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,17 @@ def read_header(path: Path) -> HeaderFile:
         raise SettingError(f'--prewarm {path}: {error}; it must look like {{"messages": [...]}}') from error
 
 
+def is_header_meant(is_meant: Callable[[str], bool], owner: str, content: bytes) -> bool:
+    """Whether a kept header is of the namespaces that are meant; what cannot be read counts as its owner's."""
+    try:
+        namespace = msgspec.json.decode(content, type=HeaderFile).namespace
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        namespace = f"{owner}/" if owner else ""
+    return is_meant(namespace)
+
+
 def last_headers(files: HeaderFiles | None, owner: str | None = None) -> list[HeaderFile]:
-    """Those that clients used last, the latest first. Files that are damaged, or of another version, are left out."""
+    """The headers that clients used last, the latest first, without files that are damaged or of another version."""
     found: list[HeaderFile] = []
     for content in files.last(owner) if files is not None else ():
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):

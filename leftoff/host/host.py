@@ -19,25 +19,34 @@ import msgspec
 from leftoff.cache.cache import Cache
 from leftoff.chat.chat import Chat, ChatPrompt
 from leftoff.chat.header_rules import Rules
+from leftoff.chat.learner import Learner
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.replies import RememberedReplies
 from leftoff.chat.work import Lanes
-from leftoff.config import Settings
+from leftoff.config import LEARN, Settings
+from leftoff.engine.embedder import Embedder, Pooling
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model import Model
 from leftoff.errors import LeftoffError
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import Trigger
-from leftoff.host.fleet import Fleet
-from leftoff.host.header_file import HeaderFile
-from leftoff.host.kept import header_files, own_secret, reply_store
+from leftoff.host.embeddings import Embeddings
+from leftoff.host.fleet import Fleet, Place
+from leftoff.host.header_file import HeaderFile, is_header_meant, last_headers
+from leftoff.host.kept import header_files, learned_files, own_secret, reply_store
+from leftoff.host.pictures import open_encoder
 from leftoff.host.request_log import RequestLog
 from leftoff.host.slot_files import SlotFiles
+from leftoff.hub import shown_name
 from leftoff.lru import LruCache
+from leftoff.pdf import Documents
+from leftoff.picture import Pictures
 from leftoff.sampling import recommended
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.scheduler.worker import Worker
 from leftoff.types import owner_of
+
+LOADING = "loading"
 
 Result = TypeVar("Result")
 MakeScheduler = Callable[[Model], Scheduler]
@@ -75,12 +84,15 @@ class ModelHost:
         self.settings = settings = settings or Settings()
         self.fit_line = fit_line  # what `--fit` has chosen
         self.model = model
-        self.name = settings.alias or model.path.stem
+        self.name = shown_name(settings.alias, model.path)
         self.opened_at = time.time()
+        self.num_forgets = 0  # who prepares something of a conversation for later sees whether it was deleted meanwhile
         self.log = log or RequestLog(settings.reports)
         self.default_sampling = replace(recommended(model.metadata), **(sampling or {}))
         with ExitStack() as opened:
             opened.callback(model.close)
+            if fleet is not None:
+                opened.callback(fleet.close)
             self._worker = Worker(partial(make, model)) if has_thread else None
             self.scheduler = make(model) if self._worker is None else self._worker.scheduler
             opened.callback(self.engine.close)
@@ -94,24 +106,39 @@ class ModelHost:
         self.secret = fleet.secret(own) if fleet is not None else own
         template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
         self.prompts = PromptMaker(self.model, template, context_tokens=self.context_tokens)
+        self.prompts.encoder = open_encoder(self.engine, settings, self.cache)
         self._reply_store = reply_store(settings, self.cache)
         self.headers = header_files(settings, self.cache)
         replies = fleet.replies(self._reply_store) if fleet is not None else self._reply_store
-        self.remembered = RememberedReplies(replies) if settings.remember_replies else None
+        is_sound = lambda written: self.prompts.is_reply(written.tokens, written.text)  # noqa: E731
+        self.remembered = RememberedReplies(replies, is_sound=is_sound) if settings.remember_replies else None
         self.slot_files = SlotFiles(self._reply_store)
-        rules = (settings.drop_header, settings.pin, settings.move)
+        rules = (settings.drop_header, settings.pin, tuple(word for word in settings.move if word != LEARN))
         self.chats = Chat(
             self.prompts,
             self.context_tokens,
             rules=Rules(*rules) if any(rules) else None,
+            learner=self._learner(settings),
             overflow="cut" if settings.overflow == "cut" else "error",
             remembered=self.remembered,
         )
+        self.embeddings = Embeddings(self._embedder, self.scheduler.waking.errands.add)
         self.grammars = Grammars(self.model.vocabulary)
         self.call_triggers: LruCache[bytes, tuple[Trigger, ...]] = LruCache(
             max_bytes=_TRIGGER_BYTES, size_of=lambda _, triggers: sum(len(trigger.grammar.lark) for trigger in triggers)
         )
         self.lanes = Lanes()
+        self.pictures = Pictures(max_megapixels=settings.image_megapixels)
+        self.documents = Documents()
+
+    def _learner(self, settings: Settings) -> Learner | None:
+        """Off, it says where it would help; without moves nobody wants to know."""
+        if not settings.move:
+            return None
+        learner = Learner(learned_files(settings, self.cache), is_on=LEARN in settings.move)
+        for file in reversed(last_headers(self.headers)):
+            learner.remember(file.conversation())
+        return learner
 
     def close(self) -> None:
         self.lanes.close()
@@ -121,6 +148,8 @@ class ModelHost:
         if self._reply_store is not None:
             self._reply_store.close()
         self.grammars.close()
+        if self.prompts.encoder is not None:
+            self.prompts.encoder.close()
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -133,6 +162,10 @@ class ModelHost:
     def engine(self) -> LlamaEngine:
         return self.scheduler.engine
 
+    def _embedder(self) -> Embedder:
+        how = self.settings.pooling
+        return self.engine.embedder(Pooling[how.upper()] if how else None)
+
     @property
     def cache(self) -> Cache:
         return self.scheduler.cache
@@ -140,6 +173,13 @@ class ModelHost:
     @property
     def context_tokens(self) -> int:
         return self.engine.memory.num_cells
+
+    @property
+    def status(self) -> str:
+        """In llama-server's words. Until one that is asked is awake, its thread may answer nobody."""
+        if not self.engine.is_asleep:
+            return "loaded"
+        return LOADING if self.scheduler.num_waiting or self.scheduler.waking.errands else "sleeping"
 
     # --- the engine's thread
 
@@ -157,6 +197,17 @@ class ModelHost:
         if self._worker is not None:
             self._worker.stop()
 
+    def rest(self) -> "Future[None]":
+        """Lets the model sleep, if it may, as soon as it has nothing to do."""
+
+        def sleep() -> None:
+            if self.model.may_sleep:
+                self.scheduler.gate.keep(0)
+                if not self.scheduler.is_busy:
+                    self.scheduler.tidy()
+
+        return self.call(sleep)
+
     def call(self, function: Callable[[], Result]) -> "Future[Result]":
         """Runs a function on the engine's thread between two steps, where engine and cache may be inspected."""
         self.require_alive()
@@ -169,11 +220,10 @@ class ModelHost:
 
     # --- the fleet, if there is one
 
-    def announce(self, url: str) -> None:
-        """Tells at which URL this host answers, and from then on what it holds."""
+    def announce(self, place: Place) -> None:
+        """Tells where this host answers, and from then on what it holds."""
         if self.fleet is not None and self._worker is not None:
-            url = self.settings.advertise or url
-            self.fleet.announce(url, self.name, self.secret, self._worker.call, self.scheduler)
+            self.fleet.announce(place, self.name, self.secret, self._worker.call, self.scheduler)
 
     def drain(self) -> None:
         """Tells that no more requests are wanted."""
@@ -190,14 +240,30 @@ class ModelHost:
         header = HeaderFile(chat.header, asked.tools, asked.options, asked.namespace)
         self.headers.put(owner_of(asked.namespace), msgspec.json.encode(header))
 
-    def forget(self, is_meant: Callable[[str], bool]) -> None:
-        """Drops all that is kept for the namespaces that are meant. On the engine's thread."""
-        self.cache.clear(is_meant)
+    def forget(self, is_meant: Callable[[str], bool]) -> list[Future[None]]:
+        """Deletes all that is kept for the namespaces that are meant. On the engine's thread.
+
+        The futures are of what lies on disks and other machines; they raise where something cannot be deleted.
+        """
+        self.num_forgets += 1
+        self.scheduler.forget_ahead(is_meant)
+        deleted = self.cache.clear(is_meant)
         self.slot_files.remove(is_meant)
         self.chats.forget(is_meant)
+        self.embeddings.forget(is_meant)
+        self.pictures.forget()
+        self.documents.forget()
+        if self.prompts.encoder is not None:
+            self.prompts.encoder.kept.remove(is_meant)
         if self.remembered is not None:
-            self.remembered.remove(is_meant)
+            deleted += self.remembered.remove(is_meant)
         elif self._reply_store is not None:
-            self._reply_store.remove(is_meant)
+            deleted += self._reply_store.remove(is_meant)
         if self.scheduler.drafter is not None:
             self.scheduler.drafter.forget(is_meant)
+        return deleted
+
+    def forget_headers(self, is_meant: Callable[[str], bool]) -> None:
+        """Deletes the headers that are kept on disk for the namespaces that are meant. Blocks."""
+        if self.headers is not None:
+            self.headers.remove(partial(is_header_meant, is_meant))

@@ -1,6 +1,7 @@
 """What a host keeps in its cache folder: the disk tier, remembered replies, headers, and the secret of tenants."""
 
 import logging
+from functools import partial
 from pathlib import Path
 
 from leftoff.blobs.replies import MediumReplies
@@ -8,16 +9,15 @@ from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.disk.errors import FolderError
-from leftoff.disk.folder import model_folder
-from leftoff.disk.headers import HeaderFiles
+from leftoff.disk.folder import model_folder, note_model
+from leftoff.disk.headers import LEARNED, HeaderFiles
 from leftoff.disk.medium import open_folder
 from leftoff.disk.reply_store import open_replies
 from leftoff.disk.secret import folder_secret, new_secret
-from leftoff.disk.tools.models import make_room_among_models, models
 from leftoff.engine.devices import default_gpus
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import cache_folder
-from leftoff.host.budgets import disk_budget
+from leftoff.host.budgets import Capacities, disk_budget
 from leftoff.machine import free_disk_bytes, num_cores
 
 logger = logging.getLogger("leftoff.disk")
@@ -30,11 +30,13 @@ def cache_root(settings: Settings) -> Path:
     return Path(settings.cache_dir).expanduser() if settings.cache_dir else cache_folder()
 
 
-def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> TierSettings | None:
+def open_disk(engine: LlamaEngine, settings: Settings, shared: Capacities, ms_per_token: float) -> TierSettings | None:
     """The disk tier, if it is wanted and its folder can be used."""
     if not settings.disk:
         return None
     root = cache_root(settings)
+    disk, folder = shared.disk(root), model_folder(root, engine.memory.fingerprint)
+    left = disk.opening(folder)
     is_on_gpu = bool(default_gpus(engine.model.library))
     try:
         blobs = open_folder(
@@ -42,20 +44,19 @@ def open_disk(engine: LlamaEngine, settings: Settings, queue_bytes: int) -> Tier
             engine.memory.fingerprint,
             engine.context.arena,
             label=engine.model.path.stem,
-            queue_bytes=queue_bytes,
+            queue_bytes=shared.queue,
             gives_way=not is_on_gpu or num_cores() < _CORES_FOR_DISK,
             daily_bytes=settings.disk_daily * MIB or None,
         )
     except FolderError as error:
         logger.warning("%s; until then nothing is kept on disk", error)
         return None
+    note_model(folder, engine.model.path, ms_per_token)
     budget_bytes = settings.disk * MIB
     if settings.disk == AUTO:
-        own_bytes = sum(usage.nbytes for usage in models(root))
-        budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + own_bytes)
-    # What other models have left is kept as long as this one has half of the budget for itself.
-    others_bytes = make_room_among_models(root, blobs.medium.path, budget_bytes // 2)
-    return TierSettings(blobs, max(0, budget_bytes - others_bytes))
+        budget_bytes = disk_budget(engine.memory, free_disk_bytes(root) + disk.capacity.used_bytes)
+    disk.capacity.nbytes = max(disk.capacity.nbytes, budget_bytes)
+    return TierSettings(blobs, disk.capacity, left=left, closed=partial(disk.closed, folder))
 
 
 def own_secret(settings: Settings, cache: Cache) -> bytes:
@@ -82,3 +83,8 @@ def reply_store(settings: Settings, cache: Cache) -> MediumReplies | None:
 def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:
     """Where the headers of clients are kept for all models, to be prewarmed; nowhere if nothing is kept on disk."""
     return HeaderFiles(cache_root(settings)) if cache.disk is not None else None
+
+
+def learned_files(settings: Settings, cache: Cache) -> HeaderFiles | None:
+    """Where moves that were learned are kept, beside the headers."""
+    return HeaderFiles(cache_root(settings), LEARNED, max_per_owner=128, limit=1024) if cache.disk is not None else None

@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from prometheus_client import Histogram
 
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
+from leftoff.chat.learner import VOLATILE
 from leftoff.lru import LruCache
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
@@ -23,7 +24,26 @@ logger = logging.getLogger("leftoff.requests")
 REFUSED = "refused"
 _SHARED_TOKENS = 192  # shown before a difference, to tell what kind it is
 _LOGGED_NOTES = 256
+_TOLD_MS = 100  # less is not worth a word
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The sender of a request: the name of its client, the route, and the conversation by hash and first words."""
+
+    client: str = ""
+    route: str = ""
+    conversation: str = ""  # the same for all turns; without one, the prompt was no chat
+    title: str = ""
+
+    def __str__(self) -> str:
+        """For the log, which has no words of conversations."""
+        conversation = f"conversation {self.conversation}" if self.conversation else ""
+        return " · ".join(filter(None, (self.client, self.route, conversation)))
+
+
+NOBODY = Caller()
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,8 @@ class RequestRecord:
 
     id: str
     at: float
+    caller: Caller = NOBODY  # its fields are shown as the record's own
+    model: str = ""  # none was asked if the request was refused
     prompt_tokens: int = 0
     reused: int = 0
     computed: int = 0
@@ -50,17 +72,21 @@ class RequestRecord:
     error: str | None = None  # why it failed or was refused
     status: int = 200  # of its HTTP response, where it was refused
     waited_ms: float = 0.0
+    waited_for: str = ""  # models that were busy or loading, if it was for them
     prompt_ms: float = 0.0
     first_token_ms: float | None = None
     generation_ms: float = 0.0
+    saved_ms: float = 0.0  # what it would have taken to read the tokens that were reused, at the rate measured here
     line: str = ""
+    images: tuple[str, ...] = ()  # for each picture, how many tokens it has and whether it was reused
     notes: tuple[str, ...] = ()
     origins: dict[str, int] = field(default_factory=dict)  # tokens by where they were reused from, or by reason
     namespace: str = ""  # tells whose it is, and is not shown
     spans: "Spans | None" = None  # shown for one record alone: a conversation may have thousands of messages
 
     def as_dict(self) -> dict[str, object]:
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_SHOWN}
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_SHOWN}
+        return asdict(self.caller) | shown
 
     def in_detail(self) -> dict[str, object]:
         """With where the tokens of each message of the prompt came from."""
@@ -72,21 +98,22 @@ class RequestRecord:
         if self.finish == REFUSED:
             return ""
         ms = self.waited_ms + self.prompt_ms + self.generation_ms
-        parts = [f"{self.generated:,} generated"] if self.generated else []
-        if self.drafted:
-            parts[-1:] = [f"{self.generated:,} generated, {self.accepted:,} of {self.drafted:,} drafted right"]
+        drafted = f", {self.accepted:,} of {self.drafted:,} drafted right" if self.drafted else ""
+        parts = [f"waited {self.waited_ms / 1000:,.1f} s: {self.waited_for}"] if self.waited_for else []
+        parts += [f"{self.saved_ms / 1000:,.1f} s saved"] if self.saved_ms >= _TOLD_MS else []
+        parts += [f"{self.generated:,} generated{drafted}"] if self.generated or drafted else []
         if self.first_token_ms is not None:
             parts.append(f"first token after {self.first_token_ms:,.0f} ms")
         if self.finish == Finish.FAILED.value:
             parts.append(f"failed after {ms:,.0f} ms: {self.error}")
         elif self.finish == Finish.CANCELLED.value:
             parts.append(f"cancelled after {ms:,.0f} ms")
-        elif not parts:
+        elif self.first_token_ms is None and not self.generated:
             parts.append(f"read in {self.prompt_ms:,.0f} ms")
         return " · ".join(parts)
 
 
-_NOT_SHOWN = ("namespace", "spans")
+_NOT_SHOWN = ("caller", "namespace", "spans")
 
 
 @dataclass(frozen=True)
@@ -117,6 +144,7 @@ class Spans:
 
 def record_of(
     request_id: str,
+    caller: Caller,
     run: Run,
     report: ReuseReport | None,
     finish: Finish,
@@ -129,6 +157,7 @@ def record_of(
     record = RequestRecord(
         id=request_id,
         at=time.time(),
+        caller=caller,
         prompt_tokens=prompt.length,
         unread=prompt.length,
         generated=timings.num_generated,
@@ -138,6 +167,7 @@ def record_of(
         finish=finish.value,
         error=str(error) if error is not None else None,
         waited_ms=timings.waited_ms,
+        waited_for=timings.waited_for,
         prompt_ms=timings.prompt_ms,
         first_token_ms=timings.first_token_ms,
         generation_ms=timings.generation_ms,
@@ -156,6 +186,7 @@ def record_of(
         source=report.source,
         reasons={part.reason.value: part.num_tokens for part in report.rereads},
         line=report.line(),
+        images=report.image_lines,
         origins=report.count(0, report.prompt_tokens),
         spans=Spans.of(prompt, report),
     )
@@ -174,13 +205,14 @@ def _with_difference(
         return record
     shared = text(prompt.tokens[max(0, report.known - _SHARED_TOKENS) : report.known])
     before, after = text(report.before), text(report.after)
-    advice = suggest(before, after, shared) if in_header else None
-    if not report.is_edit and advice is None:
+    is_told = in_header and any(note.startswith(VOLATILE) for note in record.notes)  # by the learner, who knows better
+    advice = suggest(before, after, shared) if in_header and not is_told else None
+    if not report.is_edit and advice is None and not is_told:
         return record
     return replace(
         record,
         differs_at=report.known,
-        difference=explain_difference(before, after, in_header, shared),
+        difference=VOLATILE if is_told else explain_difference(before, after, in_header, shared),
         before=before,
         after=after,
         notes=(*record.notes, advice) if advice else record.notes,
@@ -189,7 +221,7 @@ def _with_difference(
 
 @dataclass
 class Counts:
-    """Totals of one tenant since the server started. Written on the event loop, but for `read_ahead_tokens`."""
+    """Totals of one tenant and model since the start. Written on the event loop, but for `read_ahead_tokens`."""
 
     reused_tokens: int = 0
     computed_tokens: Counter[str] = field(default_factory=Counter)  # by reason
@@ -201,7 +233,6 @@ class Counts:
     generation_seconds: float = 0.0
     most_tokens: int = 0  # in one sequence
     requests: Counter[str] = field(default_factory=Counter)  # by finish
-    refused: Counter[str] = field(default_factory=Counter)  # by HTTP status
     first_token: Histogram = field(
         default_factory=lambda: Histogram(
             "leftoff_time_to_first_token_seconds",
@@ -226,12 +257,13 @@ class Counts:
 
 
 class RequestLog:
-    """The latest records, of which the oldest is dropped when it is full, and the counts of all by tenant."""
+    """The latest records, of which the oldest is dropped when it is full, and the counts of all by tenant and model."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.started_at = time.time()
-        self.counts: defaultdict[str, Counts] = defaultdict(Counts)  # by tenant
+        self.counts: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)  # by tenant and model
+        self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by tenant, and HTTP status
         self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on an event loop
         self._records: deque[RequestRecord] = deque(maxlen=size)
         self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
@@ -241,20 +273,22 @@ class RequestLog:
         """All records, the newest first."""
         return list(reversed(self._records))
 
-    def clear(self) -> None:
-        self._records.clear()
+    def forget(self, is_meant: Callable[[str], bool] = lambda _: True, model: str | None = None) -> None:
+        """Drops the records of the namespaces that are meant: they quote prompts. Counts stay. On the event loop."""
+        is_kept = lambda each: model not in (None, each.model) or not is_meant(each.namespace)  # noqa: E731
+        self._records = deque(filter(is_kept, self._records), self.size)
 
     def add(self, record: RequestRecord) -> None:
         """Keeps, counts and logs a request that ended, and tells the watchers."""
         self._records.append(record)
         tenant = owner_of(record.namespace)
-        self.counts[tenant].add(record)
+        self.counts[tenant, record.model].add(record)
         for watch in [*self.watchers]:
             watch(record)
         new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]
         for note in new_notes:  # what is the same with every request is said once
             self._logged_notes.put((tenant, note), True)
-        logger.info("%s", " · ".join([record.line, record.ending, *new_notes]))
+        logger.info("%s", " · ".join(filter(None, [str(record.caller), record.line, record.ending, *new_notes])))
 
     def add_refused(self, line: str, status: int, error: str, namespace: str, finish: str = REFUSED) -> None:
         """Keeps a request that was refused, or whose client left, before it became a job."""

@@ -6,7 +6,7 @@ import pytest
 
 from leftoff.config import ALL_LAYERS, Settings
 from leftoff.engine.errors import InputError, ModelError
-from leftoff.host.build import fitted, open_host
+from leftoff.host.build import Fitted, fitted, open_host
 from tests.factory import Scale, model_path
 
 TRAINED = 2048
@@ -19,9 +19,10 @@ def settings(**changes: object) -> Settings:
 
 
 def test_the_context_is_chosen_and_told() -> None:
-    chosen, line = fitted(settings())
-    assert chosen == settings(ctx=TRAINED)
-    assert line.startswith("2,048 tokens of context: ")
+    fit = fitted(settings())
+    assert fit.settings == settings(ctx=TRAINED)
+    assert fit.line.startswith("2,048 tokens of context: ")
+    assert all(0 < fit.needs[device] < fit.room[device] for device in fit.room)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +35,11 @@ def test_the_context_is_chosen_and_told() -> None:
     ],
 )
 def test_what_was_asked_for_is_kept(asked: dict[str, object]) -> None:
-    assert fitted(settings(**asked))[0] == settings(**asked)
+    assert fitted(settings(**asked)).settings == settings(**asked)
 
 
 def test_without_fit_nothing_is_chosen_and_the_model_says_how_long_a_context_is() -> None:
-    assert fitted(settings(fit=False)) == (settings(fit=False), "")
+    assert fitted(settings(fit=False)) == Fitted(settings(fit=False))
     for asked in (settings(), settings(fit=False)):
         with open_host(asked) as host:
             assert host.context_tokens == TRAINED
@@ -73,6 +74,6 @@ def test_what_cannot_be_placed_is_refused_before_loading() -> None:
 
 def test_of_a_model_that_is_not_there_nothing_is_chosen() -> None:
     nowhere = dataclasses.replace(settings(), model="nowhere.gguf")
-    assert fitted(nowhere) == (nowhere, "")
+    assert fitted(nowhere) == Fitted(nowhere)
     with pytest.raises(ModelError, match=r"there is no model file at nowhere\.gguf"):
         open_host(nowhere)

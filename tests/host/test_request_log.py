@@ -5,6 +5,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import httpx
@@ -83,7 +84,7 @@ def test_a_prompt_that_was_cancelled_halfway(host: ModelHost, log: Log) -> None:
     assert record.reasons == {"new": record.computed}
     pattern = rf"reused 0 of 3,000 · {num_read:,} new · {record.unread:,} not read · cancelled after [\d,]+ ms"
     assert re.fullmatch(pattern, log.messages[-1])
-    counts = host.log.counts[""]
+    counts = host.log.counts["", host.name]
     before = counts.computed_tokens.total()
     again = ended(host, asked)
     assert again.reused + again.computed == 3000
@@ -144,6 +145,12 @@ def test_a_reply_that_failed(host: ModelHost, log: Log) -> None:
     record = ended(host, job(host, "the river"), fail)
     assert (record.finish, record.error) == ("failed", "no such word")
     assert re.search(r"failed after [\d,]+ ms: no such word$", log.messages[-1])
+
+
+def test_the_time_that_was_saved_is_told_if_it_is_worth_a_word() -> None:
+    record = RequestRecord("", 0.0, generated=3, finish="end", saved_ms=41_230.0)
+    assert record.ending == "41.2 s saved · 3 generated"
+    assert replace(record, saved_ms=20.0).ending == "3 generated"
 
 
 def test_a_prompt_that_is_only_read(host: ModelHost, log: Log) -> None:

@@ -1,0 +1,182 @@
+"""A model host that is opened when it is asked, in its turn among the models of this machine.
+
+It is opened again, anew, if another model lies in its file when it is to wake: what the old one has read is not for it.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from leftoff.config import Settings
+from leftoff.engine.errors import CancelledError
+from leftoff.host.fleet import ModelState
+from leftoff.host.host import LOADING, HostClosedError, ModelHost
+from leftoff.host.seats import Seat, Seats
+from leftoff.scheduler.gate import Gate
+
+_ASK_S = 1.0  # whether there is room by now
+
+
+class LateHost:
+    """Any thread may call it. A thread of its own waits for room and loads, while somebody wants the host."""
+
+    def __init__(
+        self,
+        name: str,
+        seat: Seat,
+        make: Callable[[Gate], ModelHost] | None,
+        *,
+        prepare: Callable[[], None] = lambda: None,
+        settings: Settings | None = None,
+    ) -> None:
+        """`prepare` is called before it waits for its turn, and tells the seat what the model needs."""
+        self.name = seat.name = name
+        self.settings = settings or Settings(alias=(name,))
+        self.host: ModelHost | None = None  # the last; closed, if another one is to come in its place
+        self.on_open: Callable[[ModelHost], None] = lambda _: None
+        self.seat = seat
+        seat.path = Path(self.settings.model).expanduser() if self.settings.model else None
+        self._make = make
+        self._prepare = prepare
+        self._asked: list[Future[ModelHost]] = []
+        self._lock = threading.Lock()
+        self._has_news = threading.Event()
+        self._opening: threading.Thread | None = None
+        self._is_closed = False
+
+    @classmethod
+    def of(cls, host: ModelHost) -> "LateHost":
+        """One that is open, and is not opened again."""
+        late = cls(host.name, Seats().add(), None, settings=host.settings)
+        late.host = host
+        return late
+
+    @property
+    def aliases(self) -> list[str]:
+        """Its names beside the one that lists show, patterns among them."""
+        return [name for name in self.settings.alias if name != self.name]
+
+    @property
+    def is_open(self) -> bool:
+        return self.host is not None and (self._make is None or self.host.is_alive)
+
+    @property
+    def is_ready(self) -> bool:
+        """The host may be asked as it is. If the model sleeps, its file is the one that was loaded."""
+        host = self.host
+        if host is None or self._make is None or not host.is_alive:
+            return self._make is None
+        is_idle = host.engine.is_asleep and not host.scheduler.num_waiting
+        return not is_idle or host.model.has_same_files
+
+    def open(self) -> ModelHost:
+        """Waits for room, and loads the model."""
+        return self.ask().result()
+
+    def ask(self) -> "Future[ModelHost]":
+        """The host, once it is open. It is not opened any more when all who have asked have cancelled."""
+        asked: Future[ModelHost] = Future()
+        with self._lock:
+            if self._is_closed:
+                raise self._closed_error()
+            self._asked.append(asked)
+            if self._opening is None:
+                self._opening = threading.Thread(target=self._open, name=f"leftoff-open-{self.name}", daemon=True)
+                self._opening.start()
+        asked.add_done_callback(lambda _: self._has_news.set())
+        return asked
+
+    @property
+    def status(self) -> str:
+        if self.host is not None and self.host.is_alive:
+            return self.host.status
+        return LOADING if self._opening is not None else "unloaded"
+
+    @property
+    def state(self) -> ModelState:
+        is_open = self.host is not None and self.is_open
+        gate = self.host.scheduler.gate if self.host is not None and is_open else self.seat
+        return ModelState(self.name, tuple(self.aliases), replace(gate.readiness(), is_open=is_open))
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            opening = self._opening
+        self._has_news.set()
+        if opening is not None:
+            opening.join()
+        if self.host is not None:
+            self.host.close()
+
+    def _closed_error(self) -> HostClosedError:
+        return HostClosedError(f"{self.name} is not opened any more: the server stops")
+
+    # --- on the thread that opens
+
+    def _open(self) -> None:
+        while self._goes_on():
+            try:
+                self.host = self._opened()
+                self._answer(self.host)
+            except CancelledError:  # nobody waits any more
+                self._leave_seat()
+            except BaseException as error:
+                self._leave_seat()
+                self._answer(error)
+
+    def _leave_seat(self) -> None:
+        """A host that lives has the seat itself: it may be awake by now, for those who asked before."""
+        if self.host is None or not self.host.is_alive:
+            self.seat.slept()
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if any(not asked.cancelled() for asked in self._asked):
+                return True
+            self._asked.clear()
+            self._opening = None
+            return False
+
+    def _is_wanted(self) -> bool:
+        with self._lock:
+            return not self._is_closed and any(not asked.cancelled() for asked in self._asked)
+
+    def _answer(self, outcome: ModelHost | BaseException) -> None:
+        with self._lock:
+            answered, self._asked = self._asked, []
+        for asked in answered:
+            if not asked.set_running_or_notify_cancel():
+                continue
+            if isinstance(outcome, ModelHost):
+                asked.set_result(outcome)
+            else:
+                asked.set_exception(outcome)
+
+    def _opened(self) -> ModelHost:
+        if self.host is not None and self.host.is_alive:
+            if not self.host.model.is_replaced:
+                return self.host
+            self.host.close()
+        self.seat.notify, self.seat.is_wanted = self._has_news.set, self._is_wanted
+        self._prepare()
+        self._wait_for_seat()
+        began = time.perf_counter()
+        assert self._make is not None
+        host = self._make(self.seat)
+        self.seat.notify, self.seat.path = host.scheduler.wake, host.model.path
+        self.seat.woke(time.perf_counter() - began)
+        self.on_open(host)
+        return host
+
+    def _wait_for_seat(self) -> None:
+        while not self.seat.admits():
+            self._has_news.wait(_ASK_S)
+            self._has_news.clear()
+            if self._is_closed:
+                raise self._closed_error()
+            if not self._is_wanted():
+                raise CancelledError(f"nobody waits for {self.name} any more")
