@@ -11,12 +11,15 @@ from leftoff.config import MIB, Settings
 from leftoff.server.admin.cache import CacheApi
 from leftoff.server.admin.engine import EngineApi
 from leftoff.server.admin.events import EventsApi
+from leftoff.server.admin.learned import LearnedApi
 from leftoff.server.admin.metrics import MetricsApi
 from leftoff.server.admin.page import PageApi
 from leftoff.server.admin.prewarm import PrewarmApi
 from leftoff.server.admin.tree import TreeApi
 from leftoff.server.anthropic.routes import Anthropic
 from leftoff.server.dialect import Dialect
+from leftoff.server.embeddings.rerank import Rerank
+from leftoff.server.embeddings.routes import EmbeddingRoutes
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint, openapi
 from leftoff.server.http.errors import on_error
@@ -28,6 +31,7 @@ from leftoff.server.llamacpp.slots import Slots
 from leftoff.server.ollama.routes import Ollama
 from leftoff.server.openai.routes import OpenAI
 from leftoff.server.reply.response import json_response
+from leftoff.server.request.fetch import WebFiles
 from leftoff.server.responses.routes import Responses
 
 
@@ -43,32 +47,33 @@ def build_app(hosts: Hosts, settings: Settings, addresses: KnownHosts) -> Starle
     endpoints.append(Endpoint("GET", "/openapi.json", "This description", description))
     app = Starlette(
         routes=[endpoint.route() for endpoint in endpoints],
-        middleware=_guards(hosts, settings, addresses),
+        middleware=guards(settings, addresses, hosts.secret),
         exception_handlers={HTTPException: on_error},  # no such route, or not by this method
     )
     app.state.error_shapes = error_shapes
     app.state.log_refusal = RefusalLog(hosts.log)
+    app.state.web_files = WebFiles(max_bytes=settings.max_body * MIB) if settings.fetch_images else None
     return app
 
 
 def dialects(hosts: Hosts, settings: Settings) -> list[Dialect]:
     """All of them, each with what it uses. To add an API, write its folder and add it here."""
+    responses = Responses(hosts, num_tenants=max(1, len(settings.api_key)))
     return [
-        OpenAI(hosts),
-        Responses(hosts, num_tenants=max(1, len(settings.api_key))),
-        *(Anthropic(hosts), Ollama(hosts), Native(hosts), Slots(hosts)),
-        *(CacheApi(hosts), TreeApi(hosts), EventsApi(hosts), PrewarmApi(hosts), MetricsApi(hosts), EngineApi(hosts)),
-        PageApi(hosts, is_shown=settings.page),
+        *(OpenAI(hosts), responses, Anthropic(hosts), Ollama(hosts), Native(hosts), Slots(hosts)),
+        *(EmbeddingRoutes(hosts), Rerank(hosts)),
+        *(CacheApi(hosts, responses.forget), TreeApi(hosts), EventsApi(hosts), PrewarmApi(hosts)),
+        *(MetricsApi(hosts), EngineApi(hosts), PageApi(hosts, is_shown=settings.page), LearnedApi(hosts)),
     ]
 
 
-def _guards(hosts: Hosts, settings: Settings, addresses: KnownHosts) -> list[Middleware]:
-    """The middleware, from the outside in."""
+def guards(settings: Settings, addresses: KnownHosts, secret: bytes) -> list[Middleware]:
+    """The middleware of a server, and of a router, from the outside in."""
     origins = [origin.rstrip("/") for origin in settings.cors]
     guards = [Middleware(HostCheck, addresses), Middleware(OriginCheck, origins)]
     if origins:
         guards.append(_cors(origins))
-    keys = Middleware(ApiKeys, settings.api_key, hosts.secret)
+    keys = Middleware(ApiKeys, settings.api_key, secret)
     return [*guards, keys, Middleware(BodyLimit, settings.max_body * MIB)]
 
 

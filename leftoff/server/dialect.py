@@ -21,7 +21,7 @@ class Dialect(ABC):
     @property
     def _host(self) -> ModelHost:
         """The host that answers where a request names no model."""
-        return self._hosts.of()
+        return self._hosts.first
 
     @abstractmethod
     def endpoints(self) -> list[Endpoint]: ...

@@ -1,30 +1,184 @@
 """The models that answer behind one address."""
 
-from collections.abc import Iterator
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol, TypeVar
 
+from leftoff.host.encoder import EncoderHost
+from leftoff.host.fleet import ModelState, Place
 from leftoff.host.host import ModelHost
+from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
+from leftoff.server.http.errors import ApiError
+
+_MAX_TOLD = 40  # names in an error
+_FRESH_S = 1.0  # a folder is not looked through for every request that a pattern matches
+
+
+def untagged(model: str) -> str:
+    """The name of a model without the tag that Ollama's clients add to it."""
+    return model.removesuffix(":latest")
+
+
+class Named(Protocol):
+    """A model of a server, or as a router knows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def aliases(self) -> Sequence[str]: ...
+
+
+Model = TypeVar("Model", bound=Named)
+
+
+def is_named(one: Named, model: str) -> bool:
+    """Whether this is one of its exact names."""
+    return untagged(model) in map(untagged, (one.name, *one.aliases))
+
+
+def matches(one: Named, model: str) -> bool:
+    """Whether one of its patterns is meant."""
+    return any(fnmatchcase(name, alias) for alias in one.aliases for name in (model, untagged(model)))
+
+
+def meant(model: str, models: Iterable[Model]) -> Model | None:
+    """The one that a request means: an exact name goes before a pattern, and the first model before later ones."""
+    every = [*models]
+    return next((each for fits in (is_named, matches) for each in every if fits(each, model)), None)
+
+
+def told(names: Sequence[str]) -> str:
+    """Names in an error."""
+    more = [f"and {len(names) - _MAX_TOLD} more"] if len(names) > _MAX_TOLD else []
+    return ", ".join([*names[:_MAX_TOLD], *more])
 
 
 class Hosts:
-    """The hosts of a server. There is one now, which answers whatever model a request names."""
+    """The hosts of a server. One that is alone and has no aliases answers whatever model a request names."""
 
-    def __init__(self, host: ModelHost) -> None:
-        self._host = host
+    def __init__(
+        self,
+        first: ModelHost | LateHost,
+        others: Sequence[LateHost] = (),
+        find: Callable[[], Sequence[LateHost]] | None = None,
+        encoders: Sequence[EncoderHost] = (),
+    ) -> None:
+        """The first is open, and answers requests that name no model. Others are opened when they are asked.
 
-    def of(self, model: str | None = None) -> ModelHost:  # noqa: ARG002
-        """The host of the model that a request names; without a name, the one that answers then. Not to be kept."""
-        return self._host
+        `find` tells those that come and go, such as the files of a folder. The first may be one of them.
+        """
+        self.encoders = encoders
+        self._first = first if isinstance(first, LateHost) else LateHost.of(first)
+        self._find = find
+        self._place: Place | None = None
+        self._found = [*find()] if find else []
+        self._found_at = time.monotonic()
+        self._named = [*([] if self._first in self._found else [self._first]), *others]
+        self._seen = dict.fromkeys([*self._named, *self._found])
+
+    async def of(self, model: str | None = None) -> ModelHost:
+        """The host of the model that a request names. Not to be kept."""
+        late = self.named(model)
+        if late.is_ready and late.host is not None:
+            return late.host
+        return await asyncio.wrap_future(late.ask())
+
+    async def embedding(self, model: str | None, *, ranks: bool = False) -> ModelHost | EncoderHost:
+        """The host that gives vectors, or scores. Where any name would do, an encoder goes before the first model."""
+        encoder = self._encoder(model or "")
+        if encoder is None and (not model or (self._answers_any and not is_named(self._first, model))):
+            encoder = next((each for each in self.encoders if each.shape.ranks is ranks), None)
+        return encoder or await self.of(model)
+
+    def _encoder(self, model: str) -> EncoderHost | None:
+        return next((encoder for encoder in self.encoders if untagged(model) in encoder.settings.alias), None)
+
+    def opened(self, model: str | None = None) -> list[ModelHost]:
+        """All that are open, or the one that a request names: it is not opened for that."""
+        if not model:
+            return [*self] or [self.first]
+        late = self.named(model)
+        if late.host is None or not late.is_open:
+            raise ApiError(
+                400,
+                f"{model} is not loaded: nobody has asked it since the start, so there is nothing to show",
+                param="model",
+                code="model_not_loaded",
+            )
+        return [late.host]
+
+    def named(self, model: str | None) -> LateHost:
+        """The model that a request names, whether or not it is open."""
+        if not model or (self._answers_any and self._encoder(model) is None):
+            return self._first
+        known = (late for late in (*self._named, *self._found) if is_named(late, model))
+        asked = next(known, None) or meant(model, self.listed(_FRESH_S)) or meant(model, self.listed())
+        if asked is None and self._encoder(model) is not None:
+            raise ApiError(400, f"{model} is an encoder, and writes no text: ask it at /v1/embeddings or /v1/rerank")
+        if asked is None:
+            raise self._unknown(model)
+        return asked
+
+    def listed(self, fresh_s: float = 0.0) -> list[LateHost]:
+        """All that there are now, or were so many seconds ago, whether or not they are open."""
+        now = time.monotonic()
+        if self._find is not None and now - self._found_at >= fresh_s:
+            self._found, self._found_at = [*self._find()], now
+            self._seen = self._seen | dict.fromkeys(self._found)  # another one: others may go through it just now
+        for late in self._seen:
+            late.on_open = self._announce
+        return [*self._named, *self._found]
+
+    @property
+    def _answers_any(self) -> bool:
+        return self.has_one and not self._first.aliases
+
+    @property
+    def states(self) -> list[ModelState]:
+        """All models, the first in front. Any thread may ask."""
+        return [late.state for late in sorted(self.listed(), key=lambda late: late is not self._first)]
+
+    def announce(self, url: str) -> None:
+        """Tells the fleet, if there is one, where each of them answers; of those that are opened later, then."""
+        self._place = Place(secrets.token_hex(8), self.first.settings.advertise or url, lambda: self.states)
+        self.listed()
+        for host in self:
+            self._announce(host)
+
+    def _announce(self, host: ModelHost) -> None:
+        if self._place is not None:
+            host.announce(self._place)
+
+    @property
+    def has_one(self) -> bool:
+        return len(self._seen) == 1 and self._find is None
+
+    @property
+    def first(self) -> ModelHost:
+        assert self._first.host is not None
+        return self._first.host
 
     def __iter__(self) -> Iterator[ModelHost]:
-        yield self._host
+        """Those that are open, also if their file is gone."""
+        return (late.host for late in self._seen if late.host is not None and late.is_open)
 
     @property
     def log(self) -> RequestLog:
         """Of the requests to all of them."""
-        return self._host.log
+        return self.first.log
 
     @property
     def secret(self) -> bytes:
         """The names of tenants are hashed with it."""
-        return self._host.secret
+        return self.first.secret
+
+    def _unknown(self, model: str) -> ApiError:
+        names = [name for late in (*self._named, *self._found) for name in (late.name, *late.aliases)]
+        names += [name for encoder in self.encoders for name in encoder.settings.alias]
+        return ApiError(
+            404, f"there is no model {model!r} here: choose one of {told(names)}", param="model", code="model_not_found"
+        )

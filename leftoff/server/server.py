@@ -5,8 +5,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Literal
+from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from leftoff.config import Settings
 from leftoff.host.host import ModelHost
@@ -14,6 +18,7 @@ from leftoff.server.app import build_app
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.connection import IDLE_SECONDS, Acceptor, Connection, connection_limit, raise_handle_limit
 from leftoff.server.http.origins import KnownHosts
+from leftoff.setting import is_loopback
 
 _BACKLOG = 2048
 _STOP_SECONDS = 3
@@ -21,27 +26,37 @@ _TICKS_PER_SECOND = 10  # of uvicorn
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server over hosts, with limits on the number and the idle time of connections.
+class GuardedServer(uvicorn.Server):
+    """uvicorn's server with limits on the number and the idle time of connections, for a server and for a router.
 
     It listens as soon as it is made, so that its port is known and early connections are queued.
     """
 
-    def __init__(self, hosts: Hosts, settings: Settings, listener: socket.socket | None = None) -> None:
-        self._hosts = hosts
+    def __init__(
+        self,
+        make_app: Callable[[KnownHosts], ASGIApp],
+        settings: Settings,
+        listener: socket.socket | None = None,
+        *,
+        handles_each: int = 1,
+        lifespan: Literal["on", "off"] = "off",
+    ) -> None:
+        """`make_app` gets the hosts that the server is known by. A connection takes so many file handles."""
         self._host = settings.host
+        self._index = settings.index
         self._socket = listener or listen(settings.host, settings.port)
-        self._max_connections = connection_limit(settings)
+        self._max_connections = connection_limit(settings, handles_each)
         self._acceptors: list[Acceptor] = []
-        known = KnownHosts.of(settings.host, self._socket.getsockname()[0], settings.allowed_host)
+        advertised = [urlsplit(settings.advertise).netloc] if settings.advertise else []
+        known = KnownHosts.of(settings.host, self._socket.getsockname()[0], [*settings.allowed_host, *advertised])
         config = uvicorn.Config(
-            build_app(hosts, settings, known),
+            make_app(known),
             http=Connection,
             timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             access_log=False,
             ws="none",
-            lifespan="off",
+            lifespan=lifespan,
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
@@ -59,8 +74,8 @@ class Server(uvicorn.Server):
 
     @property
     def public_url(self) -> str:
-        """The URL for other machines: where it listens on all addresses, by the name of this machine."""
-        return url_of(socket.gethostname() if self._host in _ANYWHERE else self._host, self.port)
+        """The URL for other machines: where it listens on all addresses, by that which the index sees."""
+        return url_of(address_towards(self._index) if self._host in _ANYWHERE else self._host, self.port)
 
     def stop(self) -> None:
         """Ends `run`, as a signal does; running requests then get a few seconds to end."""
@@ -86,14 +101,38 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        for host in self._hosts:
-            host.drain()
         for acceptor in self._acceptors:
             acceptor.pause()
         await super().shutdown([self._socket])
 
     def _connection(self) -> Connection:
         return Connection(self.config, self.server_state, self.lifespan.state)
+
+
+class Server(GuardedServer):
+    """Serves hosts."""
+
+    def __init__(self, hosts: Hosts, settings: Settings, listener: socket.socket | None = None) -> None:
+        super().__init__(partial(build_app, hosts, settings), settings, listener)
+        self._hosts = hosts
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for host in self._hosts:
+            host.drain()
+        await super().shutdown(sockets)
+
+
+def address_towards(url: str) -> str:
+    """The address of this machine on its way to that of a URL; the name of this machine, if that is where it is."""
+    target = urlsplit(url)
+    try:
+        *_, there = socket.getaddrinfo(target.hostname, target.port or 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(socket.AF_INET6 if ":" in str(there[0]) else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(there)  # sends nothing
+            address = str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
+    return socket.gethostname() if is_loopback(address) else address
 
 
 def url_of(host: str, port: int) -> str:
@@ -111,20 +150,20 @@ def run(
     """Serves until a signal comes. `on_ready` gets the URL once the server listens."""
     raise_handle_limit(settings)
     with closing(Server(hosts, settings, listener)) as server:
-        for host in hosts:
-            host.announce(server.public_url)
+        hosts.announce(server.public_url)
         if on_ready:
             on_ready(server.url)
         server.run()
 
 
 @contextmanager
-def serving(host: ModelHost) -> Iterator[str]:
+def serving(served: ModelHost | Hosts) -> Iterator[str]:
     """A server in a thread, on a free local port, for the length of a `with` block. Yields its URL."""
-    with closing(Server(Hosts(host), replace(host.settings, host="127.0.0.1", port=0))) as server:
+    hosts = served if isinstance(served, Hosts) else Hosts(served)
+    with closing(Server(hosts, replace(hosts.first.settings, host="127.0.0.1", port=0))) as server:
         thread = threading.Thread(target=server.run, name="leftoff-http", daemon=True)
         thread.start()
-        host.announce(server.url)
+        hosts.announce(server.url)
         try:
             yield server.url
         finally:

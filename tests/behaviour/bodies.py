@@ -245,3 +245,32 @@ ROUTES: tuple[tuple[str, Body], ...] = (
     ("/detokenize", {"tokens": [5, 6, 7]}),
     ("/apply-template", {"messages": CHAT["messages"], "tools": CHAT["tools"], "add_generation_prompt": True}),
 )
+
+
+def picture_routes(file: str) -> tuple[tuple[str, Body], ...]:
+    """Bodies with a picture or a document, wherever a dialect has them. `file` is its base64."""
+    url, seen = f"data:image/png;base64,{file}", _text("what is this?")
+    image, source = {"type": "image_url", "image_url": {"url": url}}, {"type": "base64", "data": file}
+    document = {"type": "file", "file": {"filename": "a.pdf", "file_data": url}}
+    result = {**_RESULT, "content": [_text("a shot"), {"type": "image", "source": source}]}
+    shown = {"type": "input_image", "image_url": url}
+    said: Body = {"role": "user", "content": [{"type": "image", "source": source}, seen]}
+    paper: Body = {"role": "user", "content": [{"type": "document", "source": source, "title": "t"}, seen]}
+    used: Body = {"role": "assistant", "content": [_USE]}
+    output = {"type": "function_call_output", "call_id": "c1", "output": [shown]}
+    called = {"type": "function_call", "call_id": "c1", "name": "exec", "arguments": "{}"}
+    few: Body = {"model": "local", "max_tokens": 2}
+    ollama: Body = {"model": "local", "images": [file], "stream": False, "options": {"num_predict": 2}}
+    raw = {"prompt_string": "A <__media__> is", "multimodal_data": [file]}
+    return (
+        ("/v1/chat/completions", few | {"messages": [{"role": "user", "content": [image, seen, image]}]}),
+        ("/v1/chat/completions", few | {"messages": [{"role": "user", "content": [document]}], "stream": True}),
+        ("/v1/messages", few | {"messages": [said]}),
+        ("/v1/messages", few | {"messages": [paper, used, {"role": "user", "content": [result]}], "stream": True}),
+        ("/v1/messages/count_tokens", few | {"messages": [said]}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [shown]}, called, output], "max_output_tokens": 2}),
+        ("/api/chat", ollama | {"messages": [{"role": "user", "content": "hi", "images": [file, file]}]}),
+        *(("/api/generate", ollama | {"prompt": "hi", "raw": is_raw}) for is_raw in (False, True)),
+        ("/completion", {"prompt": raw, "n_predict": 2}),
+        ("/apply-template", {"messages": [{"role": "user", "content": [image, seen]}]}),
+    )

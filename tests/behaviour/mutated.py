@@ -1,6 +1,7 @@
 """Sends mutated bodies of real clients to a server of its own: no 5xx, no hang, and every stream has its end.
 
     python -m tests.behaviour.mutated 10000 --seed 0
+    python -m tests.behaviour.mutated 2000 --tiny --pictures --flags --mmproj FILE
 
 The server is `leftoff serve` with the model that comes with leftoff, and stays the same for all requests. A request is
 made from the seed and its number: `--only 123` repeats one and shows it.
@@ -9,14 +10,17 @@ made from the seed and its number: `--only 123` repeats one and shows it.
 import argparse
 import http.client
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.behaviour.mutated_pictures import with_picture
 from tests.behaviour.mutations import Mutated, mutated
 from tests.cli.running import Server, serving
 
@@ -70,6 +74,13 @@ def send(url: str, request: Mutated) -> tuple[int, str | None]:
         connection.close()
 
 
+def held_mib(pid: int) -> int:
+    """The memory that a process holds, where the system says it."""
+    status = Path(f"/proc/{pid}/status")
+    found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) // 1024 if found else 0
+
+
 def problem_with(path: str, status: int, kind: str, data: bytes) -> str | None:
     text = data.decode("utf-8", "replace")
     if status == 503 and any(code in text for code in _MEANT):
@@ -99,19 +110,25 @@ def has_end(path: str, text: str) -> bool:
 
 
 @contextmanager
-def server_of_ours(model: str | None = "") -> Iterator[Server]:
+def server_of_ours(model: str | None = "", *flags: str) -> Iterator[Server]:
     """With None, it has a tiny model of the tests' own."""
-    with serving(*_SERVER, model=model) as server:
+    with serving(*_SERVER, *flags, model=model) as server:
         assert server.url, server.log
         yield server
 
 
-def send_all(server: Server, seed: int, numbers: range, show: Callable[[int, Tally], None] | None = None) -> Tally:
+def send_all(
+    server: Server,
+    seed: int,
+    numbers: range,
+    show: Callable[[int, Tally], None] | None = None,
+    make: Callable[[int, int], Mutated] = mutated,
+) -> Tally:
     """Sends the requests of a seed, a few at a time, and looks whether the server is still well."""
     tally = Tally()
 
     def send_one(number: int) -> None:
-        request = mutated(seed, number)
+        request = make(seed, number)
         status, problem = send(server.url, request)
         tally.statuses[status] += 1
         if problem:
@@ -147,18 +164,23 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first request's number")
     parser.add_argument("--only", type=int, help="send one request, and show it")
     parser.add_argument("--tiny", action="store_true", help="with a model of the tests' own: much faster")
+    parser.add_argument("--pictures", action="store_true", help="requests with pictures and documents alone")
+    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="of the server: all that follow")
     options = parser.parse_args()
+    make = with_picture if options.pictures else mutated
     numbers = range(options.start, options.start + options.number)
     if options.only is not None:
         numbers = range(options.only, options.only + 1)
-        print(mutated(options.seed, options.only))
+        print(make(options.seed, options.only))
 
     def show(number: int, tally: Tally) -> None:
         if number % 500 == 0:
-            print(f"{number}: {dict(tally.statuses)}, {len(tally.problems)} problems", flush=True)
+            held = f"{held_mib(server.process.pid):,} MiB"
+            print(f"{number}: {dict(tally.statuses)}, {len(tally.problems)} problems, {held}", flush=True)
 
-    with server_of_ours(None if options.tiny else "") as server:
-        tally = send_all(server, options.seed, numbers, show)
+    with server_of_ours(None if options.tiny else "", *options.flags) as server:
+        tally = send_all(server, options.seed, numbers, show, make)
+        print(f"the server holds {held_mib(server.process.pid):,} MiB")
     print(*tally.problems, sep="\n")
     print(f"{tally.statuses.total()} requests: {dict(sorted(tally.statuses.items()))}")
     return 1 if tally.problems else 0

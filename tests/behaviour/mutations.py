@@ -3,7 +3,7 @@
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -85,10 +85,10 @@ class Mutated:
     data: bytes
 
 
-def mutated(seed: int, number: int) -> Mutated:
+def mutated(seed: int, number: int, routes: Sequence[tuple[str, Body]] = ROUTES) -> Mutated:
     """Request `number` of a seed."""
     rng = random.Random(f"{seed}/{number}")
-    path, body = rng.choice(ROUTES)
+    path, body = rng.choice(routes)
     body = copy.deepcopy(body)
     for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 5))):
         rng.choice(_MUTATIONS)(rng, body)

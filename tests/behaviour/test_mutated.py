@@ -10,6 +10,7 @@ import pytest
 
 from tests.behaviour.bodies import ROUTES, Body
 from tests.behaviour.mutated import has_end, problem_with, send, send_all, server_of_ours
+from tests.behaviour.mutated_pictures import with_picture
 from tests.behaviour.mutations import Mutated
 from tests.cli.running import Server
 
@@ -32,6 +33,13 @@ def test_a_hundred_requests(server: Server) -> None:
     assert tally.problems == []
     assert tally.statuses[200] >= 20, "many are changed where it does not matter"
     assert tally.statuses[400] >= 20
+
+
+def test_fifty_requests_with_pictures(server: Server) -> None:
+    """To a model that sees none: `test_mutated_pictures.py` has one that does."""
+    tally = send_all(server, seed=1, numbers=range(50), make=with_picture)
+    assert tally.problems == []
+    assert min(tally.statuses[200], tally.statuses[400]) >= 5
 
 
 @pytest.mark.parametrize(

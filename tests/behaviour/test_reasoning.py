@@ -82,7 +82,7 @@ def test_eight_turns_without_their_thoughts(is_idle: bool) -> None:
             wait_until_idle(host)
         assert thoughts >= 6, "a test of thinking needs thoughts"
         assert computed <= 1.05 * (own if is_idle else unavoidable)
-        assert (host.log.counts[""].read_ahead_tokens > 0) is is_idle
+        assert (host.log.counts["", host.name].read_ahead_tokens > 0) is is_idle
         assert any("read ahead" in record.origins for record in host.log.records) is is_idle
         notes = [note for record in host.log.records for note in record.notes]
         assert any(note.startswith("reasoning dropped") for note in notes)

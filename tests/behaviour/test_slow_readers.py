@@ -28,7 +28,7 @@ def host() -> Iterator[ModelHost]:
 @pytest.fixture(autouse=True)
 def buffers(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones: the tests are to be quick."""
-    host.log.clear()
+    host.log.forget()
     monkeypatch.setattr("leftoff.server.http.connection._SEND_BUFFER_BYTES", LITTLE)
     monkeypatch.setattr("leftoff.server.http.connection._UNREAD_BYTES", 256 << 10)
 

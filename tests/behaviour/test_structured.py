@@ -42,7 +42,7 @@ class Place(BaseModel):
 @pytest.fixture(scope="module")
 def host() -> Iterator[ModelHost]:
     with open_host(
-        Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=4, ram=64, draft="off")
+        Settings(model=str(default_model()), alias=("tiny",), ctx=4096, threads=1, slots=4, ram=64, draft="off")
     ) as host:
         yield host
 

@@ -160,13 +160,13 @@ def test_who_empties_the_cache_empties_its_own(http: httpx.Client) -> None:
     assert chat(http, TWO) == 0
 
 
-def test_a_response_is_kept_when_the_cache_is_emptied(http: httpx.Client) -> None:
-    """It is no part of the cache: clients go on from it by its id, and delete it by its id."""
+def test_a_response_is_deleted_with_the_rest_of_its_tenant_alone(http: httpx.Client) -> None:
+    """It is text of the tenant as all else is; a client that goes on from it is told to send the whole input."""
     body = {"input": "the old bridge", "max_output_tokens": 2}
     responses = {key: http.post("/v1/responses", json=body, headers=bearer(key)).json()["id"] for key in (ONE, TWO)}
     assert http.delete("/cache", headers=bearer(ONE)).status_code == 200
-    for key, name in responses.items():
-        assert get(http, f"/v1/responses/{name}", key)["id"] == name
+    assert http.get(f"/v1/responses/{responses[ONE]}", headers=bearer(ONE)).status_code == 404
+    assert get(http, f"/v1/responses/{responses[TWO]}", TWO)["id"] == responses[TWO]
 
 
 # --- names

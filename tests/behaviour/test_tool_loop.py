@@ -23,7 +23,7 @@ def remembering() -> Iterator[tuple[ModelHost, httpx.Client]]:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_loop_computes_only_what_is_new(remembering: tuple[ModelHost, httpx.Client], name: str) -> None:
     tally = play(remembering[1], DIALECTS[name], TURNS, forced=False)
-    assert tally.computed == tally.unavoidable, tally
+    assert tally.computed <= tally.unavoidable, tally
 
 
 @pytest.mark.parametrize("name", [name for name, dialect in DIALECTS.items() if dialect.can_force])
@@ -31,7 +31,7 @@ def test_a_loop_of_forced_calls_computes_only_what_is_new(
     remembering: tuple[ModelHost, httpx.Client], name: str
 ) -> None:
     tally = play(remembering[1], DIALECTS[name], TURNS, forced=True)
-    assert tally.computed == tally.unavoidable, tally
+    assert tally.computed <= tally.unavoidable, tally
     assert tally.num_calls > TURNS // 2
 
 

@@ -43,6 +43,7 @@ class Reply:
 
     items: list[Json]
     call_ids: list[str]
+    may_be_lost: bool = False  # it may end in half a call, for which the API has no place
 
 
 class Dialect:
@@ -53,6 +54,9 @@ class Dialect:
 
     def body(self, history: list[Json], *, forced: bool) -> Json:
         raise NotImplementedError
+
+    def sampling(self, values: Json) -> Json:
+        return values
 
     def reply(self, answer: Json) -> Reply:
         raise NotImplementedError
@@ -120,20 +124,16 @@ class Ollama(Dialect):
 
     def body(self, history: list[Json], *, forced: bool) -> Json:
         assert not forced, "Ollama has no tool_choice"
-        options = {"temperature": 1.5, "num_predict": _MAX_TOKENS}
         tools = [{"type": "function", "function": TOOL}]
-        return {
-            "model": "any",
-            "messages": history,
-            "tools": tools,
-            "options": options,
-            "stream": False,
-            "think": False,
-        }
+        return {"model": "any", "messages": history, "tools": tools, "stream": False, "think": False}
+
+    def sampling(self, values: Json) -> Json:
+        return {"options": {"num_predict": _MAX_TOKENS} | values}
 
     def reply(self, answer: Json) -> Reply:
         message = answer["message"]
-        return Reply([message], [str(index) for index, _ in enumerate(message.get("tool_calls") or ())])
+        call_ids = [str(index) for index, _ in enumerate(message.get("tool_calls") or ())]
+        return Reply([message], call_ids, may_be_lost=answer["done_reason"] == "length")
 
     def result(self, call_id: str, text: str) -> Json:  # noqa: ARG002
         return {"role": "tool", "tool_name": TOOL["name"], "content": text}
@@ -148,11 +148,6 @@ def anew(arguments: str) -> str:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     except (ValueError, OverflowError):
         return arguments
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    return int(value) if value.is_integer() else value
 
 
 DIALECTS = {"openai": OpenAi(), "anthropic": Anthropic(), "responses": Responses(), "ollama": Ollama()}
@@ -196,16 +191,17 @@ def play(
     history.append({"role": "user", "content": "What is in the project?"})
     known = 0
     for turn in range(turns):
-        body = dialect.body(history, forced=forced) | sampling | {"seed": seed + turn}
+        body = dialect.body(history, forced=forced) | dialect.sampling(sampling | {"seed": seed + turn})
         answer = http.post(dialect.path, json=body)
         assert answer.status_code == 200, answer.text
         record = http.get("/cache/requests?n=1").json()["requests"][0]
         tally.computed += record["computed"]
         tally.unavoidable += record["prompt_tokens"] - known
         tally.finishes.append(record["finish"])
-        # the token that was sampled last is not in the sequence yet
-        known = record["prompt_tokens"] + record["generated"] - (record["finish"] != "end")
         reply = dialect.reply(answer.json())
+        known = record["prompt_tokens"]
+        if not reply.may_be_lost:  # the token that was sampled last is not in the sequence yet
+            known += record["generated"] - (record["finish"] != "end")
         tally.num_calls += len(reply.call_ids)
         history += reply.items
         history += [dialect.result(call_id, _RESULT % turn) for call_id in reply.call_ids]

@@ -12,6 +12,6 @@ from leftoff.server.server import serving
 @contextmanager
 def embedded_server() -> Iterator[str]:
     """Gives its URL."""
-    settings = Settings(model=str(default_model()), alias="tiny", ctx=4096, threads=1, slots=2, ram=128, draft="off")
+    settings = Settings(model=str(default_model()), alias=("tiny",), ctx=4096, threads=1, slots=2, ram=128, draft="off")
     with open_host(settings) as host, serving(host) as url:
         yield url

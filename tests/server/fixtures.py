@@ -21,7 +21,7 @@ CONTEXT_TOKENS = 4096
 def settings(architecture: str = "qwen35", **changes: object) -> Settings:
     """One thread: the tests themselves run in parallel."""
     values = {
-        "alias": "tiny",
+        "alias": ("tiny",),
         "ctx": CONTEXT_TOKENS,
         "threads": 1,
         "slots": 4,
@@ -48,14 +48,14 @@ def url(host: ModelHost) -> Iterator[str]:
 def http(host: ModelHost, url: str) -> Iterator[httpx.Client]:
     """A plain client, and a cache that holds nothing."""
     host.call(host.cache.clear).result()
-    host.log.clear()
+    host.log.forget()
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
         yield http
 
 
 @pytest.fixture
 def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
-    assert http.get("/health").json() == {"status": "ok"}
+    assert http.get("/health").json()["status"] == "ok"
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 

@@ -10,14 +10,15 @@ import pytest
 
 from leftoff.host.host import ModelHost
 from leftoff.server.hosts import Hosts
-from leftoff.server.server import Server, run, serving
+from leftoff.server.server import Server, address_towards, run, serving
+from leftoff.setting import is_loopback
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
 
 @contextmanager
-def running(host: ModelHost) -> Iterator[Server]:
-    with closing(Server(Hosts(host), settings(port=0))) as server:
+def running(host: ModelHost, advertise: str = "") -> Iterator[Server]:
+    with closing(Server(Hosts(host), settings(port=0, advertise=advertise))) as server:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:
@@ -73,3 +74,19 @@ def test_the_url_is_told_as_soon_as_it_listens(host: ModelHost) -> None:
         run(Hosts(host), settings(port=0), on_ready)
     assert told[0].startswith("http://127.0.0.1:")
     assert not told[0].endswith(":0")
+
+
+def test_other_machines_are_told_an_address_that_leads_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of machines are often known to none but themselves."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "own-name")
+    assert address_towards("redis://127.0.0.1:6379/0") == "own-name"
+    assert address_towards("redis://no-such-host.invalid:6379/0") == "own-name"
+    address = address_towards("redis://192.0.2.1:6379/0")  # nothing is sent there
+    assert address == "own-name" or not is_loopback(address)
+
+
+def test_the_name_that_is_advertised_is_answered_to(host: ModelHost) -> None:
+    for advertise, status in (("", 403), ("http://box.example:8080", 200)):
+        with running(host, advertise) as server:
+            asked = httpx.get(f"{server.url}/v1/models", headers={"host": "box.example:8080"}, timeout=PATIENCE_S)
+            assert asked.status_code == status

@@ -1,7 +1,10 @@
 """/cache: the tree, the last reuse reports, and deletion. A tenant sees and deletes only what is its own."""
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -16,16 +19,21 @@ from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree import Tree
 from leftoff.cache.tree_copy import NodeCopy, PointCopy, TreeCopy, copy_tree
+from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, bad_field
+from leftoff.server.reply.joined import Answer, shown
 from leftoff.server.reply.response import json_response
 from leftoff.server.request.aside import aside
 from leftoff.server.tenant import Tenant, tenant_of
+from leftoff.types import Tokens
 
 _SHOWN_NODES = 1000
 _SHOWN_REQUESTS = 20
 _PREVIEW_TOKENS = 24
+_DELETE_S = 60.0  # for disks and stores to delete
 
 
 class NodeView(Struct):
@@ -50,6 +58,7 @@ class SlotView(Struct):
     is_saved: bool | UnsetType = UNSET
     age_s: float | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
 
 
 class TierView(Struct):
@@ -72,6 +81,11 @@ class TierView(Struct):
 class CacheApi(Dialect):
     """Show and clear the cache."""
 
+    def __init__(self, hosts: Hosts, forget_others: Callable[[Callable[[str], bool]], None]) -> None:
+        """`forget_others` forgets what other routes keep for the namespaces that are meant."""
+        super().__init__(hosts)
+        self._forget_others = forget_others
+
     def endpoints(self) -> list[Endpoint]:
         return [
             Endpoint("GET", "/cache", "The tree of cached prefixes, with bytes, ages and hits", self.tree),
@@ -82,18 +96,42 @@ class CacheApi(Dialect):
 
     async def tree(self, request: Request) -> Response:
         tenant, limit = tenant_of(request), _count(request, _SHOWN_NODES)
-        state, copies = await self._host.between_steps(lambda: (self._state(tenant), self._copies(tenant, limit)))
-        return json_response(await aside(self._host, lambda: state | {"trees": [*map(self._tree, copies)]}))
+
+        async def show(host: ModelHost) -> Answer:
+            state, copies = await host.between_steps(lambda: (_state(host, tenant), _copies(host, tenant, limit)))
+            text = host.model.vocabulary.text
+            return await aside(host, lambda: state | {"trees": [_tree(copy, text) for copy in copies]})
+
+        return json_response(await shown(self._hosts, request, show))
 
     async def clear(self, request: Request) -> Response:
-        tenant, salt = tenant_of(request), request.query_params.get("salt")
+        tenant, salt, model = tenant_of(request), request.query_params.get("salt"), request.query_params.get("model")
         own = partial(eq, tenant.namespace(salt)) if salt else tenant.sees
-        return json_response(await self._host.between_steps(lambda: self._clear(own)))
+        hosts, freed, deleted = self._hosts.opened(model), Counter[str](), list[Future[None]]()
+        for host in hosts:
+            freed_there, deleted_there = await host.between_steps(partial(_clear, host, own))
+            freed.update(freed_there)
+            deleted += deleted_there
+        self._hosts.log.forget(own, hosts[0].name if model else None)
+        try:
+            if not model:  # what follows is of no one model
+                self._forget_others(own)
+                for encoder in self._hosts.encoders:
+                    encoder.embeddings.forget(own)
+                await aside(self._host, lambda: self._host.forget_headers(own))
+            async with asyncio.timeout(_DELETE_S):
+                await asyncio.gather(*map(asyncio.wrap_future, deleted))
+        except Exception as error:  # a medium may fail in any way
+            raise _not_deleted(error) from error
+        return json_response(freed)
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)
         limit = _count(request, _SHOWN_REQUESTS)
         records = [record for record in self._hosts.log.records if tenant.sees(record.namespace)]  # newest first
+        if model := request.query_params.get("model"):
+            name = self._hosts.opened(model)[0].name
+            records = [record for record in records if record.model == name]
         return json_response({"requests": [record.as_dict() for record in records[:limit]]})
 
     async def request(self, request: Request) -> Response:
@@ -104,62 +142,58 @@ class CacheApi(Dialect):
         kept = self._hosts.log.size
         raise ApiError(404, f"there is no report {wanted!r}: the last {kept} are kept (--reports)", code="not_found")
 
-    # --- on the engine's thread
 
-    def _clear(self, is_meant: Callable[[str], bool]) -> dict[str, int]:
-        budgets = [tier.budget for tier in self._host.cache.tiers]
-        used_bytes = sum(budget.used_bytes for budget in budgets)
-        num_points = sum(budget.num_points for budget in budgets)
-        self._host.forget(is_meant)
-        return {
-            "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
-            "entries": num_points - sum(budget.num_points for budget in budgets),
-        }
+# --- on the engine's thread
 
-    def _state(self, tenant: Tenant) -> dict[str, Any]:
-        """The cache as one tenant sees it, without trees."""
-        cache = self._host.cache
-        free_tokens = {"free_tokens": cache.memory.free_cells} if tenant.is_alone else {}
-        return {
-            "tiers": [tier_view(tier, tenant) for tier in cache.tiers],
-            "memory": cache.memory.kind.value,
-            "context_tokens": cache.memory.num_cells,
-            **free_tokens,
-            "slots": [slot_view(sequence, tenant) for sequence in cache.sequences],
-        }
 
-    def _copies(self, tenant: Tenant, limit: int) -> list["_RamTree"]:
-        """The trees in RAM; the disk has its own."""
-        ram = self._host.cache.ram
-        own = [name for name in ram.trees if tenant.sees(name)]
-        return [_RamTree(copy_tree(ram, name, limit), _held_by(ram.trees[name])) for name in own]
+def _state(host: ModelHost, tenant: Tenant) -> Answer:
+    """The cache as one tenant sees it, without trees."""
+    cache = host.cache
+    free_tokens = {"free_tokens": cache.memory.free_cells} if tenant.is_alone else {}
+    return {
+        "tiers": [tier_view(tier, tenant) for tier in cache.tiers],
+        "memory": cache.memory.kind.value,
+        "context_tokens": cache.memory.num_cells,
+        **free_tokens,
+        "slots": [slot_view(sequence, tenant) for sequence in cache.sequences],
+    }
 
-    # --- aside
 
-    def _tree(self, tree: "_RamTree") -> dict[str, Any]:
-        nodes = [node for root in tree.copy.roots for node in root.nodes()]
-        ids = {id(node): number for number, node in enumerate(nodes)}
-        parents = {id(child): ids[id(node)] for node in nodes for child in node.children}
-        return {
-            "namespace": tree.copy.namespace,
-            "tokens": tree.held.num_tokens,
-            "bytes": tree.held.num_bytes,
-            "entries": tree.held.num_points,
-            "num_nodes": tree.held.num_nodes,
-            "nodes": [self._node(node, ids[id(node)], parents.get(id(node))) for node in nodes],
-        }
+def _copies(host: ModelHost, tenant: Tenant, limit: int) -> list["_RamTree"]:
+    """The trees in RAM; the disk has its own."""
+    ram = host.cache.ram
+    own = [name for name in ram.trees if tenant.sees(name)]
+    return [_RamTree(copy_tree(ram, name, limit), _held_by(ram.trees[name])) for name in own]
 
-    def _node(self, node: NodeCopy, number: int, parent: int | None) -> NodeView:
-        return NodeView(
-            id=number,
-            parent=parent,
-            start=node.start,
-            end=node.end,
-            age_s=_age(node.last_used),
-            page_bytes=sum({(page.page_start, page.page_end): page.nbytes for page in node.pages}.values()),
-            entries=[_entry(point) for point in node.points],
-            text=self._host.model.vocabulary.text(node.tokens[:_PREVIEW_TOKENS]),
-        )
+
+# --- aside
+
+
+def _tree(tree: "_RamTree", text: Callable[[Tokens], str]) -> Answer:
+    nodes = [node for root in tree.copy.roots for node in root.nodes()]
+    ids = {id(node): number for number, node in enumerate(nodes)}
+    parents = {id(child): ids[id(node)] for node in nodes for child in node.children}
+    return {
+        "namespace": tree.copy.namespace,
+        "tokens": tree.held.num_tokens,
+        "bytes": tree.held.num_bytes,
+        "entries": tree.held.num_points,
+        "num_nodes": tree.held.num_nodes,
+        "nodes": [_node(node, ids[id(node)], parents.get(id(node)), text) for node in nodes],
+    }
+
+
+def _node(node: NodeCopy, number: int, parent: int | None, text: Callable[[Tokens], str]) -> NodeView:
+    return NodeView(
+        id=number,
+        parent=parent,
+        start=node.start,
+        end=node.end,
+        age_s=_age(node.last_used),
+        page_bytes=sum({(page.page_start, page.page_end): page.nbytes for page in node.pages}.values()),
+        entries=[_entry(point) for point in node.points],
+        text=text(node.tokens[:_PREVIEW_TOKENS]),
+    )
 
 
 def _entry(point: PointCopy) -> dict[str, Any]:
@@ -221,6 +255,30 @@ def _held_by(tree: Tree) -> _Held:
     window_pages = {page for point in points for page in point.window}
     sizes = [point.nbytes for point in points], [page.nbytes for page in pages], [page.nbytes for page in window_pages]
     return _Held(sum(map(sum, sizes)), len(points), len(nodes), tree.num_tokens)
+
+
+def _clear(host: ModelHost, is_meant: Callable[[str], bool]) -> tuple[dict[str, int], list[Future[None]]]:
+    """On the engine's thread. The numbers, and what goes on elsewhere."""
+    budgets = [tier.budget for tier in host.cache.tiers]
+    used_bytes = sum(budget.used_bytes for budget in budgets)
+    num_points = sum(budget.num_points for budget in budgets)
+    deleted, scheduler = host.forget(is_meant), host.scheduler
+    return {
+        "freed_bytes": used_bytes - sum(budget.used_bytes for budget in budgets),
+        "entries": num_points - sum(budget.num_points for budget in budgets),
+        "running": sum(is_meant(run.job.namespace) for run in (*scheduler.runs, *scheduler.waiting)),
+    }, deleted
+
+
+def _not_deleted(error: Exception) -> ApiError:
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    return ApiError(
+        503,
+        f"not all of it is deleted ({reason}): this server uses it no more, but it may still be on a disk or in the "
+        "store: delete again",
+        kind="server_error",
+        code="not_deleted",
+    )
 
 
 def _age(moment: float) -> float:

@@ -32,7 +32,8 @@ class EngineApi(Dialect):
         return [Endpoint("GET", "/engine", "The model, its memory, the machine, and lines to connect", self.engine)]
 
     async def engine(self, request: Request) -> Response:
-        host, is_alone = self._host, tenant_of(request).is_alone
+        host = self._hosts.opened(request.query_params.get("model"))[0]
+        is_alone = tenant_of(request).is_alone
         key = "YOUR_KEY" if host.settings.api_key else "none"
         url = str(request.base_url).rstrip("/")
         return json_response(
@@ -49,7 +50,10 @@ class EngineApi(Dialect):
                 },
                 "rates": await host.between_steps(lambda: _rates(host.cache)),
                 "settings": _changed(host.settings) if is_alone else {},
-                "clients": [{"name": name, "line": line} for name, line in client_lines(url, host.name, key)],
+                "clients": [
+                    {"name": name, "line": line}
+                    for name, line in client_lines(url, host.name, key, host.context_tokens)
+                ],
             }
         )
 
@@ -105,8 +109,8 @@ def _changed(settings: Settings) -> dict[str, Any]:
     }
 
 
-def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:
-    """For each client its name and the line to paste."""
+def client_lines(url: str, model: str, key: str, window: int) -> list[tuple[str, str]]:
+    """For each client its name and the line to paste. Agents are told the window, to compact before it is full."""
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
     auth = "" if key == "none" else f" -H 'Authorization: Bearer {key}'"
     return [
@@ -114,18 +118,19 @@ def client_lines(url: str, model: str, key: str) -> list[tuple[str, str]]:
         ("openai SDK", f'OpenAI(base_url="{url}/v1", api_key="{key}")'),
         (
             "Claude Code",
-            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)} claude",
+            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)}"
+            f" CLAUDE_CODE_MAX_CONTEXT_TOKENS={window} claude",
         ),
-        ("OpenCode", f"echo {quote(_opencode(url, model, key))} > opencode.json"),
+        ("OpenCode", f"echo {quote(_opencode(url, model, key, window))} > opencode.json"),
         ("Open WebUI", f"OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY={key} open-webui serve"),
         ("terminal", f"leftoff chat {url}" + ("" if key == "none" else f" --api-key {key}")),
     ]
 
 
-def _opencode(url: str, model: str, key: str) -> str:
+def _opencode(url: str, model: str, key: str, window: int) -> str:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{url}/v1", "apiKey": key},
-        "models": {model: {}},
+        "models": {model: {"limit": {"context": window, "output": window // 8}}},
     }
     return json.dumps({"provider": {"leftoff": provider}, "model": f"leftoff/{model}"})

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -17,13 +16,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from leftoff.host.host import HostClosedError, ModelHost
-from leftoff.host.request_log import RequestLog, RequestRecord
+from leftoff.host.request_log import RequestRecord
 from leftoff.server.admin.cache import slot_view, tier_view
 from leftoff.server.dialect import Dialect
+from leftoff.server.hosts import Hosts
 from leftoff.server.http.connection import ENDS_WITH_SERVER
 from leftoff.server.http.endpoint import Endpoint, attended
 from leftoff.server.http.errors import ClientGoneError
 from leftoff.server.http.loop_bridge import loop_bridge
+from leftoff.server.reply.joined import Answer, answers_of, budgets_of, joined
 from leftoff.server.tenant import Tenant, tenant_of
 
 _encode = msgspec.json.Encoder().encode
@@ -40,25 +41,29 @@ class EventsApi(Dialect):
 
     async def events(self, request: Request) -> Response:
         self._host.require_alive()
+        model = request.query_params.get("model")
+        only = self._hosts.opened(model)[0].name if model else None
         request.scope["state"][ENDS_WITH_SERVER] = True
-        return _Feed(self._host, self._hosts.log, tenant_of(request))
+        return _Feed(self._hosts, only, tenant_of(request))
 
 
 class _Feed(Response):
     """The stream of one who looks, until the connection ends."""
 
-    def __init__(self, host: ModelHost, log: RequestLog, tenant: Tenant) -> None:
+    def __init__(self, hosts: Hosts, only: str | None, tenant: Tenant) -> None:
         super().__init__()
-        self._host = host
-        self._log = log
+        self._hosts = hosts
+        self._only = only  # this model
+        self._log = hosts.log
         self._tenant = tenant
+        self._states: dict[str, Answer] = {}  # as last seen: while a model is being loaded, it shows nothing
         self._records: asyncio.Queue[RequestRecord] = asyncio.Queue(_MAX_WAITING)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         watch = partial(loop_bridge().put, is_urgent=False)
 
         def watcher(record: RequestRecord) -> None:  # on the loop of its request
-            if self._tenant.sees(record.namespace):
+            if self._tenant.sees(record.namespace) and self._only in (None, record.model):
                 watch(partial(self._keep, record))
 
         self._log.watchers.append(watcher)  # before the head is sent: who has it misses nothing
@@ -75,11 +80,11 @@ class _Feed(Response):
             await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        last: dict[str, Any] | None = None
+        last: Answer | None = None
         due = 0.0
         while True:
             if time.monotonic() >= due:
-                state = await self._host.between_steps(self._state)
+                state = await self._state()
                 due = time.monotonic() + _PAUSE_SECONDS
                 if state != last:
                     last = state
@@ -93,10 +98,22 @@ class _Feed(Response):
             self._records.get_nowait()
         self._records.put_nowait(record)
 
-    def _state(self) -> dict[str, Any]:
-        """How full everything is, and the tenant's requests. Called on the engine's thread."""
-        host, tenant = self._host, self._tenant
-        counts = self._log.counts[tenant.name]
+    async def _state(self) -> Answer:
+        """How full everything is, and the tenant's requests."""
+
+        async def show(host: ModelHost) -> Answer:
+            return await host.between_steps(partial(self._state_of, host))
+
+        hosts = self._hosts.opened(self._only)
+        self._states |= await answers_of(hosts, show)
+        is_of_one = self._only or self._hosts.has_one
+        state = self._states[hosts[0].name] if is_of_one else joined(self._states, budgets_of(hosts))
+        return state | {"totals": state["totals"] | {"started_at": self._log.started_at}}
+
+    def _state_of(self, host: ModelHost) -> Answer:
+        """Called on the engine's thread."""
+        tenant = self._tenant
+        counts = self._log.counts[tenant.name, host.name]
         return {
             "tiers": [tier_view(tier, tenant) for tier in host.cache.tiers],
             "slots": [slot_view(sequence, tenant, with_age=False) for sequence in host.cache.sequences],
@@ -110,7 +127,6 @@ class _Feed(Response):
                 "generated_tokens": counts.generated_tokens,
                 "read_ahead_tokens": counts.read_ahead_tokens,
                 "prompt_seconds": counts.prompt_seconds,
-                "started_at": self._log.started_at,
             },
         }
 

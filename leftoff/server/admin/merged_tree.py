@@ -66,6 +66,15 @@ class Merged:
             at = at.parent
         return np.frombuffer(b"".join(reversed(keys)), np.int32)
 
+    def before(self, num_tokens: int) -> Tokens:
+        """The last so many tokens of the path that leads to this node."""
+        keys: list[bytes] = []
+        at, num_bytes = self.parent, num_tokens * WIDTH
+        while at is not None and num_bytes:
+            keys.append(at.key[-num_bytes:])
+            at, num_bytes = at.parent, num_bytes - len(keys[-1])
+        return np.frombuffer(b"".join(reversed(keys)), np.int32)
+
     def held(self, source: str) -> tuple[int, float]:
         """How many of its tokens have pages in a tier, and the bytes of those."""
         pages = [page for copy in self.copies if copy.source == source for page in copy.pages]

@@ -1,5 +1,6 @@
 """/metrics for Prometheus: llama-server's metrics by its names, and our own, of the tenant whose key is sent."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
@@ -9,10 +10,13 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.host.host import ModelHost
 from leftoff.host.request_log import Counts
+from leftoff.scheduler.gate import Swaps
 from leftoff.server.admin.cache import TierView, tier_view
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.reply.joined import answers_of, budgets_of
 from leftoff.server.tenant import Tenant, tenant_of
 
 
@@ -23,22 +27,73 @@ class MetricsApi(Dialect):
         return [Endpoint("GET", "/metrics", "For Prometheus", self.metrics)]
 
     async def metrics(self, request: Request) -> Response:
-        tenant = tenant_of(request)
-        scrape = _Scrape(await self._host.between_steps(lambda: [*self._metrics(tenant)]))
+        """Where there are several models, each sample has the name of its model, unless one is asked for."""
+        tenant, model = tenant_of(request), request.query_params.get("model")
+
+        async def show(host: ModelHost) -> list[Metric]:
+            return await host.between_steps(lambda: [*_metrics(host, tenant)])
+
+        hosts = self._hosts.opened(model)
+        answers = await answers_of(hosts, show)
+        is_of_one = self._hosts.has_one or model
+        metrics = next(iter(answers.values())) if is_of_one else _labelled(answers)
+        refused, states = self._hosts.log.refused[tenant.name], Counter(late.status for late in self._hosts.listed())
+        scrape = _Scrape([*metrics, _budgets(hosts), _refused(refused), _states(states)])
         return Response(generate_latest(scrape), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    def _metrics(self, tenant: Tenant) -> Iterator[Metric]:
-        """Called on the engine's thread."""
-        host, counts = self._host, self._hosts.log.counts[tenant.name]
-        num_running = sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs)
-        num_waiting = sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting)
-        yield from _llama_server_metrics(counts, num_running, num_waiting)
-        yield from _request_metrics(counts)
-        yield from _tier_metrics([tier_view(tier, tenant) for tier in host.cache.tiers])
-        memory = host.cache.memory
-        yield _gauge("leftoff_context_tokens", "Tokens that fit in the engine", memory.num_cells)
-        if tenant.is_alone:  # else other tenants fill the context too
-            yield _gauge("leftoff_context_free_tokens", "Tokens that still fit", memory.free_cells)
+
+def _budgets(hosts: Sequence[ModelHost]) -> Metric:
+    """Models share them."""
+    family = GaugeMetricFamily("leftoff_cache_budget_bytes", "Bytes that may be kept", labels=["tier"])
+    for name, nbytes in budgets_of(hosts).items():
+        family.add_metric([name], nbytes)
+    return family
+
+
+def _refused(counts: Mapping[str, int]) -> Metric:
+    """They have reached no model."""
+    return _labelled_counter("leftoff_refused_requests", "Requests refused, by HTTP status", "status", dict(counts))
+
+
+def _states(states: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily("leftoff_models", "Models by their state", labels=["state"])
+    for state, num in sorted(states.items()):
+        family.add_metric([state], num)
+    return family
+
+
+def _metrics(host: ModelHost, tenant: Tenant) -> Iterator[Metric]:
+    """Called on the engine's thread."""
+    counts = host.log.counts[tenant.name, host.name]
+    num_running = sum(tenant.sees(run.job.namespace) for run in host.scheduler.runs)
+    num_waiting = sum(tenant.sees(run.job.namespace) for run in host.scheduler.waiting)
+    yield from _llama_server_metrics(counts, num_running, num_waiting)
+    yield from _request_metrics(counts)
+    yield from _swap_metrics(host.scheduler.gate.swaps)
+    yield from _tier_metrics([tier_view(tier, tenant) for tier in host.cache.tiers])
+    if host.fleet is not None:
+        reachable = GaugeMetricFamily("leftoff_reachable", "Whether index and store answer", labels=["part"])
+        for part, is_reachable in host.fleet.reachable().items():
+            reachable.add_metric([part], float(is_reachable))
+        yield reachable
+    memory, encoder = host.cache.memory, host.prompts.encoder
+    yield _gauge("leftoff_context_tokens", "Tokens that fit in the engine", memory.num_cells)
+    if tenant.is_alone:  # else other tenants fill the context too
+        yield _gauge("leftoff_context_free_tokens", "Tokens that still fit", memory.free_cells)
+        yield _counter("leftoff_encoded_images", "Images encoded", encoder.num_encoded if encoder is not None else 0)
+        nbytes = encoder.kept.num_bytes if encoder is not None else 0
+        yield _gauge("leftoff_image_bytes", "Bytes of encoded images in RAM", nbytes)
+
+
+def _labelled(metrics: Mapping[str, Sequence[Metric]]) -> list[Metric]:
+    """The metrics of all models, by their names: each family once, and each sample with its model."""
+    families: dict[str, Metric] = {}
+    for model, own in metrics.items():
+        for metric in own:
+            samples = [sample._replace(labels={"model": model} | sample.labels) for sample in metric.samples]
+            metric.samples = []
+            families.setdefault(metric.name, metric).samples += samples
+    return [*families.values()]
 
 
 class _Scrape(Collector):
@@ -71,8 +126,6 @@ def _request_metrics(counts: Counts) -> Iterator[Metric]:
     accepted = dict(counts.accepted_tokens)
     yield _labelled_counter("leftoff_accepted_tokens", "Drafted tokens that were right", "source", accepted)
     yield _labelled_counter("leftoff_requests", "Requests by how they ended", "finish", counts.requests)
-    refused = dict(counts.refused)  # at once: the event loop writes it
-    yield _labelled_counter("leftoff_refused_requests", "Requests refused, by HTTP status", "status", refused)
     yield _counter("leftoff_reused_tokens", "Prompt tokens that were not read again", counts.reused_tokens)
     yield _labelled_counter("leftoff_computed_tokens", "Prompt tokens read, and why", "reason", counts.computed_tokens)
     yield _counter("leftoff_read_ahead_tokens", "Prompt tokens read while idle", counts.read_ahead_tokens)
@@ -81,17 +134,21 @@ def _request_metrics(counts: Counts) -> Iterator[Metric]:
         yield metric
 
 
+def _swap_metrics(swaps: Swaps) -> Iterator[Metric]:
+    yield _counter("leftoff_swaps", "Times that the model was loaded in its turn", swaps.num)
+    yield _counter("leftoff_swap_milliseconds", "Time spent loading it", 1000 * swaps.seconds)
+    yield _counter("leftoff_swap_spared_tokens", "Prompt tokens not read again after a load", swaps.spared_tokens)
+
+
 def _tier_metrics(tiers: Sequence[TierView]) -> Iterator[Metric]:
     used = GaugeMetricFamily("leftoff_cache_bytes", "Bytes kept", labels=["tier"])
-    budget = GaugeMetricFamily("leftoff_cache_budget_bytes", "Bytes that may be kept", labels=["tier"])
     entries = GaugeMetricFamily("leftoff_cache_entries", "Resume points kept", labels=["tier"])
     for tier in tiers:
         used.add_metric([tier.name], tier.used_bytes)
-        budget.add_metric([tier.name], tier.budget_bytes)
         entries.add_metric([tier.name], tier.entries)
     waiting = {tier.name: tier.waiting for tier in tiers if tier.waiting is not UNSET}
     evictions = {tier.name: tier.evictions for tier in tiers if tier.evictions is not UNSET}
-    yield from (used, budget, entries)
+    yield from (used, entries)
     for name, count in waiting.items():
         family = GaugeMetricFamily("leftoff_cache_waiting", "Pages and snapshots not written yet", labels=["tier"])
         family.add_metric([name], count)

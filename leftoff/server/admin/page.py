@@ -17,7 +17,7 @@ from leftoff.scenes import MAX_GUESTS, guest_list, make_scenes
 from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.middleware import PAGE_FILES
+from leftoff.server.http.middleware import PAGE_FILES, SCENES
 from leftoff.server.reply.response import json_response
 
 FOLDER = Path(leftoff.__file__).parent / "page"
@@ -31,10 +31,12 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 # Scripts and styles are those of the page's own files, and HTML is made by DOMPurify alone: nothing that a model or a
-# conversation says can run, load an image or send a word to another server.
+# conversation says can run, load an image or send a word to another server. Pictures that the user has attached are
+# blobs, whose URLs only the page itself can make.
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types dompurify"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types dompurify"
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -77,7 +79,7 @@ class PageApi(Dialect):
     def endpoints(self) -> list[Endpoint]:
         start = Endpoint("GET", "/", "The page; a line of text for clients that ask for no HTML", self.start)
         files = Endpoint("GET", f"{PAGE_FILES}{{path:path}}", "A file of the page", self.file)
-        scenes = Endpoint("GET", f"{PAGE_FILES}scenes", "The script of the demonstration", self.scenes)
+        scenes = Endpoint("GET", SCENES, "The script of the demonstration", self.scenes)
         return [start, *([scenes, files] if self._is_shown else [])]
 
     async def start(self, request: Request) -> Response:

@@ -76,11 +76,12 @@ class PrewarmApi(Dialect):
     async def prewarm(self, request: Request, body: ChatFields) -> Response:
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
-        return json_response(await prewarm(self._host, read, request))
+        host = await self._hosts.of(body.model or request.query_params.get("model"))
+        return json_response(await prewarm(host, read, request))
 
     async def prewarm_last(self, request: Request) -> Response:
         tenant = tenant_of(request)
-        host = self._host
+        host = await self._hosts.of(request.query_params.get("model"))
         files = [file for file in last_headers(host.headers, tenant.name) if tenant.sees(file.namespace)]
         return json_response(await _prewarm_last(host, files))
 
@@ -146,4 +147,4 @@ def _prompt(host: ModelHost, conversation: Conversation) -> Prompt:
     whole = host.chats.prompt(replace(conversation, messages=shown, add_generation_prompt=False)).prompt
     if not is_header or not whole.header_end:
         return whole
-    return replace(whole, tokens=whole.tokens[: whole.header_end], messages=whole.messages[: len(messages)], breaks=())
+    return Prompt(whole.tokens[: whole.header_end], whole.messages[: len(messages)])

@@ -9,6 +9,7 @@ from leftoff.chat.conversation import DEFERRED
 from leftoff.server.anthropic.types import InputBlock, InputMessage, MessagesRequest, Source, Tool, ToolChoice
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field, missing_field
+from leftoff.server.request.content import ForeignPart, joined
 from leftoff.server.request.fields import (
     ChatRequest,
     FunctionCall,
@@ -17,7 +18,6 @@ from leftoff.server.request.fields import (
     ToolCall,
     chat_body,
     function_tool,
-    left_out,
     response_format,
 )
 
@@ -62,17 +62,17 @@ class MarkedMessages:
             if words:
                 self._add_words("user", words)
                 words = []
-            text = "\n".join(self._result(_inner_blocks(block.content, f"{place}.content")))
-            self._push(Message("tool", text, tool_call_id=block.tool_use_id), [(place, block)])
+            result = joined(self._result(_inner_blocks(block.content, f"{place}.content")), "\n")
+            self._push(Message("tool", result, tool_call_id=block.tool_use_id), [(place, block)])
         if words or not blocks:
             self._add_words("user", words)
 
-    def _result(self, blocks: list[Placed]) -> Iterator[str]:
-        """The texts of a tool result. A search for tools finds references: the model is told what they refer to."""
+    def _result(self, blocks: list[Placed]) -> Iterator[str | ForeignPart]:
+        """The parts of a tool result. A search for tools finds references: the model is told what they refer to."""
         for placed in blocks:
             tool = self._tools.get(placed[1].tool_name or "")
             if placed[1].type != "tool_reference":
-                yield from _texts([placed])
+                yield from _parts([placed])
             elif tool is not None and tool.input_schema is not None:
                 yield encode(function_tool(tool.name, tool.description, tool.input_schema)).decode()
             else:
@@ -82,11 +82,11 @@ class MarkedMessages:
         words = [(place, block) for place, block in blocks if block.type not in ("thinking", "tool_use")]
         thoughts = "".join(block.thinking or "" for _, block in blocks if block.type == "thinking")
         calls = [_call(block, place) for place, block in blocks if block.type == "tool_use"]
-        text = "".join(_texts(words))
-        self._push(Message("assistant", text, tool_calls=calls or None, reasoning_content=thoughts or None), blocks)
+        said = joined(_parts(words))
+        self._push(Message("assistant", said, tool_calls=calls or None, reasoning_content=thoughts or None), blocks)
 
     def _add_words(self, role: Literal["system", "user"], blocks: list[Placed]) -> None:
-        self._push(Message(role, "\n".join(_texts(blocks))), blocks)
+        self._push(Message(role, joined(_parts(blocks), "\n")), blocks)
 
     def _push(self, message: Message, blocks: list[Placed]) -> None:
         if any(block.cache_control for _, block in blocks):
@@ -120,40 +120,44 @@ def _blocks(content: str | list[InputBlock], place: str) -> list[Placed]:
     return [(f"{place}[{at}]", block) for at, block in enumerate(blocks)]
 
 
-def _texts(blocks: list[Placed]) -> Iterator[str]:
+def _parts(blocks: list[Placed]) -> Iterator[str | ForeignPart]:
     for place, block in blocks:
         if block.type in _SKIPPED or block.type.endswith("_tool_result"):
             continue
         match block.type:
             case "document":
-                yield "\n".join(_document(block, place))
+                yield from _document(block, place)
             case "search_result":
-                yield "\n".join((*filter(None, [block.title]), *_plain_texts(block.content, f"{place}.content")))
+                yield from filter(None, [block.title])
+                yield from _plain_parts(block.content, f"{place}.content")
             case _:
-                yield _plain_text(place, block)
+                yield _plain_part(place, block)
 
 
-def _document(block: InputBlock, place: str) -> Iterator[str]:
-    """A document's title, context and text; of a file, such as a PDF, a note instead of the text."""
+def _document(block: InputBlock, place: str) -> Iterator[str | ForeignPart]:
+    """A document's title, context and text, or the file that it is."""
     source: Source = convert(block.source, Source, f"{place}.source")
     yield from filter(None, (block.title, block.context))
     match source.type:
         case "text":
             yield source.data or ""
         case "content":
-            yield from _plain_texts(source.content, f"{place}.source.content")
+            yield from _plain_parts(source.content, f"{place}.source.content")
         case _:
-            yield left_out(block.type, place)
+            yield ForeignPart(block.type, file_data=source.data or source.url, place=place)
 
 
-def _plain_texts(content: Any, place: str) -> Iterator[str]:  # noqa: ANN401
+def _plain_parts(content: Any, place: str) -> Iterator[str | ForeignPart]:  # noqa: ANN401
     """Of content that has no blocks with blocks of their own."""
-    return (_plain_text(*placed) for placed in _inner_blocks(content, place))
+    return (_plain_part(*placed) for placed in _inner_blocks(content, place))
 
 
-def _plain_text(place: str, block: InputBlock) -> str:
+def _plain_part(place: str, block: InputBlock) -> str | ForeignPart:
+    if block.type == "image" and block.source is not None:
+        source: Source = convert(block.source, Source, f"{place}.source")
+        return ForeignPart(block.type, image_url=source.data or source.url, place=place)
     if block.type != "text":
-        return left_out(block.type, place)
+        return ForeignPart(block.type, place=place)
     if block.text is None:
         raise missing_field(f"{place}.text")
     return block.text

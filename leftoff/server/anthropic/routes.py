@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from leftoff.server.anthropic.convert import MarkedMessages, as_chat
 from leftoff.server.anthropic.types import MessagesRequest
-from leftoff.server.anthropic.writer import MessageWriter, error_body
+from leftoff.server.anthropic.writer import MessageWriter, error_body, failure
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ErrorShape
-from leftoff.server.reply.response import answer, json_response
+from leftoff.server.reply.response import NAMED_EVENTS, answer, json_response
+from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.types import Prompt
 
@@ -27,14 +28,19 @@ class Anthropic(Dialect):
     error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/v1/messages": error_body}
 
     def endpoints(self) -> list[Endpoint]:
+        room = WaitingRoom(self._hosts, NAMED_EVENTS, failure, sign=lambda _: {"type": "ping"})
         return [
-            Endpoint("POST", "/v1/messages", "Reply to messages", self.messages, MessagesRequest),
+            Endpoint("POST", "/v1/messages", "Reply to messages", room.before(self.messages), MessagesRequest),
             Endpoint("POST", "/v1/messages/count_tokens", "Tokens of messages", self.count_tokens, MessagesRequest),
+            Endpoint("GET", "/api/hello", "Whether the server is there: Claude Code asks when it starts", self.hello),
         ]
+
+    async def hello(self, _: Request) -> Response:
+        return json_response({"message": "hello"})
 
     async def messages(self, request: Request, body: MessagesRequest) -> Response:
         marked = MarkedMessages(body)
-        host = self._hosts.of(body.model)
+        host = await self._hosts.of(body.model)
         (job,) = await chat_jobs(host, request, as_chat(body, marked.messages))
         marks = _marks(job.prompt, marked)
         job = replace(job, prompt=replace(job.prompt, breaks=tuple(sorted({*job.prompt.breaks, *marks}))))
@@ -43,7 +49,7 @@ class Anthropic(Dialect):
 
     async def count_tokens(self, request: Request, body: MessagesRequest) -> Response:
         num_tokens = await count_tokens(
-            self._hosts.of(body.model), request, as_chat(body, MarkedMessages(body).messages)
+            await self._hosts.of(body.model), request, as_chat(body, MarkedMessages(body).messages)
         )
         return json_response({"input_tokens": num_tokens})
 

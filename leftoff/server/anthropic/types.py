@@ -33,10 +33,11 @@ class InputBlock(Struct):
 
 
 class Source(Struct):
-    """Where a document comes from: its text (`data`), blocks of content, or a file that is no text."""
+    """Where a picture or document comes from: its text or base64 (`data`), blocks of content, or a URL."""
 
     type: str
     data: str | None = None
+    url: str | None = None
     content: Any = None
 
 

@@ -36,6 +36,11 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(ErrorDetails(_ERROR_TYPES.get(known.status, BAD_REQUEST), message))
 
 
+def failure(error: Exception) -> Json:
+    """An error as an event of a stream."""
+    return {"error": msgspec.to_builtins(error_body(error).error), "type": "error"}
+
+
 @dataclass
 class MessageWriter(Writer):
     """Writes one message. `kept` is the number of prompt tokens up to the last `cache_control` mark."""
@@ -44,6 +49,7 @@ class MessageWriter(Writer):
     model: str
     kept: int
     framing = NAMED_EVENTS
+    failure = staticmethod(failure)
     shows_progress = True
     _blocks: Blocks = field(default_factory=Blocks)
     _has_begun: bool = False
@@ -51,9 +57,6 @@ class MessageWriter(Writer):
     _open: Block | None = None  # the block that was opened on the wire: of the reply, or one that keeps the client
     _num_silent: int = 0
     _held: list[str] = field(default_factory=list)  # the arguments of a call that is not complete yet
-
-    def failure(self, error: Exception) -> Json:
-        return {"error": msgspec.to_builtins(error_body(error).error), "type": "error"}
 
     def whole(self, replies: Sequence[ReplyStream]) -> Json:
         (reply,) = replies

@@ -321,19 +321,19 @@ class Acceptor:
             )
 
 
-def connection_limit(settings: Settings) -> int:
+def connection_limit(settings: Settings, handles_each: int = 1) -> int:
     """Room for all requests that run or wait, and some more; less if file handles are short."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _wanted(settings)
     if soft == resource.RLIM_INFINITY:
         return wanted
-    return max(_MIN_CONNECTIONS, min(wanted, soft - _OWN_HANDLES))
+    return max(_MIN_CONNECTIONS, min(wanted, (soft - _OWN_HANDLES) // handles_each))
 
 
-def raise_handle_limit(settings: Settings) -> None:
+def raise_handle_limit(settings: Settings, handles_each: int = 1) -> None:
     """Raise the limit of open files as far as connections need and the system allows: macOS starts with 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _wanted(settings) + _OWN_HANDLES
+    needed = handles_each * _wanted(settings) + _OWN_HANDLES
     if hard != resource.RLIM_INFINITY:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:

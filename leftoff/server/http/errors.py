@@ -15,8 +15,10 @@ from starlette.types import Scope
 from leftoff.chat.template.render import TemplateError
 from leftoff.chat.work import GivenUpError
 from leftoff.config import MIB
-from leftoff.engine.errors import EngineError, InputError, NoRoomError
+from leftoff.engine.errors import InputError, NoRoomError
+from leftoff.errors import LeftoffError
 from leftoff.host.host import HostClosedError
+from leftoff.picture import PictureError
 from leftoff.scheduler.job import QueueFullError
 
 BAD_REQUEST = "invalid_request_error"
@@ -44,11 +46,11 @@ class PromptTooLongError(ApiError):
     """The prompt does not fit the context. The message has both lengths."""
 
     def __init__(self, num_tokens: int, context_tokens: int, param: str = "prompt", *, is_exact: bool = True) -> None:
-        """`num_tokens` is a lower bound unless `is_exact`: far too long prompts are not tokenised to the end."""
+        """`num_tokens` is an estimate unless `is_exact`: far too long prompts are not tokenised to the end."""
         self.num_tokens = num_tokens
         self.context_tokens = context_tokens
         self.is_exact = is_exact
-        count = f"{'' if is_exact else 'at least '}{num_tokens}"
+        count = f"{'' if is_exact else 'about '}{num_tokens}"
         super().__init__(
             400,
             f"the prompt has {count} tokens; the context holds {context_tokens}, and a reply needs at least one:"
@@ -135,9 +137,9 @@ def as_api_error(error: Exception) -> ApiError:
             return _unavailable(str(error), "queue_full")
         case NoRoomError():
             return _unavailable(f"{error}: other replies fill the context, try again later", "context_full")
-        case InputError():
+        case InputError() | PictureError():
             return ApiError(400, str(error))
-        case EngineError():
+        case LeftoffError():
             return ApiError(500, str(error), kind="server_error", code="engine_error")
     return ApiError(500, "an error inside the server; its log says more", kind="server_error", code="internal_error")
 
@@ -171,9 +173,28 @@ async def on_error(request: Request, error: Exception) -> Response:
         request.app.state.log_refusal(request.scope, gone, error)
         return Response(status_code=CLIENT_GONE)
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
-        message = f"there is no {request.method} {request.url.path}: see GET /openapi.json for what there is"
-        error = ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {}))
+        error = _no_route(request, error)
     return error_response(error, request.scope)
+
+
+# Features of other servers, by the last part of their paths, and what to do instead.
+_UNSUPPORTED = {
+    **dict.fromkeys(
+        ("pull", "push", "create", "copy", "delete"),
+        "models are not managed here: name one at the start, with leftoff serve --model",
+    ),
+    "compact": "compaction is not supported: ask for a summary, and send that instead of the conversation",
+}
+
+
+def _no_route(request: Request, error: HTTPException) -> ApiError:
+    """404 or 405; a feature that clients may expect is named in words."""
+    path = request.url.path
+    lacking = _UNSUPPORTED.get(path.rpartition("/")[2])
+    if lacking:
+        return ApiError(404, f"{request.method} {path}: {lacking}", code="not_supported")
+    message = f"there is no {request.method} {path}: see GET /openapi.json for what there is"
+    return ApiError(error.status_code, message, code="not_found", headers=dict(error.headers or {}))
 
 
 def _unavailable(message: str, code: str) -> ApiError:

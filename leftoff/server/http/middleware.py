@@ -15,6 +15,7 @@ from leftoff.server.tenant import Tenant
 HEALTH = frozenset({"/health", "/v1/health"})
 _PUBLIC = HEALTH | {"/"}
 PAGE_FILES = "/page/"  # public too: the page asks for the key, and shows nothing before it has it
+SCENES = f"{PAGE_FILES}scenes"  # not public: no file, but made for the model
 # A client that is cut off while it still sends may never see the answer: up to this much is read and thrown away first.
 _DRAINED_BYTES = 256 * MIB
 # Memory for the bodies of all requests together; there is room for two of the largest in any case.
@@ -54,7 +55,7 @@ class ApiKeys(Guard):
     def check(self, scope: Scope) -> None:
         keys = _keys_of(Headers(scope=scope))
         tenant = self._tenant_of(keys)
-        if tenant is None and scope["path"] not in _PUBLIC and not scope["path"].startswith(PAGE_FILES):
+        if tenant is None and not _is_public(scope["path"]):
             raise _refusal(keys)
         scope.setdefault("state", {})["tenant"] = tenant or self._nobody
 
@@ -121,6 +122,10 @@ class BodyLimit:
         limit = self._limit_bytes / MIB
         message = f"the body is larger than {limit:g} MiB: send less, or start the server with a larger --max-body"
         return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
+
+
+def _is_public(path: str) -> bool:
+    return path in _PUBLIC or (path.startswith(PAGE_FILES) and path != SCENES)
 
 
 async def _drain(receive: Receive) -> None:

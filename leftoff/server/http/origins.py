@@ -110,7 +110,7 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
 
 
 class OriginCheck(Guard):
-    """Refuses requests of foreign web pages on every route but health, which reveals nothing."""
+    """Refuses requests of foreign web pages on every route but health, which tells no more than the model."""
 
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
         super().__init__(app)

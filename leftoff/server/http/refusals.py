@@ -33,7 +33,7 @@ class RefusalLog:
             return
         tenant: Tenant | None = state.get("tenant")
         if tenant is not None:
-            self._log.counts[tenant.name].refused[str(refusal.status)] += 1
+            self._log.refused[tenant.name][str(refusal.status)] += 1
         num_left_out = self._rate.take(tenant.name if tenant is not None else None)
         if num_left_out is None:
             return
@@ -41,7 +41,7 @@ class RefusalLog:
         reason = refusal.message[:_LOGGED_CHARACTERS]
         verb = "cancelled" if is_gone else f"refused with {refusal.status}"
         line = f"{scope['method']} {scope['path'][:_LOGGED_CHARACTERS]} {verb}: {reason}"
-        if tenant is not None and refusal.code != "not_found":
+        if tenant is not None and refusal.code not in ("not_found", "not_supported"):
             finish = Finish.CANCELLED.value if is_gone else REFUSED
             self._log.add_refused(line, refusal.status, reason, tenant.namespace(None), finish)
         more = f" (and {num_left_out:,} more refused since the last such line)" if num_left_out else ""

@@ -3,7 +3,11 @@
 Tokenization answers vLLM's clients too, such as lm_eval.
 """
 
+import asyncio
+import logging
 import uuid
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -15,15 +19,19 @@ from leftoff.engine.vocabulary import Vocabulary
 from leftoff.host.host import ModelHost
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import bad_field, missing_field
+from leftoff.server.http.errors import bad_field, error_body, missing_field
 from leftoff.server.llamacpp import types as wire
 from leftoff.server.llamacpp.writer import NativeWriter, default_settings
-from leftoff.server.reply.response import answer, json_response
+from leftoff.server.reply.response import EVENTS, answer, json_response
+from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.aside import aside
+from leftoff.server.request.attachments import attached_to
 from leftoff.server.request.build import conversation_of, raw_jobs
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.raw_prompts import RawPrompts, token_ids
 from leftoff.server.tenant import namespace_of
+
+logger = logging.getLogger("leftoff.requests")
 
 _MIN_TOKENS = 1 << 17  # that /tokenize accepts, even if the context is smaller: clients cut documents with it
 
@@ -32,7 +40,8 @@ class Native(Dialect):
     """The routes that OpenAI's API does not have."""
 
     def endpoints(self) -> list[Endpoint]:
-        completion = Endpoint("POST", "/completion", "Text completion", self.completion, wire.NativeRequest)
+        complete = WaitingRoom(self._hosts, EVENTS, error_body).before(self.completion)
+        completion = Endpoint("POST", "/completion", "Text completion", complete, wire.NativeRequest)
         health = Endpoint("GET", "/health", "Whether the server can answer", self.health)
         return [
             completion,
@@ -42,12 +51,14 @@ class Native(Dialect):
             Endpoint("GET", "/tokenizer_info", "The tokenizer, for vLLM's clients", self.tokenizer_info),
             Endpoint("POST", "/apply-template", "A chat as the template renders it", self.apply_template, ChatFields),
             Endpoint("GET", "/props", "The model and default settings", self.props),
+            Endpoint("POST", "/models/load", "Loads a model in its turn", self.load, wire.ModelRequest),
+            Endpoint("POST", "/models/unload", "Lets a model sleep", self.unload, wire.ModelRequest),
             health,
             health.at("/v1/health"),
         ]
 
     async def completion(self, request: Request, body: wire.NativeRequest) -> Response:
-        host = self._host
+        host = await self._hosts.of(body.model)
         jobs = await raw_jobs(
             host,
             request,
@@ -60,7 +71,7 @@ class Native(Dialect):
         return await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=bool(body.stream))
 
     async def tokenize(self, request: Request, body: wire.TokenizeRequest) -> Response:
-        host = self._host
+        host = await self._hosts.of(body.model)
         tokens = await aside(host, lambda: _tokens(host, body), request)
         if body.content is None:
             return json_response({"tokens": tokens, "count": len(tokens), "max_model_len": host.context_tokens})
@@ -69,12 +80,14 @@ class Native(Dialect):
         return json_response({"tokens": pieces})
 
     async def detokenize(self, request: Request, body: wire.DetokenizeRequest) -> Response:
-        host, vocabulary = self._host, self._host.model.vocabulary
+        host = await self._hosts.of(body.model)
+        vocabulary = host.model.vocabulary
         text = await aside(host, lambda: vocabulary.text(token_ids(body.tokens, vocabulary, "tokens")), request)
         return json_response({"content": text, "prompt": text})  # as llama-server and as vLLM name it
 
-    async def tokenizer_info(self, _: Request) -> Response:
-        host, vocabulary = self._host, self._host.model.vocabulary
+    async def tokenizer_info(self, request: Request) -> Response:
+        host = await self._hosts.of(request.query_params.get("model"))
+        vocabulary = host.model.vocabulary
         return json_response(
             {
                 "tokenizer_class": "gguf",
@@ -90,12 +103,15 @@ class Native(Dialect):
         )
 
     async def apply_template(self, request: Request, body: ChatFields) -> Response:
-        host = self._host
-        text = await aside(host, lambda: host.chats.text(conversation_of(host, body)), request)
+        host = await self._hosts.of(body.model)
+        attached = await attached_to(host, request, body.messages)
+        text = await aside(host, lambda: host.chats.text(conversation_of(host, body, attached=attached)), request)
         return json_response({"prompt": text})
 
-    async def props(self, _: Request) -> Response:
-        host, vocabulary = self._host, self._host.model.vocabulary
+    async def props(self, request: Request) -> Response:
+        """Of the first model, or of one that the query names, as llama-server's router has it."""
+        host = await self._hosts.of(request.query_params.get("model"))
+        vocabulary = host.model.vocabulary
         settings = {
             "id": 0,
             "n_ctx": host.context_tokens,
@@ -111,17 +127,43 @@ class Native(Dialect):
                 "model_path": str(host.model.path),
                 "chat_template": host.prompts.template.source,
                 "chat_template_caps": {},
-                "modalities": {"vision": False, "audio": False},
+                "modalities": {"vision": host.prompts.sees_pictures, "audio": False},
                 "bos_token": _text(vocabulary, vocabulary.bos),
                 "eos_token": _text(vocabulary, vocabulary.eos),
                 "build_info": f"leftoff-{__version__}",
-                "is_sleeping": False,
+                "is_sleeping": host.engine.is_asleep,
             }
         )
 
+    async def load(self, _: Request, body: wire.ModelRequest) -> Response:
+        """Answers at once: `GET /models` tells when it is loaded."""
+        late = self._hosts.named(body.model)
+        if late.status == "loaded":
+            raise bad_field("model", f"{late.name} is already loaded")
+        loading: Future[Any] = late.host.scheduler.waking.load() if late.is_ready and late.host else late.ask()
+        loading.add_done_callback(partial(_told, late.name))
+        return json_response({"success": True})
+
+    async def unload(self, _: Request, body: wire.ModelRequest) -> Response:
+        """A model that is busy answers first what was asked."""
+        late = self._hosts.named(body.model)
+        if late.host is None or not late.is_open or late.host.engine.is_asleep:
+            raise bad_field("model", f"{late.name} is not loaded")
+        if not late.host.model.may_sleep:
+            problem = f"{late.name} was not loaded to sleep: start the server with --sleep-idle-seconds"
+            raise bad_field("model", problem)
+        await asyncio.wrap_future(late.host.rest())
+        return json_response({"success": True})
+
     async def health(self, _: Request) -> Response:
         self._host.require_alive()
-        return json_response({"status": "ok"})
+        return json_response({"status": "ok", "models": self._hosts.states})  # for routers that have no index
+
+
+def _told(name: str, loading: Future[Any]) -> None:
+    """Nobody waits for a load by itself: what is wrong with it is logged."""
+    if not loading.cancelled() and (error := loading.exception()) is not None:
+        logger.warning("%s could not be loaded: %s", name, error)
 
 
 def _tokens(host: ModelHost, body: wire.TokenizeRequest) -> list[int]:

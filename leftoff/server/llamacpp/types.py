@@ -13,6 +13,7 @@ class NativeRequest(GenerationFields, kw_only=True):
     """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
 
     prompt: Raw
+    model: str | None = None
     n_probs: Annotated[int, Meta(ge=0, le=100)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None
     return_tokens: bool | None = None
@@ -24,10 +25,17 @@ class TokenizeRequest(Struct):
 
     content: str | None = None
     prompt: str | None = None
+    model: str | None = None
     add_special: bool = False
     add_special_tokens: bool = True
     parse_special: bool = True
     with_pieces: bool = False
+
+
+class ModelRequest(Struct):
+    """The body of /models/load and /models/unload."""
+
+    model: str
 
 
 class SlotRequest(Struct):
@@ -40,6 +48,7 @@ class DetokenizeRequest(Struct):
     """The body of /detokenize."""
 
     tokens: list[Any]
+    model: str | None = None
 
 
 # --- replies
@@ -59,3 +68,4 @@ class SlotState(Struct):
     n_prompt_tokens_cache: int | UnsetType = UNSET
     params: dict[str, Any] | UnsetType = UNSET  # every field of `Sampling`, and the limits of the reply
     next_token: list[dict[str, Any]] | UnsetType = UNSET
+    model: str | UnsetType = UNSET  # where there are several

@@ -6,6 +6,7 @@ from typing import Any
 
 from leftoff.server.http.errors import bad_field, not_yet
 from leftoff.server.ollama.types import Call, OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, Options
+from leftoff.server.request.content import ForeignPart, Part, joined
 from leftoff.server.request.fields import (
     ChatRequest,
     FunctionCall,
@@ -13,14 +14,13 @@ from leftoff.server.request.fields import (
     ResponseFormat,
     ToolCall,
     chat_body,
-    left_out,
     response_format,
 )
 
 
 def messages_as_chat(body: OllamaChatRequest) -> ChatRequest:
     """A chat in the common form."""
-    messages = [*map(_message, body.messages or ())]
+    messages = [_message(message, f"messages[{index}].") for index, message in enumerate(body.messages or ())]
     _name_calls(messages)
     return _common(body, messages, body.tools)
 
@@ -31,7 +31,7 @@ def prompt_as_chat(body: OllamaGenerateRequest) -> ChatRequest:
         if value := getattr(body, name):
             raise not_yet(name, value[:40], "leave it out")
     header = [Message("system", body.system)] if body.system else []
-    return _common(body, [*header, Message("user", _text(body.prompt, body.images))])
+    return _common(body, [*header, Message("user", _content(body.prompt, body.images, ""))])
 
 
 def _common(
@@ -50,10 +50,10 @@ def _common(
     )
 
 
-def _message(message: OllamaMessage) -> Message:
+def _message(message: OllamaMessage, place: str) -> Message:
     return Message(
         message.role,
-        _text(message.content or "", message.images),
+        _content(message.content or "", message.images, place),
         name=message.tool_name,
         tool_calls=[_call(call) for call in message.tool_calls or ()] or None,
         tool_call_id=message.tool_call_id,
@@ -84,6 +84,8 @@ def _format(wanted: str | dict[str, Any]) -> ResponseFormat:
     return response_format("format", {"type": "json_object"})
 
 
-def _text(words: str, images: list[Any] | None) -> str:
+def _content(words: str, images: list[str] | None, place: str) -> str | list[Part]:
     """Ollama's models are shown the images before the words."""
-    return "".join(left_out("image", "images") for _ in images or ()) + words
+    places = (f"{place}images[{index}]" for index in range(len(images or ())))
+    pictures = (ForeignPart("image", image_url=image, place=at) for image, at in zip(images or (), places, strict=True))
+    return joined((*pictures, words))

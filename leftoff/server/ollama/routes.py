@@ -1,28 +1,50 @@
 """The routes of Ollama that chat clients use: chat, generate, and the description of the loaded model."""
 
+import asyncio
 import uuid
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
+from blake3 import blake3
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff.chat.formats.parser import Output
+from leftoff.chat.prompts import PromptMaker
+from leftoff.config import Settings
+from leftoff.engine.fingerprint import model_parts
+from leftoff.engine.model import Model
+from leftoff.engine.model_settings import ModelSettings
+from leftoff.host.encoder import EncoderHost
 from leftoff.host.host import ModelHost
+from leftoff.host.late_host import LateHost
+from leftoff.host.pictures import projector_file
+from leftoff.lru import LruCache
 from leftoff.server.dialect import Dialect
-from leftoff.server.http.endpoint import Endpoint
+from leftoff.server.hosts import Hosts, is_named, matches
+from leftoff.server.http.endpoint import Endpoint, attended
 from leftoff.server.http.errors import ApiError, ErrorShape
 from leftoff.server.ollama import types as wire
 from leftoff.server.ollama.convert import messages_as_chat, prompt_as_chat
 from leftoff.server.ollama.writer import OllamaWriter, error_body
-from leftoff.server.reply.response import answer, json_response
+from leftoff.server.reply.response import LINES, Json, answer, json_response
+from leftoff.server.reply.waiting import Handler, WaitingRoom
+from leftoff.server.request.attachments import attached_to
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.fields import ChatRequest
 from leftoff.server.request.job import ReplyJob
 
 _OLLAMA_VERSION = "0.12.6"  # clients refuse servers that are older than the features they use
 _NEVER = datetime(2318, 1, 1, tzinfo=UTC)
+_LONG_S = 1e9
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_OUTLINES = 256
+
+Body = wire.OllamaChatRequest | wire.OllamaGenerateRequest
 
 
 class Ollama(Dialect):
@@ -30,43 +52,78 @@ class Ollama(Dialect):
 
     error_shapes: ClassVar[Mapping[str, ErrorShape]] = {"/api/": error_body}
 
+    def __init__(self, hosts: Hosts) -> None:
+        super().__init__(hosts)
+        self._outlines: LruCache[tuple[Path, int], dict[str, Any]] = LruCache(max_entries=_MAX_OUTLINES)
+
     def endpoints(self) -> list[Endpoint]:
+        chat, generate = (
+            self._unless_unloaded(handler, is_chat=is_chat)
+            for handler, is_chat in ((self.chat, True), (self.generate, False))
+        )
         return [
-            Endpoint("POST", "/api/chat", "Chat completion", self.chat, wire.OllamaChatRequest),
-            Endpoint("POST", "/api/generate", "Completion of a prompt", self.generate, wire.OllamaGenerateRequest),
-            Endpoint("POST", "/api/show", "Description of the model", self.show, wire.ShowRequest),
-            Endpoint("GET", "/api/tags", "The model that is loaded", self.tags),
-            Endpoint("GET", "/api/ps", "The model that runs", self.ps),
+            Endpoint("POST", "/api/chat", "Chat completion", chat, wire.OllamaChatRequest),
+            Endpoint("POST", "/api/generate", "Completion of a prompt", generate, wire.OllamaGenerateRequest),
+            Endpoint("POST", "/api/show", "Description of a model", self.show, wire.ShowRequest),
+            Endpoint("GET", "/api/tags", "The models of this server", self.tags),
+            Endpoint("GET", "/api/ps", "The models that are loaded", self.ps),
             Endpoint("GET", "/api/version", "The version of Ollama that is emulated", self.version),
         ]
 
+    def _unless_unloaded(self, handler: Handler, *, is_chat: bool) -> Handler:
+        """The handler of a request once its model is open, for which a request to unload it does not wait."""
+        waited = WaitingRoom(self._hosts, LINES, error_body, _sign(is_chat=is_chat), streams=_streams).before(handler)
+
+        async def handle(request: Request, body: Body) -> Response:
+            if not body.unloads or not body.is_empty:
+                return await waited(request, body)
+            late = self._hosts.named(body.model)
+            if late.host is not None and late.is_open:
+                await asyncio.wrap_future(late.host.rest())
+            chunk = OllamaWriter(full_name(late.name), is_chat).chunk(end={"done_reason": "unload"})
+            return json_response(chunk)
+
+        return handle
+
     async def chat(self, request: Request, body: wire.OllamaChatRequest) -> Response:
-        host = self._hosts.of(body.model)
+        host = await self._hosts.of(body.model)
         if not body.messages:
-            return _loaded(host, is_chat=True, unloads=body.unloads)
+            return await _loaded(request, host, body, is_chat=True)
         jobs = await chat_jobs(host, request, messages_as_chat(body))
-        return await _answer(request, host, jobs, is_chat=True, stream=body.stream is not False)
+        return await _answer(request, host, jobs, body, is_chat=True)
 
     async def generate(self, request: Request, body: wire.OllamaGenerateRequest) -> Response:
-        host = self._hosts.of(body.model)
+        host = await self._hosts.of(body.model)
         if not body.prompt:
-            return _loaded(host, is_chat=False, unloads=body.unloads)
+            return await _loaded(request, host, body, is_chat=False)
         chat = prompt_as_chat(body)
         jobs = await (_raw_jobs if body.raw else chat_jobs)(host, request, chat)
-        return await _answer(request, host, jobs, is_chat=False, stream=body.stream is not False)
+        return await _answer(request, host, jobs, body, is_chat=False)
 
     async def show(self, _: Request, body: wire.ShowRequest) -> Response:
+        """Of a model that nobody has asked yet, its file tells: it is not loaded for that."""
         wanted = body.model or body.name
-        host = self._hosts.of(wanted)
-        if full_name(wanted) != full_name(host.name):
-            raise ApiError(404, f"there is no model {wanted!r} here: this server runs {host.name!r}")
-        return json_response(_described(host))
+        late = self._hosts.named(wanted)
+        if not is_named(late, wanted) and not matches(late, wanted):
+            raise ApiError(404, f"there is no model {wanted!r} here: this server runs {late.name!r}")
+        file = _file(late)
+        if not late.is_open and file is not None:
+            return json_response(await asyncio.to_thread(self._outlined, late.settings, file))
+        host = await self._hosts.of(wanted)
+        return json_response(_described(host.model, host.prompts, host.context_tokens, sees=host.prompts.sees_pictures))
+
+    def _outlined(self, settings: Settings, file: Path) -> dict[str, Any]:
+        key = (file, file.stat().st_mtime_ns)
+        known = self._outlines.get(key) or _outline(settings, file)
+        self._outlines.put(key, known)
+        return known
 
     async def tags(self, _: Request) -> Response:
-        return json_response({"models": [*map(_listed, self._hosts)]})
+        listed = [*map(_listed, self._hosts.listed()), *map(_encoder, self._hosts.encoders)]
+        return json_response({"models": listed})
 
     async def ps(self, _: Request) -> Response:
-        return json_response({"models": [*map(_running, self._hosts)]})
+        return json_response({"models": [_running(host) for host in self._hosts if not host.engine.is_asleep]})
 
     async def version(self, _: Request) -> Response:
         return json_response({"version": _OLLAMA_VERSION})
@@ -74,22 +131,49 @@ class Ollama(Dialect):
 
 async def _raw_jobs(host: ModelHost, request: Request, chat: ChatRequest) -> list[ReplyJob]:
     """The prompt without the model's template."""
+    attached = await attached_to(host, request, chat.messages)
+    prompt = chat.messages[-1].content or ""
+    text = prompt if isinstance(prompt, str) else attached.text(prompt, "")
     return await raw_jobs(
         host,
         request,
         chat,
-        lambda: [host.prompts.from_text(str(chat.messages[-1].content))],
+        lambda: [host.prompts.from_text(text, attached.pictures)],
         output=Output(host.prompts.format, splits_reasoning=False),
     )
 
 
-async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], *, is_chat: bool, stream: bool) -> Response:
-    return await answer(request, host, jobs, uuid.uuid4().hex, _writer(host, is_chat=is_chat), stream=stream)
+async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], body: Body, *, is_chat: bool) -> Response:
+    writer = _writer(host, is_chat=is_chat)
+    response = await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=_streams(body))
+    _keep(host, body)  # once it is asked: before, the model might sleep and wake for it
+    return response
 
 
-def _loaded(host: ModelHost, *, is_chat: bool, unloads: bool) -> Response:
-    """Answer an empty request: clients send one to load or unload the model, which here is always loaded."""
-    return json_response(_writer(host, is_chat=is_chat).chunk(end={"done_reason": "unload" if unloads else "load"}))
+async def _loaded(request: Request, host: ModelHost, body: Body, *, is_chat: bool) -> Response:
+    """Answers an empty request: clients send one to load the model."""
+    await attended(request.receive, _done(host.scheduler.waking.load()))
+    _keep(host, body)
+    return json_response(_writer(host, is_chat=is_chat).chunk(end={"done_reason": "load"}))
+
+
+async def _done(load: Future[None]) -> None:
+    await asyncio.wrap_future(load)
+
+
+def _keep(host: ModelHost, body: Body) -> None:
+    """Each request that says how long the model stays says it anew."""
+    if body.keep_s is not None and host.model.may_sleep:
+        host.scheduler.gate.keep(body.keep_s)
+
+
+def _streams(body: Body) -> bool:
+    return body.stream is not False
+
+
+def _sign(*, is_chat: bool) -> Callable[[Body], Json]:
+    """A chunk without words: a stream of lines has no comments."""
+    return lambda body: OllamaWriter(full_name(body.model), is_chat).chunk()
 
 
 def _writer(host: ModelHost, *, is_chat: bool) -> OllamaWriter:
@@ -101,56 +185,100 @@ def full_name(name: str) -> str:
     return name if ":" in name else f"{name}:latest"
 
 
-def _listed(host: ModelHost) -> dict[str, Any]:
+def _listed(late: LateHost) -> dict[str, Any]:
     """The model in a list."""
+    if late.host is not None and late.is_open:
+        return _opened(late.host)
+    name, file = full_name(late.name), _file(late)
+    sizes = [part.stat().st_size for part in model_parts(file)] if file is not None else []
+    digest = blake3(f"{file} {sizes}".encode()).hexdigest()  # Ollama's own client wants one of this length
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _modified_at(file) if file is not None else _LONG_AGO,
+        "size": sum(sizes),
+        "digest": digest,
+        "details": {"format": "gguf"},
+    }
+
+
+def _encoder(host: EncoderHost) -> dict[str, Any]:
+    model, name = host.model, full_name(host.name)
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _modified_at(model.path),
+        "size": model.size_bytes,
+        "digest": model.fingerprint,
+        "details": {"format": "gguf", "family": model.architecture},
+    }
+
+
+def _file(late: LateHost) -> Path | None:
+    """The file of a model that is not open, if it is here."""
+    path = Path(late.settings.model).expanduser()
+    return path if all(part.is_file() for part in model_parts(path)) else None
+
+
+def _opened(host: ModelHost) -> dict[str, Any]:
     name = full_name(host.name)
     return {
         "name": name,
         "model": name,
-        "modified_at": _modified_at(host),
+        "modified_at": _modified_at(host.model.path),
         "size": host.model.size_bytes,
         "digest": host.engine.memory.fingerprint,
-        "details": _details(host),
+        "details": _details(host.model),
     }
 
 
 def _running(host: ModelHost) -> dict[str, Any]:
-    return _listed(host) | {"expires_at": _NEVER, "size_vram": 0, "context_length": host.context_tokens}
+    left_s = host.scheduler.gate.sleep_after_s - host.scheduler.waking.idle_s
+    expires_at = datetime.now(UTC) + timedelta(seconds=max(0.0, left_s)) if left_s < _LONG_S else _NEVER
+    return _opened(host) | {"expires_at": expires_at, "size_vram": 0, "context_length": host.context_tokens}
 
 
-def _described(host: ModelHost) -> dict[str, Any]:
+def _outline(settings: Settings, file: Path) -> dict[str, Any]:
+    """The model in full, by its file."""
+    template = Path(settings.chat_template_file).read_text("utf-8") if settings.chat_template_file else None
+    with closing(Model(file, ModelSettings(vocab_only=True))) as model:
+        trained = int(model.metadata.get(f"{model.architecture}.context_length", 0))
+        sees = projector_file(settings.mmproj, file) is not None
+        return _described(model, PromptMaker(model, template), settings.ctx or trained, sees=sees)
+
+
+def _described(model: Model, prompts: PromptMaker, context_tokens: int, *, sees: bool) -> dict[str, Any]:
     """The model in full."""
-    model, prompts = host.model, host.prompts
     capabilities = {
         "completion": True,
         "tools": prompts.quirks.shows_tools,
         "thinking": prompts.format.reasoning is not None,
+        "vision": sees,
     }
     return {
         "template": prompts.template.source,
-        "details": _details(host),
+        "details": _details(model),
         "model_info": {
             "general.architecture": model.architecture,
             "general.basename": model.name,
             "general.parameter_count": model.num_parameters,
-            f"{model.architecture}.context_length": host.context_tokens,
+            f"{model.architecture}.context_length": context_tokens,
         },
         "capabilities": [name for name, is_there in capabilities.items() if is_there],
-        "modified_at": _modified_at(host),
+        "modified_at": _modified_at(model.path),
         "modelfile": "",
         "parameters": "",
         "license": "",
     }
 
 
-def _details(host: ModelHost) -> dict[str, Any]:
-    model = host.model
+def _details(model: Model) -> dict[str, Any]:
     return {
         "family": model.architecture,
         "families": [model.architecture],
         "parameter_size": _size(model.num_parameters),
-        # llama.cpp describes a model by family, size and quantization
-        "quantization_level": model.description.split(maxsplit=2)[-1],
+        # llama.cpp describes a model by family, size and quantization; without its weights, not at all
+        "quantization_level": "".join(model.description.split(maxsplit=2)[-1:]),
         "format": "gguf",
         "parent_model": "",
     }
@@ -160,5 +288,5 @@ def _size(num_parameters: int) -> str:
     return f"{num_parameters / 1e9:.1f}B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.2f}M"
 
 
-def _modified_at(host: ModelHost) -> datetime:
-    return datetime.fromtimestamp(host.model.path.stat().st_mtime, UTC)
+def _modified_at(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

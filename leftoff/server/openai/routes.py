@@ -13,15 +13,18 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.host.encoder import EncoderHost
 from leftoff.host.host import ModelHost
+from leftoff.host.late_host import LateHost
 from leftoff.scheduler.job import Job
 from leftoff.server.dialect import Dialect
 from leftoff.server.http.endpoint import Endpoint
-from leftoff.server.http.errors import bad_field, not_yet
+from leftoff.server.http.errors import bad_field, error_body, not_yet
 from leftoff.server.openai.types import CompletionRequest
-from leftoff.server.openai.writer import ChatWriter, Echo, Head, TextWriter
-from leftoff.server.reply.response import answer, json_response
+from leftoff.server.openai.writer import DONE, ChatWriter, Echo, Head, TextWriter
+from leftoff.server.reply.response import EVENTS, answer, json_response
 from leftoff.server.reply.usage import PromptChances
+from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.aside import aside
 from leftoff.server.request.build import chat_jobs, raw_jobs
 from leftoff.server.request.fields import ChatRequest
@@ -36,22 +39,24 @@ class OpenAI(Dialect):
     """Chat completions, completions and models."""
 
     def endpoints(self) -> list[Endpoint]:
-        chat = Endpoint("POST", "/v1/chat/completions", "Chat completion", self.chat, ChatRequest)
-        text = Endpoint("POST", "/v1/completions", "Text completion", self.completions, CompletionRequest)
-        models = Endpoint("GET", "/v1/models", "The model that is loaded", self.models)
+        room = WaitingRoom(self._hosts, EVENTS, error_body, last=DONE)
+        chat = Endpoint("POST", "/v1/chat/completions", "Chat completion", room.before(self.chat), ChatRequest)
+        complete = room.before(self.completions)
+        text = Endpoint("POST", "/v1/completions", "Text completion", complete, CompletionRequest)
+        models = Endpoint("GET", "/v1/models", "The models of this server", self.models)
         model = Endpoint("GET", "/v1/models/{id:path}", "The model of this name", self.model)
         # /completions without the version is llama-server's own
         return [chat, chat.at("/chat/completions"), text, models, models.at("/models"), model]
 
     async def chat(self, request: Request, body: ChatRequest) -> Response:
-        host = self._hosts.of(body.model)
+        host = await self._hosts.of(body.model)
         jobs = await chat_jobs(host, request, body)
         head = _head(host, "chatcmpl", body, len(jobs))
         return await answer(request, host, jobs, head.id, ChatWriter(head), stream=bool(body.stream))
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         _refuse_in_completions(body)
-        host = self._hosts.of(body.model)
+        host = await self._hosts.of(body.model)
         jobs = await raw_jobs(
             host,
             request,
@@ -69,12 +74,13 @@ class OpenAI(Dialect):
         return await answer(request, host, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
-        return json_response({"object": "list", "data": [*map(_card, self._hosts)], "has_more": False})
+        cards = [*map(_card, self._hosts.listed()), *map(_encoder_card, self._hosts.encoders)]
+        return json_response({"object": "list", "data": cards, "has_more": False})
 
     async def model(self, request: Request) -> Response:
-        """By any name: requests may name any model too, and clients look for the one they were told to use."""
+        """By any name, if there is one model: requests may name any too, and clients look for what they were told."""
         name = request.path_params["id"]
-        return json_response(_card(self._hosts.of(name)) | {"id": name})
+        return json_response(_card(self._hosts.named(name)) | {"id": name})
 
 
 def _refuse_in_completions(body: CompletionRequest) -> None:
@@ -118,22 +124,41 @@ def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, n
     )
 
 
-def _card(host: ModelHost) -> dict[str, Any]:
-    """The model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
-    model, opened = host.model, int(host.opened_at)
+def _card(late: LateHost) -> dict[str, Any]:
+    """A model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
+    host = late.host if late.is_open else None
+    opened = int(host.opened_at) if host is not None else 0
+    return _described(late.name, opened, late.aliases, late.status) | (_meta(host) if host is not None else {})
+
+
+def _described(name: str, opened: int, aliases: Sequence[str], status: str) -> dict[str, Any]:
     return {
-        "id": host.name,
+        "id": name,
         "object": "model",
         "created": opened,
         "owned_by": "leftoff",
         "type": "model",
-        "display_name": host.name,
+        "display_name": name,
         "created_at": datetime.fromtimestamp(opened, UTC),
+        "aliases": aliases,
+        "status": {"value": status},
+    }
+
+
+def _encoder_card(host: EncoderHost) -> dict[str, Any]:
+    card = _described(host.name, int(host.opened_at), host.settings.alias[1:], "loaded")
+    return card | {"meta": {"n_ctx": host.context_tokens, "n_embd": host.shape.width, "ranks": host.shape.ranks}}
+
+
+def _meta(host: ModelHost) -> dict[str, Any]:
+    model = host.model
+    return {
         "meta": {
             "n_vocab": model.vocabulary.size,
             "n_ctx": host.context_tokens,
             "n_ctx_train": model.trained_context,
             "n_params": model.num_parameters,
             "size": model.size_bytes,
-        },
+            "vision": host.prompts.sees_pictures,
+        }
     }

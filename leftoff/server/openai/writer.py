@@ -15,6 +15,8 @@ from leftoff.server.reply.stream import End, Event, Piece, Progress, ReplyStream
 from leftoff.server.reply.usage import PromptChances, progress_of, timings_of, token_logprobs, usage_of
 from leftoff.server.request.fields import ChatRequest
 
+DONE = b"data: [DONE]\n\n"
+
 
 @dataclass(frozen=True)
 class Head:
@@ -40,7 +42,7 @@ class _CompletionWriter(Writer):
 
     head: Head
     framing = EVENTS
-    last = b"data: [DONE]\n\n"
+    last = DONE
     failure = staticmethod(error_body)
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]

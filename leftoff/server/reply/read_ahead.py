@@ -28,16 +28,19 @@ def after_reply(host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequ
     if host.remembered is not None:
         host.remembered.add(chat.key, written, job.namespace)
     if host.settings.read_ahead and finish in (Finish.END, Finish.STOPPED):
-        reply = _as_sent_back(written, call_ids)
-        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply), _TOKEN_BYTES * job.prompt.length)
+        reply, before = _as_sent_back(written, call_ids), host.num_forgets
+        length = _TOKEN_BYTES * job.prompt.length
+        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply, before), length)
 
 
-def _read_ahead(host: ModelHost, conversation: Conversation, reply: MessageDict) -> None:
+def _read_ahead(host: ModelHost, conversation: Conversation, reply: MessageDict, num_forgets: int) -> None:
+    if host.num_forgets != num_forgets:
+        return  # the conversation may have been deleted
     try:
         prompt = host.chats.ahead(conversation, reply)
     except (ContextOverflowError, TemplateError, GivenUpError):
         return  # the client will hear of it, if it goes on like this
-    if prompt.length < host.context_tokens:
+    if prompt.length < host.context_tokens and host.num_forgets == num_forgets:
         namespace = conversation.namespace
         job = Job(prompt, max_tokens=0, namespace=namespace)
         host.scheduler.read_ahead(Run(job, _Reader(host, namespace)))
@@ -66,7 +69,7 @@ class _Reader:
         if self._report is None:
             return  # it was known already
         num_tokens = self._num_read - self._report.reused
-        self._host.log.counts[self._tenant].read_ahead_tokens += num_tokens
+        self._host.log.counts[self._tenant, self._host.name].read_ahead_tokens += num_tokens
         if num_tokens:  # else a request came first
             logger.info("read ahead %s tokens of %s while idle", f"{num_tokens:,}", f"{self._report.prompt_tokens:,}")
 

@@ -188,8 +188,10 @@ class ReplyStream:
         self._deliver(self, self.end)
 
     def _end(self, finish: Finish, error: Exception | None) -> End:
-        text_of = self._host.model.vocabulary.text
-        self._host.log.add(record_of(self.id, self.run, self.report, finish, self.job.notes, error, text_of))
+        text_of, job = self._host.model.vocabulary.text, self.job
+        record = record_of(self.id, job.caller, self.run, self.report, finish, job.notes, error, text_of)
+        saved_ms = self._host.cache.costs.prefill_ms(record.reused)
+        self._host.log.add(replace(record, model=self._host.name, saved_ms=round(saved_ms, 3)))
         text = self._text.close()
         parts: tuple[Part, ...] = ()
         if self._parser is not None:
@@ -237,6 +239,7 @@ def start_reply(
         raise PromptTooLongError(job.prompt.length, host.context_tokens)
     stream = ReplyStream(host, job, request_id, index, deliver, shows_progress)
     stream.run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
+    stream.run.timings.submitted = job.asked_at or stream.run.timings.submitted
     host.scheduler.submit(stream.run)
     return stream
 

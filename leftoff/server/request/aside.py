@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from leftoff.chat.meter import TooManyTokensError
 from leftoff.chat.overflow import ContextOverflowError
+from leftoff.host.encoder import EncoderHost
 from leftoff.host.host import ModelHost
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import PromptTooLongError
@@ -14,7 +15,9 @@ from leftoff.server.http.errors import PromptTooLongError
 Result = TypeVar("Result")
 
 
-async def aside(host: ModelHost, function: Callable[[], Result], request: Request | None = None) -> Result:
+async def aside(
+    host: ModelHost | EncoderHost, function: Callable[[], Result], request: Request | None = None
+) -> Result:
     """Runs a function on a thread of the host. What does not fit its context is refused.
 
     A long request waits behind other long ones only, and is given up when its client leaves.

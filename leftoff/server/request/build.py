@@ -11,7 +11,10 @@ from leftoff.host.host import ModelHost
 from leftoff.sampling import MAX_BIAS, Sampling
 from leftoff.server.http.errors import PromptTooLongError, bad_field
 from leftoff.server.request.aside import aside
+from leftoff.server.request.attachments import attached_to
+from leftoff.server.request.caller import caller_of
 from leftoff.server.request.constraints import Guides
+from leftoff.server.request.content import Attached, notes_on_left_out
 from leftoff.server.request.fields import ChatFields, ChatRequest, GenerationFields
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.tenant import namespace_of
@@ -23,8 +26,9 @@ _MAX_REPLIES = 1024  # to one request
 async def count_tokens(host: ModelHost, request: Request, body: ChatFields) -> int:
     """The length of a chat's prompt, also if it is too long to be read."""
     namespace = namespace_of(request, body.cache_salt)
+    attached = await attached_to(host, request, body.messages)
     try:
-        chat = await aside(host, lambda: host.chats.prompt(conversation_of(host, body, namespace)), request)
+        chat = await aside(host, lambda: host.chats.prompt(conversation_of(host, body, namespace, attached)), request)
         return chat.prompt.length
     except PromptTooLongError as error:
         if not error.is_exact:
@@ -34,12 +38,11 @@ async def count_tokens(host: ModelHost, request: Request, body: ChatFields) -> i
 
 async def chat_jobs(host: ModelHost, request: Request, body: ChatRequest) -> list[ReplyJob]:
     """The replies to a chat."""
-    namespace = namespace_of(request, body.cache_salt)
-
-    num_replies = body.n or 1
+    namespace, num_replies = namespace_of(request, body.cache_salt), body.n or 1
+    attached = await attached_to(host, request, body.messages)
 
     def read() -> ReplyJob:
-        conversation = conversation_of(host, body, namespace)
+        conversation = conversation_of(host, body, namespace, attached)
         chat = host.chats.prompt(conversation)
         host.learn_header(chat)
         return ReplyJob(
@@ -49,7 +52,9 @@ async def chat_jobs(host: ModelHost, request: Request, body: ChatRequest) -> lis
             wants_logits=bool(body.logprobs or body.top_logprobs),
             num_top_logprobs=body.top_logprobs or 0,
             output=body.output(host.prompts.format),
-            notes=tuple(map(str, (*body.notes, *chat.notes))),
+            notes=tuple(map(str, (*body.notes, *notes_on_left_out(conversation.messages), *chat.notes))),
+            caller=caller_of(request, conversation.messages),
+            asked_at=getattr(request.state, "asked_at", None),
             # of several replies none is the one that the client goes on with, and half a reply is not remembered
             chat=chat if num_replies == 1 and not conversation.prefill else None,
         )
@@ -77,13 +82,17 @@ async def raw_jobs(
         wants_logits=num_logprobs is not None,
         num_top_logprobs=num_logprobs or 0,
         output=output,
+        caller=caller_of(request),
+        asked_at=getattr(request.state, "asked_at", None),
     )
     return await _jobs(host, request, body, job, prompts, num_each)
 
 
-def conversation_of(host: ModelHost, body: ChatFields, namespace: str = "") -> Conversation:
+def conversation_of(
+    host: ModelHost, body: ChatFields, namespace: str = "", attached: Attached | None = None
+) -> Conversation:
     """Shows the model also tools that it must not call, if it can be kept from calling: so prompts begin alike."""
-    return body.conversation(namespace, shows_all_tools=host.prompts.call_token is not None)
+    return body.conversation(namespace, shows_all_tools=host.prompts.call_token is not None, attached=attached)
 
 
 async def _jobs(

@@ -3,9 +3,9 @@
 Every dialect with chats converts its own body to a `ChatRequest`: OpenAI's fields with llama-server's additions.
 """
 
-from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct, field, to_builtins
 
 from leftoff.chat.conversation import Conversation, Note
@@ -14,6 +14,7 @@ from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import MessageDict, ToolDict
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field
+from leftoff.server.request.content import Attached, Part
 from leftoff.server.request.sampling import Limit, SamplingFields
 
 Schema = dict[str, Any]
@@ -104,22 +105,6 @@ ReasoningFormat = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 MAX_MESSAGES = 1 << 14
 MAX_TOOLS = 1024
 _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # templates know none, low, medium and high
-TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
-# Parts of messages that a model of text cannot read, in all dialects, and what the note in their place calls them.
-_LEFT_OUT = {
-    **dict.fromkeys(("image", "image_url", "input_image", "image_file"), "image"),
-    **dict.fromkeys(("audio", "audio_url", "input_audio"), "audio"),
-    **dict.fromkeys(("video", "video_url", "input_video"), "video"),
-    **dict.fromkeys(("document", "file", "input_file"), "file"),
-}
-
-
-class Part(Struct, omit_defaults=True):
-    """A part of a message's content: text, or something else that a note in the prompt stands for."""
-
-    type: str
-    text: str | None = None
-    refusal: str | None = None
 
 
 class FunctionCall(Struct, omit_defaults=True):
@@ -152,6 +137,7 @@ class Message(Struct, omit_defaults=True):
 class ChatFields(GenerationFields, kw_only=True):
     """A chat, and how to generate the reply to it."""
 
+    model: str | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -191,51 +177,39 @@ class ChatFields(GenerationFields, kw_only=True):
             one_call=self.parallel_tool_calls is False,
         )
 
-    def conversation(self, namespace: str, *, shows_all_tools: bool) -> Conversation:
+    def conversation(self, namespace: str, *, shows_all_tools: bool, attached: Attached | None = None) -> Conversation:
         """The conversation for the chat layer. Content of unknown types, and tools without a name, are refused by path.
 
         Unless all tools are shown, the template sees them only if the model may call them.
         """
+        attached = attached or Attached()
         for index, tool in enumerate(self.tools or ()):
             if not tool_name(tool):
                 raise bad_field(f"tools[{index}].function.name", "must be a text: a tool is called by its name")
         return Conversation(
-            [self._plain(index, message) for index, message in enumerate(self.messages)],
+            [_plain(message, index, attached) for index, message in enumerate(self.messages)],
             (self.tools or None) if self.may_call or shows_all_tools else None,
             self.template_options,
             namespace,
             self.add_generation_prompt is not False,
+            attached.pictures,
         )
 
-    def _plain(self, index: int, message: Message) -> MessageDict:
+
+def _plain(message: Message, index: int, attached: Attached) -> MessageDict:
+    """The message for the chat layer: its content is text."""
+    content = message.content
+    if not isinstance(content, list):
         plain: dict[str, Any] = to_builtins(message)
-        if isinstance(message.content, list) and message.content:
-            plain["content"] = text_of(message.content, f"messages[{index}].content")
         return plain
+    text = attached.text(content, f"messages[{index}].content") if content else []
+    return {**to_builtins(msgspec.structs.replace(message, content=None)), "content": text}
 
 
 def tool_name(tool: ToolDict) -> str:
     """The name of a function; empty if it has none."""
     name = function_of(tool).get("name")
     return name if isinstance(name, str) else ""
-
-
-def text_of(parts: Sequence[Part], place: str, types: Collection[str] = TEXT_PARTS) -> str:
-    """The text of a content list, with notes for parts that are no text."""
-    return "".join(
-        (part.text or part.refusal or "") if part.type in types else left_out(part.type, f"{place}[{index}]")
-        for index, part in enumerate(parts)
-    )
-
-
-def left_out(kind: str, place: str) -> str:
-    """The note in a prompt that stands for an image or another part that is no text.
-
-    To refuse it would end an agent's session: it sends the part again with every request. Unknown types are refused.
-    """
-    if kind not in _LEFT_OUT:
-        raise bad_field(place, f"a part of type {kind!r} cannot be read: this server takes text only")
-    return f"[{_LEFT_OUT[kind]} left out: this model reads text only]"
 
 
 NumReplies = Annotated[int, Meta(ge=1, le=128)]
@@ -257,11 +231,18 @@ class StreamOptions(Struct):
 class ChatRequest(ChatFields, kw_only=True):
     """A chat, how to sample its reply, and how many replies are wanted."""
 
-    model: str | None = None
     n: NumReplies | None = None
     stream_options: StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=100)] | None = None
+    functions: list[dict[str, Any]] | None = None  # what OpenAI had before `tools`; refused, and so is the next
+    function_call: str | dict[str, Any] | None = None
+
+    def conversation(self, namespace: str, *, shows_all_tools: bool, attached: Attached | None = None) -> Conversation:
+        for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+            if getattr(self, name) is not None:
+                raise bad_field(name, f"is deprecated, and not supported: use {instead}")
+        return super().conversation(namespace, shows_all_tools=shows_all_tools, attached=attached)
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -15,11 +15,13 @@ from leftoff.chat.work import checkpoint
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.host.host import ModelHost
 from leftoff.lru import LruCache
-from leftoff.server.http.body import decode
+from leftoff.picture import Picture, PictureError, Pictures
+from leftoff.server.http.body import convert, decode
 from leftoff.server.http.errors import PromptTooLongError, bad_field
-from leftoff.types import Prompt, Tokens
+from leftoff.types import Prompt, Tokens, owner_of
 
 _MAX_PROMPTS = 1024
+_MEDIA = "<__media__>"  # where a picture stands in a text, for llama-server
 _REMEMBERED_LISTS = 16
 _REMEMBERED_BYTES = 32 << 20
 _LONG_LIST = 16 << 10  # bytes of JSON: a shorter list is decoded anew
@@ -34,16 +36,20 @@ _readers: WeakKeyDictionary[ModelHost, "RawPrompts"] = WeakKeyDictionary()
 class RawPrompts:
     """Reads the `prompt` field of a request."""
 
-    def __init__(self, maker: PromptMaker, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, maker: PromptMaker, vocabulary: Vocabulary, pictures: Pictures | None = None, max_images: int = 0
+    ) -> None:
         self._maker = maker
         self._vocabulary = vocabulary
+        self._pictures = pictures or Pictures()
+        self._max_images = max_images
         self._id_lists = IdLists(vocabulary.size)
 
     @classmethod
     def of(cls, host: ModelHost) -> "RawPrompts":
         """The reader for the model of a host: it lives as long as the host."""
         if host not in _readers:
-            _readers[host] = cls(host.prompts, host.model.vocabulary)
+            _readers[host] = cls(host.prompts, host.model.vocabulary, host.pictures, host.settings.max_images)
         return _readers[host]
 
     def read(self, data: msgspec.Raw, namespace: str = "") -> list[Prompt]:
@@ -54,14 +60,14 @@ class RawPrompts:
             return [Prompt(tokens)]
         value: Any = decode(bytes(data), object)
         if not _is_many(value):
-            return [self._one(value, "prompt")]
+            return [self._one(value, "prompt", owner_of(namespace))]
         if len(value) > _MAX_PROMPTS:
             raise bad_field("prompt", f"{len(value)} prompts in one request; at most {_MAX_PROMPTS} are taken")
         prompts: list[Prompt] = []
         num_tokens = 0
         for index, item in enumerate(value):
             checkpoint()
-            prompts.append(self._one(item, f"prompt[{index}]"))
+            prompts.append(self._one(item, f"prompt[{index}]", owner_of(namespace)))
             num_tokens += prompts[-1].length
             if num_tokens > _MAX_TOKENS and index:
                 raise bad_field(
@@ -69,9 +75,9 @@ class RawPrompts:
                 )
         return prompts
 
-    def _one(self, value: Any, place: str) -> Prompt:  # noqa: ANN401
+    def _one(self, value: Any, place: str, owner: str) -> Prompt:  # noqa: ANN401
         if isinstance(value, dict):
-            return self._from_object(value, place)
+            return self._from_object(value, place, owner)
         if isinstance(value, str):
             prompt = self._maker.from_text(value)
         elif isinstance(value, list):
@@ -82,12 +88,31 @@ class RawPrompts:
             raise bad_field(place, "is empty: there is nothing to go on from")
         return prompt
 
-    def _from_object(self, value: dict[str, Any], place: str) -> Prompt:
-        if value.get("multimodal_data"):
-            raise bad_field(f"{place}.multimodal_data", "cannot be read: this server takes text only")
-        if not isinstance(value.get("prompt_string"), str):
+    def _from_object(self, value: dict[str, Any], place: str, owner: str) -> Prompt:
+        """As llama-server has it: a text, and the pictures that its media markers stand for, in base64."""
+        text, at = value.get("prompt_string"), f"{place}.multimodal_data"
+        files: list[str] = convert(value.get("multimodal_data") or [], list[str], at)
+        if not isinstance(text, str):
             raise bad_field(f"{place}.prompt_string", "must be a text")
-        return self._one(value["prompt_string"], f"{place}.prompt_string")
+        if not files:
+            return self._one(text, f"{place}.prompt_string", owner)
+        if not self._maker.sees_pictures:
+            raise bad_field(at, "cannot be read: this model reads text only")
+        pieces = text.split(_MEDIA)
+        if len(pieces) != len(files) + 1 or len(files) > self._max_images:
+            problem = f"has {len(files)} images for {len(pieces) - 1} times {_MEDIA} in prompt_string"
+            raise bad_field(at, f"{problem}: must be as many, and at most {self._max_images} (--max-images)")
+        shown = [self._picture(file, f"{at}[{index}]", index, owner) for index, file in enumerate(files)]
+        markers = [*(picture.marker for picture in shown), ""]
+        words = "".join(piece + marker for piece, marker in zip(pieces, markers, strict=True))
+        return self._maker.from_text(words, {picture.marker: picture for picture in shown})
+
+    def _picture(self, file: str, place: str, index: int, owner: str) -> Picture:
+        checkpoint()
+        try:
+            return self._pictures.take(file, f"image {index + 1}", owner)
+        except PictureError as error:
+            raise bad_field(place, str(error)) from error
 
     def _from_list(self, items: list[Any], place: str) -> Tokens:
         if str in set(map(type, items)):

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from leftoff.server.request.fields import MAX_MESSAGES
 from leftoff.server.responses.convert import Items
 from leftoff.server.responses.store import TenantStore
 from leftoff.server.responses.types import ConversationRequest, InputItem, ItemDict, ItemsRequest
-from leftoff.server.tenant import tenant_of
+from leftoff.server.tenant import namespace_of, tenant_of
 
 _MAX_CONVERSATIONS = 1024
 _MAX_BYTES = 128 * MIB
@@ -143,12 +143,15 @@ class Conversations:
         conversation = self._named(request)
         return self._changed(request, conversation.without(self._item(request, conversation)))
 
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        self._store.forget(is_meant)
+
     def _changed(self, request: Request, conversation: KeptConversation) -> HttpResponse:
         self._put(request, conversation)
         return json_response(conversation.card)
 
     def _put(self, request: Request, conversation: KeptConversation) -> None:
-        self._store.put(tenant_of(request).name, conversation.id, conversation)
+        self._store.put(namespace_of(request, None), conversation.id, conversation)
 
     def _named(self, request: Request) -> KeptConversation:
         return self._get(request, request.path_params["id"], "conversation_id")

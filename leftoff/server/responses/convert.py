@@ -7,26 +7,22 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
-
-import msgspec
+from typing import Any, cast, get_args
 
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import ApiError, bad_field, missing_field, not_yet
+from leftoff.server.request.content import TEXT_PARTS, Attached, ForeignPart, Part, joined
 from leftoff.server.request.fields import (
     MAX_TOOLS,
-    TEXT_PARTS,
     ChatRequest,
     FunctionCall,
     Message,
-    Part,
     ResponseFormat,
     Role,
     ToolCall,
     chat_body,
     function_tool,
     response_format,
-    text_of,
 )
 from leftoff.server.responses.types import InputItem, ResponsesRequest, TextFormat
 
@@ -66,8 +62,8 @@ class Items:
                 reply = self._begun_reply()
                 reply.tool_calls = [*(reply.tool_calls or ()), _call(item, place)]
             case "function_call_output":
-                text = _text(item.output if item.output is not None else "", f"{place}.output")
-                self._push(Message("tool", text, tool_call_id=item.call_id))
+                output = _content(item.output if item.output is not None else "", f"{place}.output")
+                self._push(Message("tool", output, tool_call_id=item.call_id))
             # other types come from tools that only OpenAI's servers run
 
     def _found(self, name: str, place: str) -> InputItem:
@@ -78,15 +74,15 @@ class Items:
         return found
 
     def _add_message(self, item: InputItem, place: str) -> None:
-        text = _text(item.content, f"{place}.content")
+        content = _content(item.content, f"{place}.content")
         if item.role not in _ROLES:
             raise bad_field(f"{place}.role", f"is {item.role!r}: must be one of {', '.join(_ROLES)}")
         if item.role == "assistant":
             if self._reply and self._reply.content:
                 self._reply = None
-            self._begun_reply().content = text
+            self._begun_reply().content = content
         else:
-            self._push(msgspec.convert({"role": item.role, "content": text}, Message))
+            self._push(Message(cast(Role, item.role), content))
 
     def _push(self, message: Message) -> None:
         self.messages.append(message)
@@ -175,8 +171,19 @@ def _call(item: InputItem, place: str) -> ToolCall:
 
 
 def _text(content: Any, place: str) -> str:  # noqa: ANN401
+    found = _content(content, place)
+    return found if isinstance(found, str) else Attached().text(found, place)
+
+
+def _content(content: Any, place: str) -> str | list[Part]:  # noqa: ANN401
     parts: str | list[Part] = convert(content, str | list[Part], place)
-    return parts if isinstance(parts, str) else text_of(parts, place, _TEXT_PARTS)
+    return parts if isinstance(parts, str) else joined(_placed(part, f"{place}[{at}]") for at, part in enumerate(parts))
+
+
+def _placed(part: Part, place: str) -> str | ForeignPart:
+    if part.type in _TEXT_PARTS:
+        return part.text or part.refusal or ""
+    return ForeignPart(part.type, image_url=part.image_url, file_data=part.file_data or part.file_url, place=place)
 
 
 def _is_skipped(tool: dict[str, Any]) -> bool:

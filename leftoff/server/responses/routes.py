@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +15,8 @@ from leftoff.server.dialect import Dialect
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError, PromptTooLongError, bad_field
-from leftoff.server.reply.response import Json, answer, json_response
+from leftoff.server.reply.response import NAMED_EVENTS, Json, answer, json_response
+from leftoff.server.reply.waiting import WaitingRoom
 from leftoff.server.request.build import chat_jobs, count_tokens
 from leftoff.server.request.fields import ChatRequest, Message
 from leftoff.server.request.job import ReplyJob
@@ -22,8 +24,8 @@ from leftoff.server.responses.conversations import Conversations, KeptConversati
 from leftoff.server.responses.convert import Function, Items, as_chat, functions_of
 from leftoff.server.responses.store import Stored, TenantStore
 from leftoff.server.responses.types import Effort, InputItem, ResponsesRequest, Text, TextFormat
-from leftoff.server.responses.writer import Keep, ResponseWriter
-from leftoff.server.tenant import tenant_of
+from leftoff.server.responses.writer import KEEP_ALIVE, Keep, ResponseWriter, early_failure
+from leftoff.server.tenant import namespace_of, tenant_of
 
 _MAX_RESPONSES = 4096
 _MAX_BYTES = 128 * MIB
@@ -52,7 +54,8 @@ class Responses(Dialect):
         self._conversations = Conversations(num_tenants)
 
     def endpoints(self) -> list[Endpoint]:
-        create = Endpoint("POST", "/v1/responses", "Create a response", self.create, ResponsesRequest)
+        room = WaitingRoom(self._hosts, NAMED_EVENTS, early_failure, sign=lambda _: KEEP_ALIVE)
+        create = Endpoint("POST", "/v1/responses", "Create a response", room.before(self.create), ResponsesRequest)
         count = Endpoint("POST", "/v1/responses/input_tokens", "Tokens of an input", self.count, ResponsesRequest)
         return [
             create,
@@ -65,7 +68,7 @@ class Responses(Dialect):
 
     async def create(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
-        host = self._hosts.of(body.model)
+        host = await self._hosts.of(body.model)
         jobs = await _jobs(host, request, asked)
         namespaced = {function.flat_name: function for function in asked.functions if function.namespace}
         writer = ResponseWriter(_begun(host, body, asked), self._keep(request, body, asked), namespaced)
@@ -73,7 +76,7 @@ class Responses(Dialect):
 
     async def count(self, request: Request, body: ResponsesRequest) -> HttpResponse:
         asked = self._asked(request, body)
-        num_tokens = await count_tokens(self._hosts.of(body.model), request, asked.chat)
+        num_tokens = await count_tokens(await self._hosts.of(body.model), request, asked.chat)
         return json_response({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     async def retrieve(self, request: Request) -> HttpResponse:
@@ -84,6 +87,11 @@ class Responses(Dialect):
         response_id = stored.response["id"]
         self._store.delete(tenant_of(request).name, response_id)
         return json_response({"id": response_id, "object": "response", "deleted": True})
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Forgets the responses and conversations of the namespaces that are meant."""
+        self._store.forget(is_meant)
+        self._conversations.forget(is_meant)
 
     def _asked(self, request: Request, body: ResponsesRequest) -> Asked:
         if body.previous_response_id and body.conversation:
@@ -122,7 +130,7 @@ class Responses(Dialect):
         def keep(response: Json, reply: Message) -> None:
             if body.store is not False:
                 stored = Stored.after(asked.before, response, [*asked.messages, reply])
-                self._store.put(tenant_of(request).name, response["id"], stored)
+                self._store.put(namespace_of(request, asked.chat.cache_salt), response["id"], stored)
             if asked.conversation is not None:
                 items = msgspec.to_builtins([*asked.items, *response["output"]])
                 self._conversations.extend(request, asked.conversation.id, items)

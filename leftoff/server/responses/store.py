@@ -1,6 +1,6 @@
 """Stored responses and conversations: in memory, bounded, and apart for each tenant."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -9,6 +9,7 @@ import msgspec
 from leftoff.lru import LruCache
 from leftoff.server.reply.response import Json
 from leftoff.server.request.fields import Message
+from leftoff.types import owner_of
 
 
 class Sized(Protocol):
@@ -27,20 +28,28 @@ class TenantStore(Generic[Value]):
     def __init__(self, *, max_entries: int, max_bytes: int, num_tenants: int = 1) -> None:
         self._max_entries = max(1, max_entries // num_tenants)
         self._max_bytes = max_bytes // num_tenants
-        self._by_tenant: dict[str, LruCache[str, Value]] = {}
+        self._by_tenant: dict[str, LruCache[str, tuple[str, Value]]] = {}
 
-    def put(self, tenant: str, name: str, value: Value) -> None:
+    def put(self, namespace: str, name: str, value: Value) -> None:
+        """Keeps a value for the owner of a namespace; it goes when the namespace is deleted."""
+        tenant = owner_of(namespace)
         if tenant not in self._by_tenant:
             self._by_tenant[tenant] = LruCache(
-                max_entries=self._max_entries, max_bytes=self._max_bytes, size_of=lambda _, value: value.num_bytes
+                max_entries=self._max_entries, max_bytes=self._max_bytes, size_of=lambda _, kept: kept[1].num_bytes
             )
-        self._by_tenant[tenant].put(name, value)
+        self._by_tenant[tenant].put(name, (namespace, value))
 
     def get(self, tenant: str, name: str) -> Value | None:
-        return self._by_tenant[tenant].get(name) if tenant in self._by_tenant else None
+        kept = self._by_tenant[tenant].get(name) if tenant in self._by_tenant else None
+        return kept[1] if kept is not None else None
 
     def delete(self, tenant: str, name: str) -> bool:
         return tenant in self._by_tenant and self._by_tenant[tenant].pop(name) is not None
+
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Drops the values of the namespaces that are meant."""
+        for values in self._by_tenant.values():
+            values.remove_if(lambda kept: is_meant(kept[0]))
 
 
 @dataclass(frozen=True)

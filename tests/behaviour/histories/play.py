@@ -35,6 +35,8 @@ class Tally:
     num_differing: int = 0
     largest: float = 0.0
     noise: float | None = None
+    num_pictures: int = 0
+    num_pictures_reused: int = 0
 
     @property
     def is_within_noise(self) -> bool:
@@ -49,15 +51,22 @@ class Tally:
         self.num_differing += found.num_differing
         self.largest = max(self.largest, found.largest)
 
+    def saw_pictures(self, http: httpx.Client) -> None:
+        """Of the last request, by its report."""
+        (record,) = http.get("/cache/requests?n=1").json()["requests"]
+        self.num_pictures += len(record["images"])
+        self.num_pictures_reused += sum(line.endswith("reused") for line in record["images"])
+
     def saw_noise(self, found: Gap) -> None:
         self.noise = max(self.noise or 0.0, found.largest)
 
     def __str__(self) -> str:
         steps = ", ".join(f"{count} {name}" for name, count in self.steps.most_common())
         noise = "" if self.noise is None else f"; what cannot be helped makes {self.noise:.7f}"
+        pictures = f", {self.num_pictures_reused} of {self.num_pictures} pictures" if self.num_pictures else ""
         return (
             f"{self.steps.total()} histories ({steps}) in {self.num_lives} lives, {self.num_left} left in the middle\n"
-            f"{self.num_cached} of {self.num_prompt} prompt tokens reused, {self.num_tokens} tokens written\n"
+            f"{self.num_cached} of {self.num_prompt} prompt tokens{pictures} reused, {self.num_tokens} tokens written\n"
             f"{self.num_differing} replies differ, largest difference of a log-probability {self.largest:.7f}{noise}"
         )
 
@@ -72,6 +81,7 @@ def play(
     is_slow: bool = False,
     measures_noise: bool = False,
     drafts: bool = False,
+    pictures: bool = False,
     progress: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
     """Of a slow model the prompts are shorter. With drafts it drafts whatever it finds; the measure never does."""
@@ -82,7 +92,7 @@ def play(
         Lives(model, folder, seed, flags, is_ended=num_steps >= _STEPS_PER_LIFE, drafts=drafts) as lives,
     ):
         sizes, with_chat = sizes_for(cold, is_slow=is_slow), has_chat(cold)
-        tree = Tree(seed, sizes, with_chat=with_chat)
+        tree = Tree(seed, sizes, with_chat=with_chat, with_pictures=pictures)
         while tally.steps.total() < num_steps:
             if (tally.steps.total() + tally.num_left) % _STEPS_PER_LIFE == _STEPS_PER_LIFE - 1:
                 progress(tally)
@@ -101,6 +111,8 @@ def play(
             tally.steps[step.name] += 1
             tally.num_prompt += answer.num_prompt
             tally.num_cached += answer.num_cached
+            if pictures:
+                tally.saw_pictures(lives.http)
             tally.num_tokens += len(answer.tokens)
         tally.num_lives = lives.num_lives
         if crowded is not None and not tally.is_within_noise:  # else more of it would change nothing

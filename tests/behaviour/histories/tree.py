@@ -5,9 +5,12 @@ shortens the reply before it, shares a header, has stop strings, a schema or too
 the context. Steps of several conversations come in any order. What a step was answered decides how the next goes on.
 """
 
+import base64
 import random
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 Body = dict[str, Any]
@@ -23,6 +26,10 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
     },
 }
+
+
+_NUM_PICTURES = 6
+_PICTURE_ROOM = 200 * "x"  # in a chat
 
 
 @dataclass(frozen=True)
@@ -75,8 +82,9 @@ Talk = TokenTalk | ChatTalk
 class Tree:
     """Grows by what it is told: each step is followed by `answered`, unless its client has left."""
 
-    def __init__(self, seed: int, sizes: Sizes, *, with_chat: bool) -> None:
+    def __init__(self, seed: int, sizes: Sizes, *, with_chat: bool, with_pictures: bool = False) -> None:
         self._rng = random.Random(seed)
+        self._with_pictures = with_pictures
         self._sizes = sizes
         self._with_chat = with_chat
         self._talks: list[Talk] = []
@@ -106,10 +114,10 @@ class Tree:
 
     def _begin(self) -> Talk:
         rng = self._rng
-        if self._with_chat and rng.random() < 0.4:
+        if self._with_chat and rng.random() < (0.9 if self._with_pictures else 0.4):
             system = rng.choice([*self._systems, self._text(5, 20)])
             extra = rng.choice([{}, {}, {}, {"tools": [_TOOL]}])
-            return ChatTalk([_says("system", system), _says("user", self._text(3, 25))], extra)
+            return ChatTalk([_says("system", system), self._user()], extra)
         if rng.random() < 0.1:
             return TokenTalk(self._tokens(self._sizes.longest_prompt, self._sizes.most_tokens))
         return TokenTalk(rng.choice([*self._headers, []]) + self._tokens(3, self._sizes.longest_turn))
@@ -139,14 +147,15 @@ class Tree:
         users = [index for index, message in enumerate(messages) if message["role"] == "user"]
         if name == "regenerate":
             return ChatTalk(list(messages), talk.extra)
-        if sum(len(message["content"]) for message in messages) > self._sizes.most_characters:
-            return ChatTalk([*messages[: users[0]], _says("user", self._text(3, 25))], talk.extra)
+        if sum(map(_length, messages)) > self._sizes.most_characters:
+            return ChatTalk([*messages[: users[0]], self._user()], talk.extra)
         if name in ("edit", "branch"):
             place = rng.choice(users)
-            return ChatTalk([*messages[:place], _says("user", self._text(3, 25))], talk.extra)
+            later = messages[place + 1 :] if self._with_pictures and name == "edit" else []  # pictures behind the edit
+            return ChatTalk([*messages[:place], self._user(), *later], talk.extra)
         words = talk.reply.split(" ")
         reply = talk.reply if name == "next" else " ".join(words[: rng.randint(0, len(words))])
-        turn = [_says("assistant", reply or "I see."), _says("user", self._text(3, 25))]
+        turn = [_says("assistant", reply or "I see."), self._user()]
         return ChatTalk([*messages, *turn], talk.extra)
 
     # --- what is sent
@@ -168,6 +177,16 @@ class Tree:
             body["stop"] = [" " + self._rng.choice(_WORDS), "e"]
         return Step(name, path, body, is_left=self._rng.random() < 0.06)
 
+    def _user(self) -> MessageDict:
+        """What the user says, with a picture or two in it."""
+        text, rng = self._text(3, 25), self._rng
+        if not self._with_pictures or rng.random() < 0.4:
+            return _says("user", text)
+        parts: list[Any] = [{"type": "text", "text": text}]
+        for _ in range(rng.randint(1, 2)):
+            parts.insert(rng.randint(0, len(parts)), picture_part(rng.randrange(_NUM_PICTURES)))
+        return {"role": "user", "content": parts}
+
     def _num_reply(self) -> int:
         return self._rng.randint(1, self._sizes.reply)
 
@@ -177,6 +196,24 @@ class Tree:
 
     def _text(self, shortest: int, longest: int) -> str:
         return " ".join(self._rng.choice(_WORDS) for _ in range(self._rng.randint(shortest, longest)))
+
+
+def _length(message: MessageDict) -> int:
+    """In characters; a picture takes as much room as so many of them."""
+    content = message["content"]
+    return len(content) if isinstance(content, str) else sum(len(part.get("text", _PICTURE_ROOM)) for part in content)
+
+
+@cache
+def picture_part(number: int) -> MessageDict:
+    """One of a few pictures, of several sizes, as a BMP file in a data URL."""
+    rng = random.Random(number)
+    width, height = rng.choice([(64, 64), (130, 100), (40, 150)])
+    rows = b"".join(rng.randbytes(3 * width).ljust(-(-3 * width // 4) * 4, b"\0") for _ in range(height))
+    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(rows), 2835, 2835, 0, 0)
+    file = struct.pack("<2sIHHI", b"BM", 14 + len(header) + len(rows), 0, 0, 14 + len(header)) + header + rows
+    url = f"data:image/bmp;base64,{base64.b64encode(file).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _says(role: str, content: str) -> MessageDict:

@@ -67,6 +67,17 @@ def test_the_sources_are_merged_into_one_tree(http: httpx.Client, host: ModelHos
     check(host)
 
 
+def test_text_that_spans_nodes_is_found_where_it_ends(http: httpx.Client) -> None:
+    ends = ("road", "river", "röhrig", "röst")
+    for end in ends:
+        chat(http, f"where is the {end} now")
+    for end in ends:
+        (found,) = [node for node in nodes_of(http, f"where is the {end} now") if node["is_found"]]
+        before = next(node for node in nodes_of(http) if node["id"] == found["parent"])
+        assert "where is the" not in found["text"], "it begins in a node before"
+        assert not before["text"].endswith(f"{end} now")
+
+
 def test_text_is_found(http: httpx.Client) -> None:
     chat(http, "where does the road end")
     chat(http, "only a map")

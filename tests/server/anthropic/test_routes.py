@@ -216,7 +216,8 @@ NO_IMAGE = "[image left out: this model reads text only]"
 def texts(*content: Any) -> list[str]:  # noqa: ANN401
     """The messages that the content of one message becomes."""
     body = msgspec.convert({"messages": [{"role": "user", "content": [*content]}]}, MessagesRequest)
-    return [str(message.content) for message in MarkedMessages(body).messages]
+    chat = as_chat(body, MarkedMessages(body).messages)
+    return [message["content"] for message in chat.conversation("", shows_all_tools=True).messages]
 
 
 def test_an_image_becomes_a_note() -> None:

@@ -36,7 +36,8 @@ def cached(reply: httpx.Response) -> int:
 
 @pytest.mark.parametrize("headers", [{}, bearer("wrong"), bearer("first-ke"), {"x-api-key": "wrong"}])
 def test_without_a_known_key_nothing_is_told(http: httpx.Client, headers: dict[str, str]) -> None:
-    for reply in (http.post(CHAT, json=BODY, headers=headers), http.get("/cache", headers=headers)):
+    asked = [http.get(path, headers=headers) for path in ("/cache", "/page/scenes")]
+    for reply in (http.post(CHAT, json=BODY, headers=headers), *asked):
         assert reply.status_code == 401
         assert reply.json()["error"]["code"] == "invalid_api_key"
     assert http.get("/health", headers=headers).status_code == 200

@@ -9,9 +9,9 @@ from openai.types.responses import Response
 
 from leftoff.host.build import open_host
 from leftoff.server.request.fields import Message
-from leftoff.server.responses.convert import Items, flat_name, wrapped
+from leftoff.server.responses.convert import Items, as_chat, flat_name, wrapped
 from leftoff.server.responses.store import Stored, TenantStore
-from leftoff.server.responses.types import InputItem
+from leftoff.server.responses.types import InputItem, ResponsesRequest
 from leftoff.server.server import serving
 from tests.server.fixtures import CONTEXT_TOKENS, settings
 
@@ -230,7 +230,9 @@ def test_an_image_becomes_a_note() -> None:
     shot = InputItem("function_call_output", call_id="1", output=[{"type": "input_text", "text": "done"}, image])
     seen = InputItem(role="user", content=[image])
     note = "[image left out: this model reads text only]"
-    assert [message.content for message in Items([shot, seen]).messages] == [f"done{note}", note]
+    chat = as_chat(ResponsesRequest(), Items([shot, seen]).messages, [])
+    shown = chat.conversation("", shows_all_tools=True).messages
+    assert [message["content"] for message in shown] == [f"done{note}", note]
 
 
 def test_items_are_named_by_their_ids(client: openai.OpenAI) -> None:

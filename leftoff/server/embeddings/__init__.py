@@ -1,0 +1,1 @@
+"""Vectors and scores of texts, in the shapes of the servers that have them."""

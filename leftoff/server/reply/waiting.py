@@ -1,0 +1,103 @@
+"""A request for a model that is not open waits for it, before a prompt is made of it.
+
+Streams get signs of life meanwhile. A client that leaves takes its request with it: nothing is loaded for nobody.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from leftoff.host.host import ModelHost
+from leftoff.server.hosts import Hosts
+from leftoff.server.http.endpoint import attended
+from leftoff.server.http.errors import ClientGoneError, as_api_error, stopping
+from leftoff.server.reply.response import EventStream, Framing, Json
+
+Handler = Callable[[Request, Any], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class WaitingRoom:
+    """Of the routes of one dialect: how a stream shows there that it lives, and that it fails, before it has begun."""
+
+    hosts: Hosts
+    framing: Framing
+    failure: Callable[[Exception], Any]
+    sign: Callable[[Any], Json | None] = lambda _: None  # made of the body; if None, `Framing.nothing` is sent
+    last: bytes = b""
+    streams: Callable[[Any], bool] = lambda body: bool(body.stream)
+
+    def before(self, handler: Handler) -> Handler:
+        """The handler of a route, once the model that a body names is open."""
+
+        async def handle(request: Request, body: Any) -> Response:  # noqa: ANN401
+            model = self.hosts.named(body.model)
+            if model.is_ready:
+                return await handler(request, body)
+            request.state.asked_at = time.perf_counter()
+            opening = asyncio.wrap_future(model.ask())
+            silent_s = EventStream.silent_seconds if self.streams(body) else None
+            try:
+                await attended(request.receive, asyncio.wait([opening], timeout=silent_s))
+            except BaseException:
+                opening.cancel()
+                raise
+            if opening.done():
+                opening.result()
+                return await handler(request, body)
+            return _WaitingStream(self, request, body, handler, opening)
+
+        return handle
+
+
+class _WaitingStream(Response):
+    """Sends signs of life until the model is open, and then what the handler answers."""
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        request: Request,
+        body: Any,  # noqa: ANN401
+        handler: Handler,
+        opening: "asyncio.Future[ModelHost]",
+    ) -> None:
+        super().__init__()
+        self._room, self._request, self._body, self._handler = room, request, body, handler
+        self._opening = opening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._room.framing.headers})
+        try:
+            await attended(receive, self._wait(send))
+            self._opening.result()
+            response = await self._handler(self._request, self._body)
+        except ClientGoneError as error:
+            scope["app"].state.log_refusal(scope, as_api_error(error), error)
+            return
+        except (asyncio.CancelledError, Exception) as error:
+            reason = error if isinstance(error, Exception) else stopping()
+            scope["app"].state.log_refusal(scope, as_api_error(reason), reason)
+            body = self._room.framing.frame(self._room.failure(reason)) + self._room.last
+            await send({"type": "http.response.body", "body": body, "more_body": False})
+            return
+        finally:
+            self._opening.cancel()
+
+        async def send_on(message: Message) -> None:
+            if message["type"] != "http.response.start":
+                await send(message)
+
+        await response(scope, receive, send_on)
+
+    async def _wait(self, send: Send) -> None:
+        framing, sign = self._room.framing, self._room.sign(self._body)
+        body = framing.frame(sign) if sign is not None else framing.nothing
+        while not self._opening.done():
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await asyncio.wait([self._opening], timeout=EventStream.silent_seconds)

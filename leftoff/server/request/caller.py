@@ -1,0 +1,60 @@
+"""Who sends a request, in words: its client by the User-Agent, its conversation by the first message of the user."""
+
+import re
+from collections.abc import Sequence
+
+from blake3 import blake3
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from leftoff.chat.template.render import MessageDict
+from leftoff.host.request_log import Caller
+from leftoff.picture import MARKER
+
+# How a User-Agent begins, in lower case, and what people call that client. Of others, its first word is the name.
+_CLIENTS = {
+    "claude-cli": "Claude Code",
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "opencode": "OpenCode",
+    "ai-sdk": "AI SDK",
+    "anthropic/": "Anthropic SDK",
+    "asyncanthropic/": "Anthropic SDK",
+    "openai/": "OpenAI SDK",
+    "asyncopenai/": "OpenAI SDK",
+    "ollama": "Ollama SDK",
+    "mozilla/": "browser",
+}
+_FIRST_WORD = re.compile(r"[A-Za-z][\w.+-]{0,39}", re.ASCII)
+_OPENS = re.compile(r"\s*<([\w-]{1,40})>")
+_MOST_TAGS = 16
+_TITLE_CHARACTERS = 80
+_DIGITS = 6
+
+
+def caller_of(request: Request, messages: Sequence[MessageDict] = ()) -> Caller:
+    """A prompt that is no chat has no messages."""
+    first = next((message for message in messages if message.get("role") == "user"), {}).get("content")
+    text = MARKER.sub("", first) if isinstance(first, str) else ""
+    name = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS] if text else ""
+    return Caller(_client(request.headers), request.url.path, name, _title(text))
+
+
+def _client(headers: Headers) -> str:
+    agent = headers.get("user-agent", "")
+    if headers.get("sec-fetch-site") == "same-origin":
+        return "this page"
+    known = (name for beginning, name in _CLIENTS.items() if agent.lower().startswith(beginning))
+    word = _FIRST_WORD.match(agent)
+    return next(known, word[0] if word else "unknown client")
+
+
+def _title(text: str) -> str:
+    """The first words. Agents put reminders in tags before what the user has typed."""
+    for _ in range(_MOST_TAGS):
+        tag = _OPENS.match(text)
+        end = text.find(f"</{tag[1]}>") if tag else -1
+        if tag is None or end < 0:
+            break
+        text = text[end + len(tag[1]) + 3 :]
+    return " ".join(text[: 4 * _TITLE_CHARACTERS].split())[:_TITLE_CHARACTERS]

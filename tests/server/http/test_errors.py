@@ -1,0 +1,34 @@
+"""What a server without a feature answers to clients that ask for it: what is lacking, in words."""
+
+import httpx
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/pull", "models are not managed here"),
+        ("/v1/responses/compact", "compaction is not supported"),
+    ],
+)
+def test_a_feature_that_is_lacking_is_named(http: httpx.Client, path: str, words: str) -> None:
+    reply = http.post(path, json={"model": "tiny", "input": "the river"})
+    assert reply.status_code == 404
+    error = reply.json()["error"]
+    assert words in (error if isinstance(error, str) else error["message"])
+
+
+def test_any_other_path_is_not_there(http: httpx.Client) -> None:
+    assert "there is no POST /v1/lamps" in http.post("/v1/lamps", json={}).json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("functions", [{"name": "light"}]), ("function_call", "auto")])
+def test_deprecated_functions_are_refused_and_not_ignored(http: httpx.Client, field: str, value: object) -> None:
+    body = {"messages": [{"role": "user", "content": "the river"}], field: value}
+    error = http.post("/v1/chat/completions", json=body).json()["error"]
+    assert error["param"] == field
+    assert "is deprecated, and not supported: use tool" in error["message"]
+
+
+def test_claude_code_finds_the_server(http: httpx.Client) -> None:
+    assert http.head("/api/hello").status_code == 200
