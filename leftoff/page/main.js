@@ -8,6 +8,7 @@ import { EngineView } from "./engine/view.js";
 import { Cell, useCell } from "./shared/cell.js";
 import { html, render } from "./shared/html.js";
 import { KeyDialog } from "./shared/key.js";
+import { SureDialog } from "./shared/sure.js";
 
 /** @type {Record<string, {title: string, View: () => unknown}>} */
 const VIEWS = {
@@ -37,7 +38,8 @@ function Page() {
       </nav>
     </header>
     <main id="view"><${View} key=${name} /></main>
-    <${KeyDialog} />`;
+    <${KeyDialog} />
+    <${SureDialog} />`;
 }
 
 await begin();

@@ -95,6 +95,19 @@ class Chat:
             for each in parts
         }
 
+    def delete(self, title: str) -> None:
+        """Deletes a conversation."""
+        entry = self.page.locator(".sidebar li", has_text=title).first
+        entry.hover()
+        entry.get_by_role("button", name=f"Delete {title}").click()
+        self.agree("Delete")
+
+    def agree(self, name: str) -> None:
+        """Answers the question that the page asks before it deletes something."""
+        question = self.page.get_by_role("dialog", name="Are you sure?")
+        question.get_by_role("button", name=name, exact=True).click()
+        expect(question).to_have_count(0)
+
     def take_in(self, file: Path) -> None:
         """Imports conversations."""
         self.page.get_by_label("Conversations to import").set_input_files([file])

@@ -14,7 +14,10 @@ from tests.server.fixtures import settings
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Of a server that is stopped, or answers with an error: the tests look at what the page makes of it.
-_EXPECTED = ("Failed to load resource",)
+# The second: over plain HTTP, that header has no effect.
+_EXPECTED = ("Failed to load resource", "The Cross-Origin-Opener-Policy header has been ignored")
+# A name that every server beyond loopback answers to: to a browser, that is not the machine that it runs on itself.
+LAN_NAME = "host.docker.internal"
 
 PATIENCE_MS = PATIENCE_S * 1000
 expect.set_options(timeout=PATIENCE_MS)
@@ -32,7 +35,8 @@ def browser() -> Iterator[Browser]:
         pytest.skip("there is no chromium here: install it (apt-get install chromium) to test the page")
     with sync_playwright() as playwright:
         # without a sandbox: it cannot be had by root, as whom containers run
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        names = f"--host-resolver-rules=MAP {LAN_NAME} 127.0.0.1"
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", names])
         yield browser
         browser.close()
 

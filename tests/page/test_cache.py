@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from leftoff.host.host import ModelHost
+from tests.cli.running import serving
 from tests.page.chat import Chat
 
 SYSTEM = {"role": "system", "content": "an old man keeps a lamp in his window " * 10}
@@ -21,13 +22,17 @@ def ask(http: httpx.Client, content: str) -> dict[str, Any]:
 def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Client, host: ModelHost) -> None:
     chat.open("cache")
     expect(page.get_by_text("The cache is empty")).to_be_visible()
-    before = host.log.counts[""].reused_tokens
+    before = host.log.counts["", host.name].reused_tokens
     ask(http, "where does the road end")
     ask(http, "only a map")
-    requests = page.locator(".requests li")
+    requests = page.locator(".requests > ul > li")
     expect(requests).to_have_count(2)
     newest = http.get("/cache/requests?n=1").json()["requests"][0]
-    expect(requests.first).to_contain_text(f"{newest['reused']} of {newest['prompt_tokens']} tokens reused")
+    share = round(100 * newest["reused"] / newest["prompt_tokens"])
+    expect(requests.first).to_contain_text(f"python-httpx · {newest['prompt_tokens']} tokens, {share} % reused")
+    expect(requests.first).to_contain_text("only a map")
+    colours = page.locator(".requests header li")
+    expect(colours).to_have_text(["live slot", "shared slot", "RAM", "disk", "shared store", "read ahead", "read now"])
     requests.first.locator("summary").click()
     detail = http.get(f"/cache/requests/{newest['id']}").json()
     rows = requests.first.locator(".messages tbody tr")
@@ -36,7 +41,7 @@ def test_it_follows_what_other_clients_do(chat: Chat, page: Page, http: httpx.Cl
         assert row.locator("td").all_inner_texts()[:2] == [message["role"], f"{message['tokens']:,}"]
     (tree,) = http.get("/cache/tree").json()["trees"]
     expect(page.get_by_role("treeitem")).to_have_count(len(tree["nodes"]))
-    spared = host.log.counts[""].reused_tokens
+    spared = host.log.counts["", host.name].reused_tokens
     assert spared > before
     expect(page.locator(".gauges")).to_contain_text(f"{spared:,} tokens")
     page.get_by_role("link", name="Chat").click()
@@ -54,7 +59,7 @@ def test_a_request_that_ends_while_the_view_opens_is_shown_once(
     page.route(f"{chat.url}{meanwhile}", answer, times=1)
     chat.open("cache")
     expect(page.get_by_role("treeitem").first).to_be_visible()
-    expect(page.locator(".requests li")).to_have_count(1)
+    expect(page.locator(".requests > ul > li")).to_have_count(1)
 
 
 def test_the_drawing_is_in_proportion(chat: Chat, page: Page, http: httpx.Client) -> None:
@@ -92,9 +97,58 @@ def test_a_path_is_found_pinned_and_dropped(chat: Chat, page: Page, http: httpx.
     expect(page.locator(".node.found .tick.pinned").first).to_be_attached()
     details.get_by_role("button", name="Unpin").click()
     expect(details.get_by_role("button", name="Pin", exact=True)).to_be_visible()
-    page.once("dialog", lambda dialog: dialog.accept())
     details.get_by_role("button", name="Drop").click()
+    chat.agree("Drop")
     expect(found).to_have_count(0)
+
+
+def test_two_hundred_conversations_stay_readable(chat: Chat, page: Page, http: httpx.Client) -> None:
+    characters = [chr(0x4E38 + number) for number in range(200)]  # 8, and three times 64, that share their first bytes
+    for character in characters:
+        body = {"prompt": f"an old man keeps a lamp in his window and {character} waits", "max_tokens": 1}
+        http.post("/v1/completions", json=body)
+    chat.open("cache")
+    fold = page.locator(".fold").first
+    expect(fold).to_contain_text("more, small and used earlier")
+    num_shown = page.get_by_role("treeitem").count()
+    assert num_shown < 60
+    page.locator(".node").last.click()
+    details = page.get_by_role("region", name="The chosen stretch")
+    expect(details).to_be_in_viewport()
+    labels = page.locator(".beside .words").evaluate_all(
+        "(all) => all.map((each) => [each.innerText, each.clientWidth])"
+    )
+    assert labels
+    assert all("waits" in text and width > 150 for text, width in labels)
+    tree = page.locator(".drawings")
+    fold.click()
+    expect(fold).to_have_text("▾ Show fewer")
+    assert page.get_by_role("treeitem").count() > num_shown + 30
+    height = tree.evaluate("(box) => box.clientHeight")
+    assert height < 500 < tree.evaluate("(box) => box.scrollHeight")
+    fold.press("Enter")
+    expect(fold).to_contain_text("more, small and used earlier")
+    page.get_by_label("Search the cache by text").fill(f"window and {characters[0]}")
+    expect(page.locator(".node.found")).to_have_count(1)
+    expect(page.locator(".node.found")).to_be_in_viewport()
+
+
+def test_a_server_that_is_gone_has_no_empty_cache(page: Page) -> None:
+    with serving("--predict", "8") as server:
+        chat = Chat(page, server.url)
+        server.stop()
+        page.get_by_role("link", name="Cache").click()
+        expect(page.get_by_role("alert")).to_have_text("The server cannot be reached.")
+        expect(page.get_by_text("The cache is empty")).to_have_count(0)
+        page.get_by_role("link", name="Engine").click()
+        expect(page.get_by_role("alert")).to_have_text("The server cannot be reached.")
+    with serving("--predict", "8", "--port", str(httpx.URL(server.url).port)):
+        expect(page.get_by_role("heading", name="Connect")).to_be_visible()
+        page.get_by_role("link", name="Cache").click()
+        expect(page.get_by_text("The cache is empty")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        page.get_by_role("link", name="Chat").click()
+        chat.send("where does the road end")
 
 
 def test_the_tree_is_walked_with_arrows(chat: Chat, page: Page, http: httpx.Client) -> None:

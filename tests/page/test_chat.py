@@ -91,7 +91,7 @@ def test_wrong_settings_are_told_and_harm_nothing(chat: Chat, page: Page) -> Non
 def test_a_text_file_is_part_of_the_message(chat: Chat, page: Page, tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("an old man keeps a lamp")
-    page.get_by_label("Text files").set_input_files([note])
+    page.get_by_label("Files to add").set_input_files([note])
     expect(page.get_by_role("list", name="Files")).to_contain_text("note.txt")
     chat.send("what does he keep")
     expect(chat.messages.first.get_by_text("note.txt")).to_be_visible()
@@ -99,9 +99,9 @@ def test_a_text_file_is_part_of_the_message(chat: Chat, page: Page, tmp_path: Pa
     expect(page.get_by_role("list", name="Files")).to_contain_text("dropped.txt")
     page.get_by_role("button", name="Remove dropped.txt").click()
     expect(page.get_by_role("list", name="Files")).to_have_count(0)
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
-    page.get_by_label("Text files").set_input_files([tmp_path / "picture.png"])
-    expect(page.get_by_role("alert")).to_contain_text("picture.png is no text in UTF-8")
+    (tmp_path / "archive.zip").write_bytes(b"PK\xff\xfe")
+    page.get_by_label("Files to add").set_input_files([tmp_path / "archive.zip"])
+    expect(page.get_by_role("alert")).to_contain_text("archive.zip is no picture, no PDF and no text in UTF-8")
 
 
 def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, page: Page, tmp_path: Path) -> None:
@@ -119,10 +119,8 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
         page.get_by_role("button", name="Export all").click()
     file = tmp_path / "all.json"
     download.value.save_as(file)
-    page.on("dialog", lambda dialog: dialog.accept())
-    for _ in range(2):
-        page.locator(".sidebar li").first.hover()
-        page.locator(".sidebar .delete").first.click()
+    for title in ("where does the road end", "only a map of the lamp"):
+        chat.delete(title)
     expect(titles).to_have_count(0)
     assert chat.kept() == []
     page.get_by_label("Conversations to import").set_input_files([file])
@@ -132,6 +130,29 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
     (tmp_path / "other.json").write_text("{}")
     page.get_by_label("Conversations to import").set_input_files([tmp_path / "other.json"])
     expect(page.get_by_role("alert")).to_contain_text("holds no conversations of leftoff")
+
+
+def test_the_head_names_the_conversation_the_model_and_its_context(chat: Chat, page: Page) -> None:
+    asked = "where does the road end, and what does the old man who keeps a lamp in his window say to that"
+    chat.send(asked)
+    head, entry = page.locator(".head"), page.locator(".sidebar .title")
+    expect(head.get_by_role("heading")).to_have_text(asked)
+    expect(entry).to_have_text(asked)
+    expect(page.locator(".sidebar h2")).to_have_text("Today")
+    expect(head.locator(".model")).to_contain_text("tiny")
+    report = chat.kept()[-1]["report"]
+    used = report["prompt_tokens"] + report["generated"]
+    expect(head.locator(".model")).to_contain_text(f"{used} of 4,096 tokens")
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("Title").fill("Lamps")
+    page.get_by_label("Title").press("Escape")
+    expect(head.get_by_role("heading")).to_have_text(asked)
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("Title").fill("Lamps")
+    page.get_by_label("Title").press("Enter")
+    expect(head.get_by_role("heading")).to_have_text("Lamps")
+    page.reload()
+    expect(entry).to_have_text("Lamps")
 
 
 def test_a_page_that_is_closed_while_a_reply_is_written_loses_nothing(chat: Chat, page: Page) -> None:

@@ -10,7 +10,28 @@ from tests.behaviour.test_openai_tools import WEATHER, WEATHER_NOW
 from tests.page.chat import Chat
 from tests.server.embedded import embedded_server
 
-MARKDOWN = "# Title\n\n- one\n- **two**\n\n```python\nprint('hello')\n```\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n$x^2$"
+MARKDOWN = r"""# Title
+
+- one
+- **two**
+
+```python
+print('hello')
+```
+
+| a | number |
+| - | -----: |
+| unbreakableword | 2 |
+
+- [x] done
+- [ ] to do
+
+$a_1 * b_2 * c_3$ costs $5 or \(\frac{a}{b}\), and
+
+$$
+\sum_{i=1}^n *x_i* \\ y
+$$
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +73,18 @@ def test_markdown_is_drawn_and_code_is_copied(chat: Chat, page: Page) -> None:
     words = reply.locator(".markdown")
     expect(words.get_by_role("heading", name="Title")).to_be_visible()
     expect(words.locator("strong")).to_have_text("two")
-    expect(words.locator("td")).to_have_text(["1", "2"])
+    expect(words.locator("td")).to_have_text(["unbreakableword", "2"])
+    aligned = "(all) => all.map((cell) => getComputedStyle(cell).textAlign)"
+    assert words.locator("td").evaluate_all(aligned) == ["left", "-webkit-right"]
+    expect(words.get_by_role("checkbox")).to_have_count(2)
+    expect(words.get_by_role("checkbox").first).to_be_checked()
+    expect(words.get_by_role("checkbox").last).not_to_be_checked()
+    expect(words.locator("em")).to_have_count(0)
+    source = [r"$a_1 * b_2 * c_3$", r"\(\frac{a}{b}\)", "$$\n\\sum_{i=1}^n *x_i* \\\\ y\n$$"]
+    assert words.locator(".math").all_inner_texts() == source
     expect(words.locator(".hljs-string")).to_have_text("'hello'")
-    expect(words).to_contain_text("$x^2$")
     words.get_by_role("button", name="Copy this code").click()
     assert page.evaluate("() => navigator.clipboard.readText()") == "print('hello')"
+    page.set_viewport_size({"width": 360, "height": 640})
+    lines = "(cell) => { const words = document.createRange(); words.selectNodeContents(cell); "
+    assert words.locator("td").first.evaluate(f"{lines} return words.getClientRects().length; }}") == 1

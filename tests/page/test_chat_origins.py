@@ -14,6 +14,12 @@ from tests.patience import PATIENCE_S, until
 SYSTEM = "an old man keeps a lamp in his window and waits for the ships " * 6
 KEPT = {"live": "live", "shared": "shared", "RAM": "ram", "disk": "disk", "read ahead": "ahead"}
 
+REASONS = {
+    "new": "new",
+    "edited": "changed, or after a change",
+    "past the last snapshot": "known, but after the last place to go on from",
+}
+
 
 def check(chat: Chat, http: httpx.Client, reply: Locator) -> Counter[str]:
     """Compares a reply's bar and what each message shows with the server's records; returns the tokens by origin."""
@@ -78,7 +84,7 @@ def test_what_differs_is_shown_with_both_texts(chat: Chat, http: httpx.Client) -
     for text in (report["before"], report["after"]):
         assert json.dumps(text.split()[0])[1:-1] in details.inner_text()
     for reason, tokens in report["reasons"].items():
-        expect(details).to_contain_text(f"{tokens} {reason}")
+        expect(details).to_contain_text(f"{tokens} {REASONS[reason]}")
     reply.locator(".origins").click()
     expect(details).to_have_count(0)
 

@@ -1,5 +1,6 @@
 """The demonstration, played to its end on a small context."""
 
+import threading
 from collections.abc import Iterator
 
 import httpx
@@ -8,7 +9,9 @@ from playwright.sync_api import Page, expect
 
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
+from leftoff.server.reply.response import EventStream
 from tests.page.chat import Chat
+from tests.patience import until
 from tests.server.fixtures import settings
 
 
@@ -36,9 +39,28 @@ def test_it_plays_off_against_on_and_cleans_up(chat: Chat, page: Page, http: htt
     assert http.get("/cache/tree").json()["trees"] == []
 
 
-def test_it_can_be_stopped(chat: Chat, page: Page) -> None:
+def test_it_can_be_stopped_and_leaves_nothing(chat: Chat, page: Page, http: httpx.Client) -> None:
     chat.open("demo")
     page.get_by_role("button", name="Play").click()
+    expect(page.locator(".side .ms").nth(1)).not_to_be_empty()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("button", name="Play")).to_be_enabled()
     expect(page.get_by_role("alert")).to_have_count(0)
+    assert until(lambda: http.get("/cache/tree").json()["trees"] == [])
+
+
+def test_it_plays_on_after_a_silence(
+    chat: Chat, page: Page, host: ModelHost, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EventStream, "silent_seconds", 0.01)
+    chat.open("demo")
+    may_go_on = threading.Event()
+    with page.expect_response("**/v1/chat/completions"):
+        host.call(may_go_on.wait)
+        page.get_by_role("button", name="Play").click()
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve, 200))")  # of silence
+    may_go_on.set()
+    expect(page.locator(".side .ms").nth(1)).not_to_be_empty()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    assert until(lambda: http.get("/cache/tree").json()["trees"] == [])

@@ -18,7 +18,9 @@ def test_it_tells_what_runs_and_how_to_connect(chat: Chat, page: Page, http: htt
         "4,096 tokens, shared by 4 slots",
     ):
         expect(page.get_by_role("definition").filter(has_text=fact).first).to_be_visible()
-    lines = dict(client_lines(url, "tiny", "none"))
+    lines = dict(client_lines(url, "tiny", "none", 4096))
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=4096 " in lines["Claude Code"]
+    assert '"context": 4096' in lines["OpenCode"]
     assert {client["name"]: client["line"] for client in engine["clients"]} == lines
     for name, line in lines.items():
         expect(page.get_by_text(line, exact=True)).to_be_visible()

@@ -78,23 +78,60 @@ def test_the_libraries_are_those_that_were_fetched() -> None:
     assert (VENDORED / "HASHES").read_text().splitlines() == list(lines)
 
 
-def test_the_page_asks_for_the_key_once(page: Page, locked: str) -> None:
+def test_the_key_is_asked_for_at_once_and_checked(page: Page, locked: str) -> None:
     chat = Chat(page, locked)
-    chat.composer.fill("who am I")
-    chat.composer.press("Enter")
     dialog = page.get_by_role("dialog", name="API key")
+    expect(dialog).to_be_visible()
     dialog.get_by_label("Key").fill("wrong")
     dialog.get_by_label("Key").press("Enter")
-    chat.act(chat.replies.last, "Regenerate")
-    expect(dialog).to_contain_text("does not know the key")
+    expect(dialog.get_by_role("alert")).to_contain_text("does not know this key")
     dialog.get_by_label("Key").fill("first")
     dialog.get_by_label("Key").press("Enter")
-    chat.act(chat.replies.last, "Regenerate")
-    chat.finished()
+    expect(dialog).to_have_count(0)
+    chat.send("who am I")
     page.reload()
     chat.act(chat.replies.last, "Regenerate")
     chat.finished()
     expect(dialog).to_have_count(0)
+
+
+def test_a_message_waits_for_the_key_and_is_sent_then(page: Page, locked: str) -> None:
+    chat = Chat(page, locked)
+    dialog = page.get_by_role("dialog", name="API key")
+    dialog.get_by_role("button", name="Cancel").click()
+    chat.composer.fill("who am I")
+    chat.composer.press("Enter")
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(chat.replies.last.get_by_role("alert")).to_have_text(
+        "This server wants an API key: ask whoever runs it for one."
+    )
+    chat.act(chat.replies.last, "Regenerate")
+    dialog.get_by_label("Key").fill("second")
+    dialog.get_by_label("Key").press("Enter")
+    expect(chat.finished().get_by_role("alert")).to_have_count(0)
+
+
+def test_a_view_that_was_left_without_a_key_asks_no_more_and_comes_with_it(page: Page, locked: str) -> None:
+    page.clock.install()
+    Chat(page, locked)
+    dialog = page.get_by_role("dialog", name="API key")
+    dialog.get_by_role("button", name="Cancel").click()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("link", name="Cache").click()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("alert")).to_contain_text("This server wants an API key")
+    num_asked = len(asked)
+    page.clock.run_for(10_000)
+    page.get_by_role("link", name="Engine").click()
+    expect(dialog).to_be_visible()
+    assert not any("/cache" in url for url in asked[num_asked:])
+    dialog.get_by_label("Key").fill("first")
+    dialog.get_by_label("Key").press("Enter")
+    expect(page.get_by_role("heading", name="Connect")).to_be_visible()
+    page.get_by_role("link", name="Cache").click()
+    expect(page.locator(".gauge").first).to_be_visible()
 
 
 def test_it_is_painted_at_once_and_nothing_moves(page: Page, url: str) -> None:

@@ -2,39 +2,47 @@
 
 import { age, count, size } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
+import { isSure } from "../shared/sure.js";
 import { oneLine } from "./drawing.js";
 import { change } from "./feed.js";
 import { pathOf } from "./layout.js";
 
-/** @import {TreeNode} from "./feed.js" */
+/** @import {Tree, TreeNode} from "./feed.js" */
 
-/** @param {{nodes: TreeNode[], node: TreeNode}} props */
-export function Details({ nodes, node }) {
+const TIERS = /** @type {const} */ ([
+  { name: "RAM", key: "ram_bytes" },
+  { name: "disk", key: "disk_bytes" },
+  { name: "store", key: "store_bytes" },
+]);
+
+/** @param {{tree: Tree, node: TreeNode}} props */
+export function Details({ tree, node }) {
   const [news, setNews] = useState("");
   const isPinned = node.points.some((point) => point.is_pinned);
-  const path = pathOf(nodes, node);
+  const path = pathOf(tree.nodes, node);
+  const tiers = TIERS.filter(({ key }) => path.some((each) => each[key] > 0));
   const run = async (
     /** @type {"POST" | "DELETE"} */ method,
     /** @type {string} */ target,
     /** @type {(answer: any) => string} */ tell,
   ) => {
     try {
-      setNews(tell(await change(method, target)));
+      setNews(tell(await change(method, target, tree.model)));
     } catch (error) {
       setNews(/** @type {Error} */ (error).message);
     }
   };
-  const drop = () =>
-    confirm(`Drop tokens ${count(node.start)} to ${count(node.end)} and all that follows them?`) &&
+  const drop = async () =>
+    (await isSure(`Drop tokens ${count(node.start)} to ${count(node.end)} and all that follows them?`, "Drop")) &&
     run("DELETE", node.id, ({ freed_bytes }) => `${size(freed_bytes)} were freed.`);
   return html`
-    <section class="panel details" aria-label="The chosen stretch">
-      <p class="words">${oneLine(node.text)}${node.end - node.start > 48 ? "…" : ""}</p>
+    <section class="details" aria-label="The chosen stretch">
+      <p class="words">${oneLine(node.lead + node.text)}${node.end - node.start > 48 ? "…" : ""}</p>
       <table>
-        <thead><tr><td></td><th scope="col">tokens</th><th scope="col">RAM</th><th scope="col">disk</th><th scope="col">store</th></tr></thead>
+        <thead><tr><td></td><th scope="col">tokens</th>${tiers.map(({ name }) => html`<th scope="col">${name}</th>`)}</tr></thead>
         <tbody>
-          <${Row} label="this stretch" path=${[node]} />
-          <${Row} label="whole path" path=${path} />
+          <${Row} label="this stretch" path=${[node]} tiers=${tiers} />
+          <${Row} label="whole path" path=${path} tiers=${tiers} />
         </tbody>
       </table>
       <p class="quiet">
@@ -54,12 +62,10 @@ export function Details({ nodes, node }) {
 /** @param {TreeNode} node */
 const hits = (node) => node.points.reduce((sum, point) => sum + point.hits, 0);
 
-/** @param {{label: string, path: TreeNode[]}} props */
-function Row({ label, path }) {
+/** @param {{label: string, path: TreeNode[], tiers: typeof TIERS[number][]}} props */
+function Row({ label, path, tiers }) {
   const sum = (/** @type {(node: TreeNode) => number} */ of) => path.reduce((total, node) => total + of(node), 0);
   return html`<tr><th scope="row">${label}</th>
     <td>${count(sum((node) => node.end - node.start))}</td>
-    <td>${size(sum((node) => node.ram_bytes))}</td>
-    <td>${size(sum((node) => node.disk_bytes))}</td>
-    <td>${size(sum((node) => node.store_bytes))}</td></tr>`;
+    ${tiers.map(({ key }) => html`<td>${size(sum((node) => node[key]))}</td>`)}</tr>`;
 }

@@ -2,21 +2,23 @@
 
 import { Cell } from "../shared/cell.js";
 import { eventsOf } from "../shared/events.js";
-import { ask, askJson } from "../shared/http.js";
+import { ApiError, apiKey, ask, askJson, problemWith } from "../shared/http.js";
+import { query } from "../shared/models.js";
 
 /** @import {Report} from "../shared/origins.js" */
 /**
  * @typedef {{position: number, tier: "RAM" | "disk" | "store", bytes: number, hits: number, is_pinned: boolean}} Point
  * @typedef {{id: string, parent: string | null, start: number, end: number, age_s: number, slots: number[],
- *   ram_tokens: number, ram_bytes: number, disk_tokens: number, disk_bytes: number, store_tokens: number, store_bytes: number, points: Point[], text: string,
+ *   ram_tokens: number, ram_bytes: number, disk_tokens: number, disk_bytes: number, store_tokens: number, store_bytes: number, points: Point[], lead: string, text: string,
  *   is_found: boolean}} TreeNode
- * @typedef {{namespace: string, is_whole: boolean, nodes: TreeNode[]}} Tree
+ * @typedef {{namespace: string, is_whole: boolean, nodes: TreeNode[], model?: string}} Tree of several models, each says whose it is
  * @typedef {{name: string, used_bytes: number, budget_bytes: number, entries: number, evictions?: number,
  *   written_bytes?: number, most_bytes?: number}} Tier
- * @typedef {{id: number, is_busy: boolean, tokens?: number}} Slot
+ * @typedef {{id: number, is_busy: boolean, tokens?: number, model?: string}} Slot
  * @typedef {{requests: number, reused_tokens: number, computed_tokens: number, generated_tokens: number,
  *   read_ahead_tokens: number, prompt_seconds: number, started_at: number}} Totals
- * @typedef {{tiers: Tier[], slots: Slot[], context_tokens: number, running: number, waiting: number, totals: Totals}} State
+ * @typedef {{tiers: Tier[], slots: Slot[], context_tokens: number, running: number, waiting: number, totals: Totals,
+ *   models?: Record<string, {tiers: Tier[], running: number, waiting: number, totals: Totals}>}} State sums, and each model
  */
 
 const MOST_REPORTS = 100;
@@ -25,7 +27,7 @@ const RECONNECT_MS = 2000;
 
 export const state = new Cell(/** @type {State | null} */ (null));
 export const reports = new Cell(/** @type {Report[]} */ ([]));
-export const trees = new Cell(/** @type {Tree[]} */ ([]));
+export const trees = new Cell(/** @type {Tree[] | null} */ (null)); // null: not read yet
 export const wanted = new Cell("");
 /** Why there is nothing new; empty while the server is heard. */
 export const silence = new Cell("");
@@ -39,11 +41,11 @@ export function follow() {
     if (!document.hidden) void listen(own.signal);
   };
   document.addEventListener("visibilitychange", turn);
-  const forget = wanted.follow(() => void readTree());
+  const forget = [wanted.follow(() => void readTree()), apiKey.follow(turn)];
   turn();
   return () => {
     document.removeEventListener("visibilitychange", turn);
-    forget();
+    for (const each of forget) each();
     own.abort();
   };
 }
@@ -60,8 +62,8 @@ async function listen(signal) {
       silence.value = "The server has ended the stream of events.";
     } catch (error) {
       if (signal.aborted) return;
-      silence.value =
-        error instanceof TypeError ? "The server cannot be reached." : /** @type {Error} */ (error).message;
+      silence.value = problemWith(error);
+      if (error instanceof ApiError && error.status === 401) return; // until there is a key
     }
     await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
   }
@@ -101,9 +103,10 @@ export async function readTree() {
  * Pins a path, lets it go, or drops it, and reads the tree anew.
  * @param {"POST" | "DELETE"} method
  * @param {string} path
+ * @param {string} [model] whose path it is, where there are several
  */
-export async function change(method, path) {
-  const answer = await askJson(`/cache/tree/${path}`, { method });
+export async function change(method, path, model) {
+  const answer = await askJson(`/cache/tree/${path}${query(model)}`, { method });
   await readTree();
   return answer;
 }

@@ -38,7 +38,7 @@ function SlotsGauge({ slots, capacity, running, waiting }) {
       <h2>Slots</h2>
       <p class="big">${count(running)} <span class="quiet">running,</span> ${count(waiting)} <span class="quiet">waiting</span></p>
       <div class="slots" role="img" aria-label=${`${count(used)} tokens in ${slots.length} slots`}>
-        ${slots.map((slot) => html`<${Meter} key=${slot.id} share=${(slot.tokens ?? 0) / capacity} name=${slot.is_busy ? "now" : "live"} />`)}
+        ${slots.map((slot) => html`<${Meter} key=${`${slot.model} ${slot.id}`} share=${(slot.tokens ?? 0) / capacity} name="live" />`)}
       </div>
       <p class="quiet">${count(used)} of ${count(capacity)} tokens of context</p>
     </div>`;

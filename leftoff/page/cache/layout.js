@@ -1,53 +1,115 @@
-/** Where the nodes of a tree are drawn: a conversation goes on in its row, and each branch begins one below. */
+/** Where the nodes of a tree are drawn: a conversation goes on in its row, each branch begins one below, and of many
+ * branches those that are small and were not used lately are folded. */
 
 /** @import {TreeNode} from "./feed.js" */
-/** @typedef {{node: TreeNode, row: number, parentRow: number, level: number, children: TreeNode[]}} Placed */
+/**
+ * @typedef {{parent: string | null, start: number, num: number, tokens: number, found: number, isOpen: boolean}} Fold
+ * @typedef {{id: string, node: TreeNode | null, fold: Fold | null, row: number, parentRow: number, level: number,
+ *   children: string[], isLast: boolean}} Placed a node, or the branches that are folded; `isLast`: nothing follows in
+ *   its row
+ * @typedef {{tokens: number, found: number}} Sum of a node and all below it
+ */
+
+const SHOWN_LATEST = 5;
+const SHOWN_LARGEST = 5;
+const SHOWN_FOUND = 30;
 
 /**
  * @param {TreeNode[]} nodes parents first
+ * @param {Set<string | null>} unfolded parents of which all branches are shown
  * @returns {Placed[]} from the top down
  */
-export function placed(nodes) {
+export function placed(nodes, unfolded) {
   const children = Map.groupBy(nodes, (node) => node.parent);
-  for (const group of children.values()) group.sort((one, other) => one.age_s - other.age_s);
+  const sums = summed(nodes);
   /** @type {Placed[]} */
   const found = [];
   let rows = 0;
-  /** @type {{node: TreeNode, row: number | null, parentRow: number, level: number}[]} */
-  const waiting = roots(children).map((node) => ({ node, row: null, parentRow: -1, level: 1 }));
-  while (waiting.length) {
-    const { node, row: given, parentRow, level } = /** @type {typeof waiting[0]} */ (waiting.pop());
-    const row = given ?? rows++;
-    const own = children.get(node.id) ?? [];
-    found.push({ node, row, parentRow, level, children: own });
-    // the one used last goes on in this row: it is placed first
-    for (let index = own.length - 1; index >= 0; index -= 1) {
-      waiting.push({ node: own[index], row: index ? null : row, parentRow: row, level: level + 1 });
+  /** @type {(Pick<Placed, "node" | "fold" | "parentRow" | "level"> & {row: number | null})[]} */
+  const waiting = [];
+  const wait = (/** @type {string | null} */ parent, /** @type {number} */ parentRow, /** @type {number} */ level) => {
+    const { shown, fold } = parted(children.get(parent) ?? [], sums, unfolded.has(parent));
+    if (fold) waiting.push({ node: null, fold, row: null, parentRow, level });
+    for (const node of shown.toReversed()) {
+      // the one used last goes on in the row of its parent: it is placed first
+      waiting.push({
+        node,
+        fold: null,
+        row: parent !== null && node === shown[0] ? parentRow : null,
+        parentRow,
+        level,
+      });
     }
+    return shown.map((node) => node.id);
+  };
+  wait(null, -1, 1);
+  while (waiting.length) {
+    const { node, fold, row: given, parentRow, level } = /** @type {typeof waiting[0]} */ (waiting.pop());
+    const row = given ?? rows++;
+    const below = node ? wait(node.id, row, level + 1) : [];
+    const id = node?.id ?? `fold ${fold?.parent}`;
+    found.push({ id, node, fold, row, parentRow, level, children: below, isLast: below.length === 0 });
   }
   return found;
 }
 
-/** @param {Map<string | null, TreeNode[]>} children */
-const roots = (children) => [...(children.get(null) ?? [])].reverse();
+/**
+ * @param {TreeNode[]} nodes parents first
+ * @returns {Map<string, Sum>}
+ */
+function summed(nodes) {
+  const sums = new Map(nodes.map((node) => [node.id, { tokens: node.end - node.start, found: node.is_found ? 1 : 0 }]));
+  for (const { id, parent } of nodes.toReversed()) {
+    const [own, above] = [/** @type {Sum} */ (sums.get(id)), parent === null ? undefined : sums.get(parent)];
+    if (above) [above.tokens, above.found] = [above.tokens + own.tokens, above.found + own.found];
+  }
+  return sums;
+}
 
 /**
- * The node that an arrow key leads to.
+ * The branches that are shown, the one used last first, and what is folded of the others.
+ * @param {TreeNode[]} siblings
+ * @param {Map<string, Sum>} sums
+ * @param {boolean} isOpen
+ * @returns {{shown: TreeNode[], fold: Fold | null}}
+ */
+function parted(siblings, sums, isOpen) {
+  const of = (/** @type {TreeNode} */ node) => /** @type {Sum} */ (sums.get(node.id));
+  const latest = siblings.toSorted((one, other) => one.age_s - other.age_s);
+  const largest = siblings.toSorted((one, other) => of(other).tokens - of(one).tokens);
+  const chosen = new Set([
+    ...latest.slice(0, SHOWN_LATEST),
+    ...largest.slice(0, SHOWN_LARGEST),
+    ...latest.filter((node) => of(node).found).slice(0, SHOWN_FOUND),
+  ]);
+  const rest = siblings.filter((node) => !chosen.has(node));
+  if (rest.length < 2) return { shown: latest, fold: null };
+  const total = (/** @type {keyof Sum} */ name) => rest.reduce((sum, node) => sum + of(node)[name], 0);
+  const { parent, start } = siblings[0];
+  const fold = { parent, start, num: rest.length, tokens: total("tokens"), found: total("found"), isOpen };
+  return { shown: isOpen ? latest : latest.filter((node) => chosen.has(node)), fold };
+}
+
+/**
+ * What an arrow key leads to.
  * @param {Placed[]} all
  * @param {string} id
  * @param {string} key
  * @returns {string | undefined}
  */
 export function neighbour(all, id, key) {
-  const at = all.find((each) => each.node.id === id);
-  if (!at) return all[0]?.node.id;
-  if (key === "ArrowRight") return at.children[0]?.id;
-  if (key === "ArrowLeft") return at.node.parent ?? undefined;
+  const at = all.find((each) => each.id === id);
+  if (!at) return all[0]?.id;
+  if (key === "ArrowRight") return at.children[0];
+  if (key === "ArrowLeft") return (at.node ?? at.fold)?.parent ?? undefined;
   const step = key === "ArrowDown" ? 1 : -1;
   const row = all.filter((each) => each.row === at.row + step);
-  const near = row.findLast((each) => each.node.start <= at.node.start) ?? row[0];
-  return near?.node.id;
+  const near = row.findLast((each) => startOf(each) <= startOf(at)) ?? row[0];
+  return near?.id;
 }
+
+/** @param {Placed} placed */
+export const startOf = ({ node, fold }) => /** @type {TreeNode | Fold} */ (node ?? fold).start;
 
 /**
  * What the path to a node holds in bytes.

@@ -1,10 +1,12 @@
 /** The last requests as they come, each of which opens to its report. */
 
-import { OriginBar, told } from "../shared/bar.js";
-import { count } from "../shared/format.js";
+import { Legend, OriginBar, told } from "../shared/bar.js";
+import { useCell } from "../shared/cell.js";
+import { count, moment } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
 import { askJson } from "../shared/http.js";
-import { ReportView, sentence } from "../shared/report.js";
+import { models } from "../shared/models.js";
+import { ReportView, sentence, spared } from "../shared/report.js";
 
 /** @import {MessageOrigins, Report} from "../shared/origins.js" */
 
@@ -14,7 +16,7 @@ const SHOWN_MESSAGES = 50;
 export function Requests({ reports }) {
   return html`
     <section class="panel requests" aria-labelledby="requests-title">
-      <h2 id="requests-title">Requests</h2>
+      <header class="row"><h2 id="requests-title">Requests</h2><${Legend} /></header>
       ${reports.length === 0 && html`<p class="quiet">None yet.</p>`}
       <ul>${reports.map((report) => html`<${Request} key=${report.id || report.at} report=${report} />`)}</ul>
     </section>`;
@@ -28,15 +30,18 @@ function Request({ report }) {
     const found = await askJson(`/cache/requests/${report.id}`).catch(() => ({ messages: [] }));
     setMessages(found.messages);
   };
-  const time = new Date(1000 * report.at).toLocaleTimeString("en-GB");
+  const isRead = report.prompt_tokens > 0;
+  const isOne = useCell(models).length < 2;
   return html`
     <li>
       <details onToggle=${open}>
         <summary>
-          <time>${time}</time>
-          ${report.prompt_tokens > 0 ? html`<${OriginBar} origins=${report.origins} />` : html`<span></span>`}
-          <span class="numbers">${report.prompt_tokens > 0 ? sentence(report) : report.line}</span>
+          <time>${moment(1000 * report.at)}</time>
+          ${isRead ? html`<${OriginBar} origins=${report.origins} />` : html`<span></span>`}
+          <span>${isRead ? [report.client, isOne ? "" : report.model, spared(report)].filter(Boolean).join(" · ") : report.line}</span>
+          <span class="quiet title">${report.title}</span>
         </summary>
+        ${isRead && html`<p class="quiet">${report.route}${report.conversation && ` · conversation ${report.conversation}`} · ${sentence(report)}</p>`}
         <${ReportView} report=${report} />
         ${messages && html`<${Messages} messages=${messages} />`}
       </details>

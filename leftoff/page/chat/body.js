@@ -1,9 +1,13 @@
 /** What a message says: reasoning, text, files, calls, and what went wrong. */
 
+import { useCell } from "../shared/cell.js";
 import { count, counted } from "../shared/format.js";
 import { html } from "../shared/html.js";
+import { models } from "../shared/models.js";
+import { Attachments } from "./attachments_view.js";
 import { Calls } from "./calls.js";
 import { Markdown } from "./markdown.js";
+import { open } from "./store.js";
 
 /** @import {Message} from "./message.js" */
 
@@ -14,7 +18,7 @@ export function Body({ message }) {
     ${message.reasoning && html`<${Reasoning} text=${message.reasoning} isOn=${state === "writing" && !content} />`}
     ${state === "writing" && !content && !message.reasoning && html`<${Reading} message=${message} />`}
     ${message.role === "user" ? html`<p class="words">${content}</p>` : html`<${Markdown} text=${content} />`}
-    ${message.files?.map((file) => html`<details class="file"><summary>${file.name} · ${counted(file.text.length, "character")}</summary><pre tabindex="0">${file.text}</pre></details>`)}
+    <${Attachments} message=${message} />
     ${Boolean(message.calls?.length) && html`<${Calls} message=${message} />`}
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     ${state === "cut" && !problem && html`<p class="quiet">Stopped.</p>`}
@@ -33,7 +37,11 @@ function Reasoning({ text, isOn }) {
 /** @param {{message: Message}} props */
 function Reading({ message }) {
   const progress = message.progress;
-  if (!progress) return html`<p class="quiet reading">Waiting…</p>`;
+  const { model: wanted } = useCell(open).meta.settings;
+  const known = useCell(models);
+  const model = known.find(({ id }) => id === wanted) ?? known[0];
+  if (!progress)
+    return html`<p class="quiet reading">${model?.status.value === "loading" ? `Waiting: ${model.id} is being loaded…` : "Waiting…"}</p>`;
   const { total, cache, processed } = progress;
   return html`<p class="quiet reading">
     Reading ${count(processed - cache)} of ${count(total - cache)} new tokens, ${count(cache)} reused

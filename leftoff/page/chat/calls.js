@@ -3,7 +3,8 @@
 import { useCell } from "../shared/cell.js";
 import { html } from "../shared/html.js";
 import { CodeBlock } from "./markdown.js";
-import { open, sendResult } from "./store.js";
+import { open } from "./store.js";
+import { sendResult } from "./turns.js";
 
 /** @import {Call, Message} from "./message.js" */
 

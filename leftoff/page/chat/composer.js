@@ -1,26 +1,30 @@
-/** Where the next message is written. It keeps its own text, so that typing draws nothing else. */
+/** Where the next message is written. Typing draws nothing else, and what is not sent yet stays with its conversation. */
 
 import { useCell } from "../shared/cell.js";
-import { counted } from "../shared/format.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
-import { send, stop, writing } from "./store.js";
+import { models } from "../shared/models.js";
+import { attached, isPicture } from "./attachments.js";
+import { AttachedFiles } from "./attachments_view.js";
+import { draftOf, keepDraft } from "./drafts.js";
+import { busy } from "./store.js";
+import { send, stop } from "./turns.js";
 
-/** @import {TextFile} from "./message.js" */
+/** @import {Conversation} from "./conversation.js" */
+/** @import {Attachment} from "./message.js" */
 
-const MOST_BYTES = 4 << 20;
-
-export function Composer() {
-  const isWriting = useCell(writing) !== null;
+/** @param {{conversation: Conversation}} props */
+export function Composer({ conversation }) {
+  const isWriting = useCell(busy).has(conversation.meta.id);
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
-  const [files, setFiles] = useState(/** @type {TextFile[]} */ ([]));
+  const [files, setFiles] = useState(draftOf(conversation).files);
   const [problem, setProblem] = useState("");
 
   const take = async (/** @type {Iterable<File>} */ chosen) => {
     setProblem("");
     for (const file of chosen) {
       try {
-        const taken = await read(file);
+        const taken = await attached(file);
         setFiles((before) => [...before, taken]);
       } catch (error) {
         setProblem(/** @type {Error} */ (error).message);
@@ -29,12 +33,28 @@ export function Composer() {
     area.current?.focus();
   };
   useEffect(() => onDropped(take), []);
+  useEffect(() => {
+    /** @type {HTMLTextAreaElement} */ (area.current).value = draftOf(conversation).text;
+  }, []);
+  useEffect(() => keepDraft(conversation, { files }), [files]);
 
+  const remove = (/** @type {Attachment} */ file) => setFiles(files.filter((other) => other !== file));
+  const onChosen = async (/** @type {{target: HTMLInputElement}} */ { target }) => {
+    await take([...(target.files ?? [])]);
+    target.value = ""; // so that the same file can be chosen again
+  };
+  const onPaste = (/** @type {ClipboardEvent} */ event) => {
+    const pasted = [...(event.clipboardData?.files ?? [])];
+    if (!pasted.length) return; // text
+    event.preventDefault();
+    void take(pasted);
+  };
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const text = area.current?.value.trim() ?? "";
     if (isWriting || (!text && !files.length)) return;
     /** @type {HTMLTextAreaElement} */ (area.current).value = "";
+    keepDraft(conversation, { text: "", files: [] });
     setFiles([]);
     void send(text, files);
   };
@@ -43,43 +63,27 @@ export function Composer() {
   };
   return html`
     <form class="composer" onSubmit=${submit}>
-      ${
-        files.length > 0 &&
-        html`
-        <ul class="files" aria-label="Files">
-          ${files.map(
-            (file, index) => html`
-            <li>${file.name} <span class="quiet">${counted(file.text.length, "character")}</span>
-              <button type="button" class="small" aria-label=${`Remove ${file.name}`}
-                onClick=${() => setFiles(files.filter((_, other) => other !== index))}>×</button></li>`,
-          )}
-        </ul>`
-      }
+      ${files.length > 0 && html`<${AttachedFiles} files=${files} remove=${remove} />`}
+      ${files.some(isPicture) && html`<${Blind} conversation=${conversation} />`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
-      <textarea id="composer" ref=${area} rows="2" aria-label="Message" onKeyDown=${onKeyDown}
+      <textarea id="composer" ref=${area} rows="2" aria-label="Message" onKeyDown=${onKeyDown} onPaste=${onPaste}
+        onInput=${(/** @type {{target: HTMLTextAreaElement}} */ { target }) => keepDraft(conversation, { text: target.value })}
         placeholder="Write a message. Enter sends, Shift+Enter begins a line." autofocus></textarea>
       <span class="row">
-        <input type="file" ref=${picker} multiple hidden aria-label="Text files"
-          onChange=${(/** @type {{target: HTMLInputElement}} */ { target }) => take(target.files ?? [])} />
-        <button type="button" onClick=${() => picker.current?.click()}>Add a text file</button>
+        <input type="file" ref=${picker} multiple hidden aria-label="Files to add" onChange=${onChosen} />
+        <button type="button" onClick=${() => picker.current?.click()}>Add a picture, PDF or text</button>
         <span class="grow"></span>
         ${isWriting ? html`<button type="button" class="main" onClick=${stop}>Stop</button>` : html`<button type="submit" class="main">Send</button>`}
       </span>
     </form>`;
 }
 
-/**
- * @param {File} file
- * @returns {Promise<TextFile>}
- */
-async function read(file) {
-  if (file.size > MOST_BYTES) throw new Error(`${file.name} is larger than 4 MiB: a prompt would hardly hold it`);
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-    return { name: file.name, text };
-  } catch {
-    throw new Error(`${file.name} is no text in UTF-8: only text can be added`);
-  }
+/** @param {{conversation: Conversation}} props shown with a picture, for a model that sees none */
+function Blind({ conversation }) {
+  const known = useCell(models);
+  const model = known.find(({ id }) => id === conversation.meta.settings.model) ?? known[0];
+  if (!model?.meta || model.meta.vision) return null;
+  return html`<p class="problem" role="status">${model.id} sees no pictures: it is told that there was one.</p>`;
 }
 
 /**

@@ -1,15 +1,18 @@
 /** A conversation: a tree of messages, of which one path is shown. Every edit and every new reply is a branch. */
 
+import { newId } from "../shared/id.js";
+
 /** @import {Message} from "./message.js" */
 
 /**
- * @typedef {{system: string, temperature: string, top_p: string, top_k: string, min_p: string, repeat_penalty: string,
+ * @typedef {{model: string, system: string, temperature: string, top_p: string, top_k: string, min_p: string, repeat_penalty: string,
  *   max_tokens: string, seed: string, schema: string, tools: string, thinking: "" | "on" | "off"}} Settings as typed
  * @typedef {{id: string, title: string, created: number, updated: number, leaf: string | null, settings: Settings}} Meta
  */
 
 /** @type {Settings} */
 export const NO_SETTINGS = {
+  model: "", // the first of the server
   system: "",
   temperature: "",
   top_p: "",
@@ -23,12 +26,14 @@ export const NO_SETTINGS = {
   thinking: "",
 };
 
-const TITLE_LENGTH = 60;
+const TITLE_LENGTH = 120;
 
 /** Not to be changed in place: each change gives a new one, which shares the messages. */
 export class Conversation {
   /** @type {Map<string | null, Message[]> | undefined} */
   #children;
+  /** @type {Set<string | undefined> | undefined} */
+  #models;
 
   /**
    * @param {Meta} meta
@@ -42,7 +47,7 @@ export class Conversation {
   /** @param {Settings} settings */
   static begun(settings) {
     const now = Date.now();
-    const meta = { id: crypto.randomUUID(), title: "", created: now, updated: now, leaf: null, settings };
+    const meta = { id: newId(), title: "", created: now, updated: now, leaf: null, settings };
     return new Conversation(meta, new Map());
   }
 
@@ -62,6 +67,12 @@ export class Conversation {
   childrenOf(parent) {
     this.#children ??= Map.groupBy(this.messages.values(), (message) => message.parent);
     return this.#children.get(parent) ?? [];
+  }
+
+  /** Whether its replies were written by different models, as far as that is known. */
+  get hasSeveralModels() {
+    this.#models ??= new Set([...this.messages.values()].filter(({ model }) => model).map(({ model }) => model));
+    return this.#models.size > 1;
   }
 
   /** @param {Message} message */

@@ -1,5 +1,7 @@
 /** The conversations that this browser keeps, in IndexedDB: their heads in one store, their messages in another. */
 
+import { newId } from "../shared/id.js";
+import { asArchived, fromArchive } from "./attachments.js";
 import { Conversation, NO_SETTINGS } from "./conversation.js";
 
 /** @import {Meta} from "./conversation.js" */
@@ -119,9 +121,18 @@ export async function found(text) {
  * @returns {Promise<Archive>}
  */
 export async function archived(metas) {
-  const conversations = await Promise.all(metas.map(async (meta) => ({ meta, messages: await messagesOf(meta.id) })));
+  const conversations = await Promise.all(
+    metas.map(async (meta) => ({
+      meta,
+      messages: await Promise.all((await messagesOf(meta.id)).map(archivedMessage)),
+    })),
+  );
   return { leftoff: 1, conversations };
 }
+
+/** @param {Message} message */
+const archivedMessage = async (message) =>
+  message.files ? { ...message, files: await Promise.all(message.files.map(asArchived)) } : message;
 
 /**
  * Adds the conversations of an archive under new ids, so that nothing is overwritten.
@@ -146,9 +157,9 @@ export async function restore(archive) {
  * @param {Message[]} messages
  */
 function withNewIds(meta, messages) {
-  const ids = new Map(messages.map((message) => [message.id, crypto.randomUUID()]));
+  const ids = new Map(messages.map((message) => [message.id, newId()]));
   const renamed = (/** @type {string | null} */ id) => (id === null ? null : (ids.get(id) ?? null));
-  const id = crypto.randomUUID();
+  const id = newId();
   return {
     meta: {
       id,
@@ -164,6 +175,7 @@ function withNewIds(meta, messages) {
       conversation: id,
       parent: renamed(message.parent),
       content: String(message.content ?? ""),
+      files: message.files?.map(fromArchive),
       sent: message.sent?.map((other) => ids.get(other) ?? other),
     })),
   };

@@ -12,12 +12,14 @@ import { highlighted } from "./highlight.js";
 const MOST_CHARACTERS = 100_000; // beyond that it is shown as it is: parsing would take longer than a frame
 const MOST_SIGNS = 5000;
 const CHUNK_CHARACTERS = 16_384;
+const PLAIN = ["type", "checked", "disabled", "start", "align"]; // whose values are no addresses
 const SAFE = {
   ALLOWED_TAGS: [
     ...["p", "br", "hr", "em", "strong", "del", "code", "pre", "blockquote", "ul", "ol", "li", "a", "input", "span"],
     ...["h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"],
   ],
-  ALLOWED_ATTR: ["href", "class", "type", "checked", "disabled", "start", "align"],
+  ALLOWED_ATTR: ["href", "class", ...PLAIN],
+  ADD_URI_SAFE_ATTR: PLAIN,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   RETURN_TRUSTED_TYPE: true,
 };
@@ -26,7 +28,23 @@ const ENTITIES = /** @type {Record<string, string>} */ ({ "&": "&amp;", "<": "&l
 /** @param {string} text */
 const escaped = (text) => text.replace(/[&<>"]/g, (character) => ENTITIES[character]);
 
+/** LaTeX is shown as it was written: Markdown would take its signs for its own. */
+const MATH =
+  /^(?:\$\$[\s\S]{1,2000}?\$\$|\\\[[\s\S]{1,2000}?\\\]|\\\([\s\S]{1,2000}?\\\)|\$(?![\s$])[^$\n]{0,500}[^\s$\\]\$(?!\d))/;
+
 const marked = new Marked({
+  extensions: [
+    {
+      name: "math",
+      level: "inline",
+      start: (/** @type {string} */ source) => source.match(/\$|\\[[(]/)?.index,
+      tokenizer: (/** @type {string} */ source) => {
+        const [raw] = MATH.exec(source) ?? [];
+        return raw && { type: "math", raw };
+      },
+      renderer: (/** @type {Token} */ token) => `<code class="math">${escaped(token.raw)}</code>`,
+    },
+  ],
   renderer: {
     html: (/** @type {Token} */ token) => escaped(token.raw),
     image: (/** @type {Token} */ token) =>
@@ -56,7 +74,7 @@ export const clean = (source) => DOMPurify.sanitize(source, SAFE);
  */
 function blocksOf(text) {
   if (text.length > MOST_CHARACTERS) return null;
-  const signs = text.match(/[*_`[\]<>~|]/g)?.length ?? 0;
+  const signs = text.match(/[*_`[\]<>~|$\\]/g)?.length ?? 0;
   if (signs > MOST_SIGNS && 5 * signs > text.length) return null;
   try {
     return marked.lexer(text).filter((token) => token.type !== "space");

@@ -2,33 +2,36 @@
 
 import { Cell, useCell } from "../shared/cell.js";
 import { CopyButton } from "../shared/copy.js";
+import { moment } from "../shared/format.js";
 import { html, useState } from "../shared/html.js";
 import { Body } from "./body.js";
 import { Branches, SideBySide } from "./branches.js";
 import { Gutter, GutterNumbers } from "./gutter.js";
 import { OriginsView } from "./origins_view.js";
-import { edit, goOn, regenerate, writing } from "./store.js";
+import { writing } from "./store.js";
+import { edit, goOn, regenerate } from "./turns.js";
 
 /** @import {Conversation} from "./conversation.js" */
 /** @import {Message} from "./message.js" */
 
-const NOTHING = new Cell(/** @type {Message | null} */ (null));
+const NOTHING = new Cell(/** @type {Map<string, Message>} */ (new Map()));
 const ROLES = { user: "You", assistant: "Model", tool: "Tool result" };
 
 /** @param {{message: Message, conversation: Conversation}} props */
 export function MessageView({ message: kept, conversation }) {
   const live = useCell(kept.state === "writing" ? writing : NOTHING); // others are not drawn again with every token
-  const message = live?.id === kept.id ? live : kept;
+  const message = live.get(kept.id) ?? kept;
   const [isEdited, setEdited] = useState(false);
   const [isCompared, setCompared] = useState(false);
   const siblings = conversation.siblingsOf(kept);
-  const role = ROLES[message.role];
+  const role = (conversation.hasSeveralModels && message.model) || ROLES[message.role];
   return html`
     <article class="message ${message.role}" data-id=${message.id} aria-label=${role}>
       <${Gutter} id=${message.id} />
       <div class="content">
         <header>
           <span class="role">${role}</span>
+          <time class="told">${moment(message.created)}</time>
           <${GutterNumbers} id=${message.id} />
           <${Branches} message=${message} siblings=${siblings} isCompared=${isCompared} compare=${setCompared} />
           <${Actions} message=${message} startEdit=${() => setEdited(true)} />
@@ -68,7 +71,10 @@ function Editor({ message, close }) {
     void edit(message, String(new FormData(form).get("content")));
   };
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Escape") close();
+    if (event.key === "Escape") {
+      event.stopPropagation(); // it does not stop a reply
+      close();
+    }
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       /** @type {HTMLTextAreaElement} */ (event.target).form?.requestSubmit();
     }

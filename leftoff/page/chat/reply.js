@@ -1,7 +1,7 @@
 /** A reply while it is written: asks for it, and puts together what the stream brings. */
 
 import { eventsOf } from "../shared/events.js";
-import { ApiError, ask, askJson } from "../shared/http.js";
+import { ApiError, ask, askJson, problemWith } from "../shared/http.js";
 import { asSent } from "./message.js";
 
 /** @import {Settings} from "./conversation.js" */
@@ -24,10 +24,11 @@ const REPORT_PAUSE_MS = 200;
  * @param {Message[]} path
  * @param {Settings} settings
  */
-export function requestOf(path, settings) {
+export async function requestOf(path, settings) {
   const system = settings.system.trim() ? [{ role: "system", content: settings.system }] : [];
   /** @type {Record<string, unknown>} */
-  const body = { messages: [...system, ...path.map(asSent)], stream: true, return_progress: true };
+  const body = { messages: [...system, ...(await Promise.all(path.map(asSent)))], stream: true, return_progress: true };
+  if (settings.model) body.model = settings.model;
   for (const name of NUMBERS) if (settings[name].trim()) body[name] = Number(settings[name]);
   if (settings.schema.trim()) {
     const schema = parsed(settings.schema, "the JSON schema");
@@ -76,7 +77,7 @@ export async function streamed(message, body, onGrown, signal) {
     if (!growing.finish) growing.problem = "The connection ended before the reply did.";
   } catch (error) {
     growing.state = "cut";
-    growing.problem = signal.aborted ? undefined : problemOf(error);
+    growing.problem = signal.aborted ? undefined : problemWith(error);
   }
   growing.progress = undefined;
   if (signal.aborted) await pause();
@@ -89,6 +90,7 @@ export async function streamed(message, body, onGrown, signal) {
  * @param {any} chunk
  */
 function grow(message, chunk) {
+  message.model = chunk.model;
   if (chunk.prompt_progress) message.progress = chunk.prompt_progress;
   const [choice] = chunk.choices;
   if (!choice) return;
@@ -129,7 +131,3 @@ async function reportOf(id) {
 }
 
 const pause = () => new Promise((resolve) => setTimeout(resolve, REPORT_PAUSE_MS));
-
-/** @param {unknown} error */
-const problemOf = (error) =>
-  error instanceof TypeError ? "The server cannot be reached." : /** @type {Error} */ (error).message;

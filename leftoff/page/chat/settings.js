@@ -3,6 +3,7 @@
 import { useCell } from "../shared/cell.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
 import { askJson } from "../shared/http.js";
+import { models, query } from "../shared/models.js";
 import { changeSettings, open } from "./store.js";
 
 /** @import {Settings} from "./conversation.js" */
@@ -77,7 +78,9 @@ function useDefaults(isWanted) {
   const [defaults, setDefaults] = useState(/** @type {Record<string, string>} */ ({}));
   useEffect(() => {
     if (!isWanted) return;
-    askJson("/props").then(
+    const { model } = open.value.meta.settings;
+    if (models.value.find(({ id }) => id === model)?.status.value === "unloaded") return setDefaults({}); // asking would load it
+    askJson(`/props${query(model)}`).then(
       ({ default_generation_settings: { params } }) => {
         const rounded = (/** @type {unknown} */ value) =>
           typeof value === "number" ? String(Number(value.toFixed(3))) : "";

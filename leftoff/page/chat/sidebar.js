@@ -1,9 +1,11 @@
 /** All conversations: search, open, delete, export and import. */
 
 import { useCell } from "../shared/cell.js";
+import { day, moment } from "../shared/format.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
+import { isSure } from "../shared/sure.js";
 import * as library from "./library.js";
-import { beginNew, heads, open, remove, restore, show } from "./store.js";
+import { beginNew, busy, heads, open, remove, restore, show } from "./store.js";
 
 /** @import {Meta} from "./conversation.js" */
 
@@ -13,6 +15,7 @@ const SEARCH_PAUSE_MS = 150;
 export function Sidebar({ close }) {
   const metas = useCell(heads);
   const current = useCell(open).meta.id;
+  const writes = useCell(busy);
   const [wanted, setWanted] = useState("");
   const found = useFound(wanted, metas);
   const shown = found ? metas.filter((meta) => found.has(meta.id)) : metas;
@@ -23,24 +26,29 @@ export function Sidebar({ close }) {
       <button type="button" class="main wide" onClick=${() => chosen(beginNew())}>New conversation</button>
       <input id="search" type="search" aria-label="Search conversations" placeholder="Search" value=${wanted}
         onInput=${(/** @type {{target: HTMLInputElement}} */ { target }) => setWanted(target.value)} />
-      <ul>
-        ${shown.map(
-          (meta) => html`
-          <li key=${meta.id} class=${meta.id === current ? "current" : ""}>
-            <button type="button" class="title" aria-current=${meta.id === current ? "true" : undefined}
-              onClick=${() => chosen(show(meta))}>${meta.title || "Untitled"}</button>
-            <button type="button" class="small delete" aria-label=${`Delete ${meta.title || "Untitled"}`}
-              onClick=${() => isSure(meta) && remove(meta)}>×</button>
-          </li>`,
+      <div class="entries">
+        ${Object.entries(Object.groupBy(shown, (meta) => day(meta.updated))).map(
+          ([name, group]) => html`
+          <h2 class="quiet">${name}</h2>
+          <ul>${group?.map((meta) => html`<${Entry} key=${meta.id} meta=${meta} isOpen=${meta.id === current} isBusy=${writes.has(meta.id)} open=${() => chosen(show(meta))} />`)}</ul>`,
         )}
-      </ul>
+      </div>
       ${shown.length === 0 && html`<p class="quiet">${wanted ? "Nothing found." : "No conversation yet."}</p>`}
       <${Transfer} metas=${metas} />
     </nav>`;
 }
 
-/** @param {Meta} meta */
-const isSure = (meta) => confirm(`Delete “${meta.title || "Untitled"}” and all its branches?`);
+/** @param {{meta: Meta, isOpen: boolean, isBusy: boolean, open: () => void}} props */
+function Entry({ meta, isOpen, isBusy, open: show }) {
+  const title = meta.title || "Untitled";
+  const drop = async () => (await isSure(`Delete “${title}” and all its branches?`, "Delete")) && remove(meta);
+  return html`
+    <li class="${isOpen ? "current" : ""} ${isBusy ? "busy" : ""}">
+      <button type="button" class="title" aria-current=${isOpen ? "true" : undefined} title=${moment(meta.updated)} onClick=${show}><span>${title}</span></button>
+      ${isBusy && html`<span class="dot" role="img" aria-label="A reply is being written"></span>`}
+      <button type="button" class="small delete" aria-label=${`Delete ${title}`} onClick=${drop}>×</button>
+    </li>`;
+}
 
 /**
  * The ids of the conversations with a text; null while nothing is searched for.

@@ -4,10 +4,12 @@ import { Legend } from "../shared/bar.js";
 import { useCell } from "../shared/cell.js";
 import { html, useEffect, useState } from "../shared/html.js";
 import { Composer } from "./composer.js";
+import { Head } from "./head.js";
 import { SettingsDialog } from "./settings.js";
-import { download, Sidebar } from "./sidebar.js";
-import { beginNew, open, said, stop } from "./store.js";
+import { Sidebar } from "./sidebar.js";
+import { beginNew, open, said } from "./store.js";
 import { Thread } from "./thread.js";
+import { stop } from "./turns.js";
 
 export function ChatView() {
   const conversation = useCell(open);
@@ -20,14 +22,9 @@ export function ChatView() {
     <div class="chat ${hasSidebar ? "with-sidebar" : ""}">
       <${Sidebar} close=${() => setSidebar(false)} />
       <div class="conversation">
-        <div class="row head">
-          <button type="button" class="small only-narrow" aria-expanded=${hasSidebar} onClick=${() => setSidebar(!hasSidebar)}>Conversations</button>
-          <h1 class="grow">${conversation.meta.title || "New conversation"}</h1>
-          ${!isEmpty && html`<button type="button" class="small" onClick=${() => download([conversation.meta])}>Export</button>`}
-          <button type="button" class="small" onClick=${() => setSettings(true)}>Settings</button>
-        </div>
+        <${Head} key=${conversation.meta.id} conversation=${conversation} hasSidebar=${hasSidebar} showSidebar=${setSidebar} showSettings=${() => setSettings(true)} />
         ${isEmpty ? html`<${Welcome} />` : html`<${Thread} conversation=${conversation} />`}
-        <${Composer} key=${conversation.meta.id} />
+        <${Composer} key=${conversation.meta.id} conversation=${conversation} />
       </div>
       <${SettingsDialog} isOpen=${hasSettings} close=${() => setSettings(false)} />
       <p class="unseen" role="status">${news}</p>

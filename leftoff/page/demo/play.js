@@ -4,28 +4,26 @@
 
 import { eventsOf } from "../shared/events.js";
 import { ask, askJson } from "../shared/http.js";
+import { newId } from "../shared/id.js";
+import { models } from "../shared/models.js";
 
 /** @import {Report} from "../shared/origins.js" */
 /**
  * @typedef {{thread: string, num_turns: number}} Fork
- * @typedef {{label: string, thread: string, question: string, fork: Fork | null}} Step
- * @typedef {{title: string, story: string, steps: Step[], system: string, restarts: boolean}} Scene
+ * @typedef {{label: string, thread: string, question: string, fork: Fork | null, model: number}} Step
+ * @typedef {{title: string, story: string, steps: Step[], system: string, restarts: boolean, num_models: number}} Scene
  * @typedef {{role: string, content: string}} Line
  * @typedef {{text: string, ms: number, report: Report | null}} Turn
  * @typedef {"off" | "on"} Side
  */
 
 const MOST_TOKENS = 32;
-
-/** @returns {Promise<Scene[]>} all but those that need a restart */
-export async function readScenes() {
-  const { scenes } = await askJson("/page/scenes");
-  return scenes.filter((/** @type {Scene} */ scene) => !scene.restarts);
-}
+const FORGET_TRIES = 20;
+const FORGET_PAUSE_MS = 250;
 
 /** One performance: the conversations of both sides, and the salts to clean up. */
 export class Performance {
-  #salt = crypto.randomUUID();
+  #salt = newId();
   /** @type {Set<string>} */
   #salts = new Set([this.#salt]);
   /** @type {Map<string, Line[]>} */
@@ -39,11 +37,12 @@ export class Performance {
    * @returns {Promise<Turn>}
    */
   async ask(scene, step, side, signal) {
-    const salt = side === "on" ? this.#salt : crypto.randomUUID();
+    const salt = side === "on" ? this.#salt : newId();
     this.#salts.add(salt);
     const before = this.#thread(`${side} ${step.thread}`, scene, step, side);
     const messages = [...before, { role: "user", content: step.question }];
-    const body = { messages, cache_salt: salt, stream: true, temperature: 0, max_tokens: MOST_TOKENS };
+    const model = models.value[step.model]?.id;
+    const body = { model, messages, cache_salt: salt, stream: true, temperature: 0, max_tokens: MOST_TOKENS };
     const turn = await streamed(body, signal);
     this.#threads.set(`${side} ${step.thread}`, [...messages, { role: "assistant", content: turn.text }]);
     if (side === "off") await this.#forget(salt);
@@ -54,9 +53,13 @@ export class Performance {
     for (const salt of this.#salts) await this.#forget(salt);
   }
 
-  /** @param {string} salt */
+  /** @param {string} salt whose request may not have ended yet, after a stop: what it read stays until then */
   async #forget(salt) {
-    await ask(`/cache?salt=${salt}`, { method: "DELETE" }).catch(() => {});
+    for (let tries = 0; tries < FORGET_TRIES; tries += 1) {
+      const left = await askJson(`/cache?salt=${salt}`, { method: "DELETE" }).catch(() => ({ running: 0 }));
+      if (!left.running) break;
+      await new Promise((resolve) => setTimeout(resolve, FORGET_PAUSE_MS));
+    }
     this.#salts.delete(salt);
   }
 

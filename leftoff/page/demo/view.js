@@ -3,7 +3,10 @@
 import { OriginBar } from "../shared/bar.js";
 import { count, duration } from "../shared/format.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
-import { Performance, readScenes } from "./play.js";
+import { problemWith } from "../shared/http.js";
+import { useModels } from "../shared/models.js";
+import { Problem, useServer } from "../shared/server.js";
+import { Performance } from "./play.js";
 
 /** @import {Scene, Side, Step, Turn} from "./play.js" */
 /** @typedef {Record<string, Turn>} Turns by `scene step side` */
@@ -12,15 +15,16 @@ import { Performance, readScenes } from "./play.js";
 const SIDES = /** @type {const} */ (["off", "on"]);
 
 export function DemoView() {
-  const [scenes, setScenes] = useState(/** @type {Scene[]} */ ([]));
+  const { answer, problem: silence } = useServer("/page/scenes");
+  const { models } = useModels();
+  const scenes = /** @type {Scene[]} */ (answer?.scenes ?? []).filter(
+    (scene) => !scene.restarts && scene.num_models <= Math.max(1, models.length),
+  );
   const [turns, setTurns] = useState(/** @type {Turns} */ ({}));
   const [current, setCurrent] = useState(/** @type {Current} */ (null));
   const [problem, setProblem] = useState("");
   const stopper = useRef(/** @type {AbortController | null} */ (null));
-  useEffect(() => {
-    readScenes().then(setScenes, (error) => setProblem(error.message));
-    return () => stopper.current?.abort();
-  }, []);
+  useEffect(() => () => stopper.current?.abort(), []);
   const play = async () => {
     const own = new AbortController();
     stopper.current = own;
@@ -34,7 +38,7 @@ export function DemoView() {
         setTurns((before) => ({ ...before, [key]: turn }));
       }
     } catch (error) {
-      if (!own.signal.aborted) setProblem(/** @type {Error} */ (error).message);
+      if (!own.signal.aborted) setProblem(problemWith(error));
     }
     setCurrent(null);
     await performance.close();
@@ -51,7 +55,7 @@ export function DemoView() {
             ? html`<button type="button" class="main" onClick=${() => stopper.current?.abort()}>Stop</button>`
             : html`<button type="button" class="main" disabled=${!scenes.length} onClick=${play}>Play</button>`
         }
-        ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+        <${Problem} text=${problem || silence} />
         <p role="status">${!current && verdict(turns)}</p>
       </header>
       ${scenes.map((scene, index) => html`<${SceneView} key=${index} scene=${scene} index=${index} turns=${turns} current=${current} longest=${longest} />`)}

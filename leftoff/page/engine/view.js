@@ -1,10 +1,13 @@
-/** The engine: model, memory, machine, settings, and the lines that connect clients. */
+/** The engine: models, memory, machine, settings, and the lines that connect clients. */
 
 import { CopyButton } from "../shared/copy.js";
 import { count, size } from "../shared/format.js";
-import { html, useEffect, useState } from "../shared/html.js";
-import { askJson } from "../shared/http.js";
+import { html, useState } from "../shared/html.js";
+import { ask, problemWith } from "../shared/http.js";
+import { query, useModels } from "../shared/models.js";
+import { Problem, useServer } from "../shared/server.js";
 
+/** @import {Model} from "../shared/models.js" */
 /**
  * @typedef {{version: string, model: {name: string, architecture: string, parameters: number, bytes: number,
  *   trained_context: number}, memory: {kind: string, meaning: string, context_tokens: number, slots: number,
@@ -14,15 +17,16 @@ import { askJson } from "../shared/http.js";
  */
 
 export function EngineView() {
-  const [engine, setEngine] = useState(/** @type {Engine | null} */ (null));
-  const [problem, setProblem] = useState("");
-  useEffect(() => {
-    askJson("/engine").then(setEngine, (error) => setProblem(error.message));
-  }, []);
+  const { models } = useModels();
+  const [chosen, choose] = useState("");
+  const model = models.find(({ id }) => id === chosen) ?? models[0];
+  const isOpen = model?.status.value !== "unloaded";
+  const { answer, problem } = useServer(`/engine${query(isOpen ? chosen : "")}`, isOpen);
+  const engine = /** @type {Engine | null} */ (answer);
   return html`
     <div class="view engine">
       <h1 class="unseen">The engine</h1>
-      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      <${Problem} text=${problem} />
       ${
         engine &&
         html`
@@ -30,10 +34,15 @@ export function EngineView() {
           <h2 id="connect-title">Connect</h2>
           <ul class="clients">${engine.clients.map((client) => html`<${Client} key=${client.name} ...${client} />`)}</ul>
         </section>
+        ${models.length > 1 && html`<${Models} models=${models} chosen=${model.id} choose=${choose} />`}
         <div class="columns">
-          <${Facts} title="Model" rows=${modelRows(engine)} />
-          <${Facts} title="Memory" rows=${memoryRows(engine)} />
-          <${Facts} title="Measured here" rows=${rateRows(engine)} />
+          ${
+            isOpen &&
+            html`
+            <${Facts} title="Model" rows=${modelRows(engine)} />
+            <${Facts} title="Memory" rows=${memoryRows(engine)} />
+            <${Facts} title="Measured here" rows=${rateRows(engine)} />`
+          }
           <${Facts} title="Machine" rows=${machineRows(engine)} />
           <${Facts} title="Settings that were given" rows=${settingRows(engine)} />
         </div>`
@@ -44,6 +53,40 @@ export function EngineView() {
 /** @param {{name: string, line: string}} props */
 function Client({ name, line }) {
   return html`<li><span>${name}</span><code tabindex="0">${line}</code><${CopyButton} text=${line} name=${`Copy the line for ${name}`} /></li>`;
+}
+
+/** @param {{models: Model[], chosen: string, choose: (id: string) => void}} props below, there is more of the chosen one */
+function Models({ models, chosen, choose }) {
+  const [problem, setProblem] = useState("");
+  return html`
+    <section class="panel" aria-labelledby="models-title">
+      <h2 id="models-title">Models</h2>
+      <table class="models">
+        <thead><tr><th scope="col">name</th><th scope="col">state</th><th scope="col">size</th><th scope="col">context</th><td></td></tr></thead>
+        <tbody>${models.map(
+          ({ id, status, meta }) => html`
+          <tr key=${id}>
+            <th scope="row"><button type="button" class="small" aria-pressed=${id === chosen} onClick=${() => choose(id)}>${id}</button></th>
+            <td>${status.value}</td>
+            <td>${meta ? size(meta.size) : html`<span class="quiet">when it is first asked</span>`}</td>
+            <td>${meta && `${count(meta.n_ctx)} tokens`}</td>
+            <td><${Switch} id=${id} isLoaded=${status.value === "loaded"} isLoading=${status.value === "loading"} tell=${setProblem} /></td>
+          </tr>`,
+        )}</tbody>
+      </table>
+      <${Problem} text=${problem} />
+    </section>`;
+}
+
+/** @param {{id: string, isLoaded: boolean, isLoading: boolean, tell: (problem: string) => void}} props */
+function Switch({ id, isLoaded, isLoading, tell }) {
+  const verb = isLoaded ? "Unload" : "Load";
+  const run = () =>
+    ask(`/models/${verb.toLowerCase()}`, { body: { model: id } }).then(
+      () => tell(""),
+      (error) => tell(problemWith(error)),
+    );
+  return html`<button type="button" class="small" disabled=${isLoading} aria-label=${`${verb} ${id}`} onClick=${run}>${verb}</button>`;
 }
 
 /** @param {{title: string, rows: [string, string][]}} props */

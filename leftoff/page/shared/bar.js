@@ -23,6 +23,14 @@ export function OriginBar({ origins, class: more = "" }) {
     </span>`;
 }
 
+/** @param {{origins: Origins}} props the parts of a bar, each with its colour and its tokens */
+export function OriginList({ origins }) {
+  return html`
+    <ul class="legend" aria-label="Where tokens came from">
+      ${partsOf(origins).map((part) => html`<li><span class="swatch ${part.name}"></span>${count(part.tokens)} ${part.label}</li>`)}
+    </ul>`;
+}
+
 /** @param {{names?: string[]}} props those that are meant, or all */
 export function Legend({ names }) {
   return html`

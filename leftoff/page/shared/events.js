@@ -10,18 +10,22 @@ export async function* eventsOf(response) {
   if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    waiting += value;
-    const blocks = waiting.split("\n\n");
-    waiting = blocks.pop() ?? "";
-    for (const block of blocks) yield parsed(block);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      waiting += value;
+      const blocks = waiting.split("\n\n");
+      waiting = blocks.pop() ?? "";
+      for (const event of blocks.map(parsed)) if (event.data) yield event;
+    }
+  } finally {
+    void reader.cancel().catch(() => {}); // who reads no further holds no slot
   }
 }
 
 /**
- * @param {string} block
+ * @param {string} block a comment, which keeps a silent connection open, has no data
  * @returns {ServerEvent}
  */
 function parsed(block) {

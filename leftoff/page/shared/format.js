@@ -1,4 +1,4 @@
-/** Numbers as people read them. */
+/** Numbers and times as people read them. */
 
 const GROUPED = new Intl.NumberFormat("en-US");
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -11,6 +11,10 @@ export const count = (number) => GROUPED.format(Math.round(number));
  * @param {string} noun
  */
 export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** @param {number} number as it is said: 26k */
+export const rounded = (number) =>
+  number < 1000 ? count(number) : `${(number / 1000).toFixed(number < 9950 ? 1 : 0)}k`;
 
 /** @param {number} bytes */
 export function size(bytes) {
@@ -44,3 +48,19 @@ export function age(seconds) {
 
 /** @param {number} share between 0 and 1 */
 export const percent = (share) => `${share > 0 && share < 0.01 ? "<1" : Math.round(100 * share)} %`;
+
+const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long" });
+const DATE_AND_YEAR = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long", year: "numeric" });
+const DAY_MS = 86_400_000;
+
+/** @param {number} ms since 1970 */
+export function day(ms) {
+  const [then, now] = [new Date(ms), new Date()];
+  const days = Math.round((new Date(now).setHours(0, 0, 0, 0) - new Date(ms).setHours(0, 0, 0, 0)) / DAY_MS);
+  if (days < 2) return days < 1 ? "Today" : "Yesterday";
+  return (then.getFullYear() === now.getFullYear() ? DATE : DATE_AND_YEAR).format(then);
+}
+
+/** @param {number} ms since 1970 */
+export const moment = (ms) => (day(ms) === "Today" ? TIME.format(ms) : `${day(ms)}, ${TIME.format(ms)}`);

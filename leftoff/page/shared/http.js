@@ -9,11 +9,18 @@ export const apiKey = new Cell(sessionStorage.getItem(KEY) ?? "");
 /** The server has refused a request for want of a key, or because it does not know this one. */
 export const isKeyNeeded = new Cell(false);
 
-/** @param {string} key */
-export function setKey(key) {
+/**
+ * Takes a key if the server knows it.
+ * @param {string} key
+ * @returns {Promise<boolean>}
+ */
+export async function useKey(key) {
+  const answer = await fetch("/v1/models", { headers: { Authorization: `Bearer ${key}` } });
+  if (answer.status === 401) return false;
   sessionStorage.setItem(KEY, key);
   apiKey.value = key;
   isKeyNeeded.value = false;
+  return true;
 }
 
 /** An answer that is no success. The message is the server's own, which names the way out. */
@@ -28,34 +35,73 @@ export class ApiError extends Error {
   }
 }
 
+/** @typedef {{method?: string, body?: unknown, signal?: AbortSignal}} Options */
+
 /**
+ * Asks again once the user has given the key that the server wants.
  * @param {string} path
- * @param {{method?: string, body?: unknown, signal?: AbortSignal}} [options]
+ * @param {Options} [options]
  * @returns {Promise<Response>} a successful one
  */
-export async function ask(path, { method, body, signal } = {}) {
+export async function ask(path, options = {}) {
+  for (;;) {
+    const key = apiKey.value;
+    const response = await sent(path, options, key);
+    if (response.ok) return response;
+    if (response.status !== 401) throw new ApiError(response.status, await problemOf(response));
+    if (key === apiKey.value) await keyAsked(options.signal);
+    if (key === apiKey.value) throw new ApiError(401, "This server wants an API key: ask whoever runs it for one.");
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {Options} options
+ * @param {string} key
+ */
+function sent(path, { method, body, signal }, key) {
   /** @type {Record<string, string>} */
-  const headers = apiKey.value ? { Authorization: `Bearer ${apiKey.value}` } : {};
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const response = await fetch(path, {
+  return fetch(path, {
     method: method ?? (body === undefined ? "GET" : "POST"),
     headers,
     body: body === undefined ? undefined : JSON.stringify(body),
     signal,
   });
-  if (response.ok) return response;
-  if (response.status === 401) isKeyNeeded.value = true;
-  throw new ApiError(response.status, await problemOf(response));
+}
+
+/**
+ * Until the user has given a key, or would not.
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<void>}
+ */
+function keyAsked(signal) {
+  isKeyNeeded.value = true;
+  return new Promise((resolve, reject) => {
+    const forget = isKeyNeeded.follow(() => {
+      forget();
+      resolve();
+    });
+    signal?.addEventListener("abort", () => {
+      forget();
+      reject(signal.reason);
+    });
+  });
 }
 
 /**
  * @param {string} path
- * @param {{method?: string, body?: unknown, signal?: AbortSignal}} [options]
+ * @param {Options} [options]
  * @returns {Promise<any>}
  */
 export async function askJson(path, options) {
   return (await ask(path, options)).json();
 }
+
+/** @param {unknown} error of `ask` */
+export const problemWith = (error) =>
+  error instanceof TypeError ? "The server cannot be reached." : /** @type {Error} */ (error).message;
 
 /** @param {Response} response */
 async function problemOf(response) {

@@ -1,29 +1,40 @@
 /** Asks for the API key, once for a session. */
 
 import { useCell } from "./cell.js";
-import { html, useEffect, useRef } from "./html.js";
-import { apiKey, isKeyNeeded, setKey } from "./http.js";
+import { html, useEffect, useRef, useState } from "./html.js";
+import { isKeyNeeded, problemWith, useKey } from "./http.js";
 
 export function KeyDialog() {
   const isNeeded = useCell(isKeyNeeded);
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  const [problem, setProblem] = useState("");
   useEffect(() => {
     if (isNeeded) dialog.current?.showModal();
     else dialog.current?.close();
   }, [isNeeded]);
-  const submit = (/** @type {SubmitEvent} */ event) => {
+  const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
-    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
-    setKey(String(new FormData(form).get("key")));
+    const key = String(new FormData(/** @type {HTMLFormElement} */ (event.currentTarget)).get("key"));
+    try {
+      setProblem((await useKey(key)) ? "" : "This server does not know this key.");
+    } catch (error) {
+      setProblem(problemWith(error));
+    }
+  };
+  const close = () => {
+    isKeyNeeded.value = false;
   };
   return html`
-    <dialog ref=${dialog} aria-labelledby="key-title">
+    <dialog ref=${dialog} onClose=${close} aria-labelledby="key-title">
       <form onSubmit=${submit}>
         <h2 id="key-title">API key</h2>
-        <p>${apiKey.value ? "This server does not know the key that was given." : "This server asks for an API key."}</p>
-        <p><label>Key <input name="key" type="password" required autocomplete="off" /></label></p>
-        <p class="quiet">It is kept until this tab is closed.</p>
-        <button type="submit" class="main">Use this key</button>
+        <p>This server wants an API key. It is kept until this tab is closed.</p>
+        <p><label>Key <input name="key" type="password" required autocomplete="off" autofocus /></label></p>
+        ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+        <span class="row end">
+          <button type="button" onClick=${close}>Cancel</button>
+          <button type="submit" class="main">Use this key</button>
+        </span>
       </form>
     </dialog>`;
 }

@@ -3,11 +3,12 @@
 /**
  * @typedef {Record<string, number>} Origins tokens by origin; a reason, such as `new`, is one of those that were read now
  * @typedef {{role: string, tokens: number, origins: Origins}} MessageOrigins
- * @typedef {{id: string, at: number, prompt_tokens: number, reused: number, computed: number, generated: number,
+ * @typedef {{id: string, at: number, client: string, route: string, conversation: string, title: string, model: string,
+ *   saved_ms: number, prompt_tokens: number, reused: number, computed: number, generated: number,
  *   drafted: number, accepted: number, drafted_from: Record<string, number>,
  *   source: string, reasons: Record<string, number>, origins: Origins, differs_at: number | null,
  *   difference: string | null, before: string, after: string, finish: string, error: string | null, waited_ms: number,
- *   prompt_ms: number, first_token_ms: number | null, generation_ms: number, line: string, notes: string[], messages?: MessageOrigins[]}} Report
+ *   waited_for: string, prompt_ms: number, first_token_ms: number | null, generation_ms: number, line: string, notes: string[], images?: string[], messages?: MessageOrigins[]}} Report
  * @typedef {{name: string, label: string, tokens: number}} Part
  */
 

@@ -1,10 +1,12 @@
 /** The server's report on one request, in words. */
 
-import { told } from "./bar.js";
-import { count, duration } from "./format.js";
+import { OriginList } from "./bar.js";
+import { count, duration, percent, rounded } from "./format.js";
 import { html } from "./html.js";
 
 /** @import {Report} from "./origins.js" */
+
+const TOLD_MS = 100;
 
 /** @param {Report} report */
 export function sentence(report) {
@@ -16,12 +18,32 @@ export function sentence(report) {
   return parts.join(" · ");
 }
 
+/**
+ * What the cache spared a request: `26k tokens, 99 % reused, 41 s saved`.
+ * @param {Report} report
+ */
+export function spared({ prompt_tokens, reused, saved_ms }) {
+  const share = prompt_tokens ? reused / prompt_tokens : 0;
+  const saved = saved_ms >= TOLD_MS ? `, ${duration(saved_ms)} saved` : "";
+  return `${rounded(prompt_tokens)} tokens, ${percent(share)} reused${saved}`;
+}
+
 /** @param {Report} report */
 function drafted({ accepted, drafted, drafted_from }) {
   const sources = Object.entries(drafted_from).filter(([, tokens]) => tokens > 0);
   const from = sources.map(([source, tokens]) => `${count(tokens)} ${DRAFTED_FROM[source] ?? source}`).join(", ");
   return `Drafts: ${count(accepted)} of ${count(drafted)} tokens were right${from && `: from ${from}`}.`;
 }
+
+/** Why tokens were read, after how many. @type {Record<string, string>} */
+const REASONS = {
+  new: "new",
+  edited: "changed, or after a change",
+  evicted: "known once, and since removed for want of room",
+  "past the last snapshot": "known, but after the last place to go on from",
+  "other salt": "known under another salt only",
+  "for logprobs": "for log-probabilities",
+};
 
 /** @type {Record<string, string>} */
 const DRAFTED_FROM = {
@@ -37,10 +59,10 @@ export function ReportView({ report }) {
   const reasons = Object.entries(report.reasons);
   return html`
     <div class="report">
-      ${report.prompt_tokens > 0 && html`<p>${told(report.origins) || `none of ${count(report.prompt_tokens)} tokens was read`}</p>`}
+      ${report.prompt_tokens > 0 && html`<${OriginList} origins=${report.origins} />`}
       ${
         reasons.length > 0 &&
-        html`<p>Read now: ${reasons.map(([reason, tokens]) => `${count(tokens)} ${reason}`).join(" · ")}.</p>`
+        html`<p>Read now: ${reasons.map(([reason, tokens]) => `${count(tokens)} ${REASONS[reason] ?? reason}`).join(" · ")}.</p>`
       }
       ${
         report.before &&
@@ -53,6 +75,6 @@ export function ReportView({ report }) {
       ${report.notes.map((note) => html`<p class="quiet">${note}</p>`)}
       ${report.drafted > 0 && html`<p>${drafted(report)}</p>`}
       <p class="quiet">${count(report.generated)} tokens written · ${report.finish} ·
-        waited ${duration(report.waited_ms)}, read ${duration(report.prompt_ms)}, wrote ${duration(report.generation_ms)}</p>
+        waited ${duration(report.waited_ms)}${report.waited_for && ` (${report.waited_for})`}, read ${duration(report.prompt_ms)}, wrote ${duration(report.generation_ms)}</p>
     </div>`;
 }
