@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from leftoff import __version__
 from leftoff.errors import LeftoffError
 
 _PATH = "/v1/chat/completions"
@@ -127,7 +128,11 @@ class ChatClient:
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Sends a request to a route of leftoff's own, and reads its answer."""
-        with self._response("POST", path, body) as response:
+        return self.call("POST", path, body)
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The same, by any method."""
+        with self._response(method, path, body) as response:
             answer: dict[str, Any] = json.loads(response.read())
             return answer
 
@@ -148,7 +153,7 @@ class ChatClient:
 
 def connect(url: str, api_key: str = "", *, timeout: httpx.Timeout, keeps_alive: bool = True) -> httpx.Client:
     """An HTTP client for one server."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = {"User-Agent": f"leftoff/{__version__}"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
     limits = httpx.Limits() if keeps_alive else httpx.Limits(max_keepalive_connections=0)
     return httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits)
 

@@ -18,6 +18,7 @@ from leftoff.setting import (
     override_problem,
     regex_problem,
     setting,
+    shared,
     url_problem,
 )
 
@@ -28,6 +29,7 @@ AUTO = -2  # MiB: as much as the machine can spare and the model needs
 # The first line of Claude Code's system prompts, which differs in every request.
 BILLING_LINE = r"x-anthropic-billing-header:[^\n]*\n?"
 AGENTS = "agents"  # stands for the patterns of chat/agent_texts.py
+LEARN = "learn"  # stands for what chat/learner.py finds
 
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the engine's scratch sequence
 _SMALLEST_BATCH = 32  # the probe of a model's memory decodes a few tokens at once
@@ -74,23 +76,47 @@ class Settings:
     model: str = setting(
         "", "GGUF file, or org/repo[:quant] of the Hugging Face hub", "-m", "-hf", "-hfr", "--hf-repo", metavar="MODEL"
     )
-    alias: str = setting("", "model name that clients see (default: the name of the file)", "-a", metavar="NAME")
-    host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8080, "port to listen on; 0 takes a free one", limits=(0, 65535))
-    api_key: tuple[str, ...] = setting(
+    mmproj: str = setting(
+        "", "to see images with (default: mmproj*.gguf beside the model; or none)", "-mm", metavar="FILE"
+    )
+    image_min_tokens: int = setting(0, "fewest tokens of an image (0: the model's own choice)", limits=(0, 1 << 16))
+    image_max_tokens: int = setting(0, "most tokens of an image (0: the model's own choice)", limits=(0, 1 << 16))
+    alias: tuple[str, ...] = setting(
+        (),
+        "names that requests may give the model, also patterns such as claude-*; lists show the first that is none "
+        "(default: the name of the file); may be given several times",
+        "-a",
+        "--aliases",
+        metavar="NAME",
+        separator=",",
+    )
+    models_dir: str = shared(
+        "",
+        "also serve every GGUF file in this folder, by its name; one that is added later is found when it is asked",
+        metavar="DIR",
+    )
+    config: str = shared(
+        "",
+        "TOML file with settings, and with models in [models.NAME]; off: none (default: leftoff.toml in this folder, "
+        "else in ~/.config/leftoff)",
+        metavar="FILE",
+    )
+    host: str = shared("127.0.0.1", "address to listen on")
+    port: int = shared(8080, "port to listen on; 0 takes a free one", limits=(0, 65535))
+    api_key: tuple[str, ...] = shared(
         (),
         "accept only requests with this key; may be given several times",
         metavar="KEY",
         separator=",",
         may_be_empty=False,
     )
-    cors: tuple[str, ...] = setting(
+    cors: tuple[str, ...] = shared(
         (),
         "allow web pages of this origin, such as https://chat.example; * allows all; may be given several times",
         metavar="ORIGIN",
         separator=",",
     )
-    allowed_host: tuple[str, ...] = setting(
+    allowed_host: tuple[str, ...] = shared(
         (),
         "also accept requests for this host name, such as that of a proxy or a container; * accepts every name, and "
         "with it DNS rebinding; may be given several times",
@@ -121,51 +147,58 @@ class Settings:
         "--ctx-size",
         limits=(0, 1 << 30),
     )
-    ram: int = setting(
+    ram: int = shared(
         AUTO,
-        "MiB of RAM for the prompt cache (auto: what this machine can spare, up to what the model needs; -1: no limit)",
+        "MiB of RAM for the prompt cache of all models (auto: what this machine can spare, up to what the model needs; "
+        "-1: no limit)",
         "-cram",
         "--cache-ram",
         metavar="MIB",
         limits=(0, NO_LIMIT),
         words={"auto": AUTO, "-1": NO_LIMIT},
     )
-    disk: int = setting(
+    disk: int = shared(
         AUTO,
-        "MiB of disk for the prompt cache, kept across restarts (auto: a part of what is free; 0: none)",
+        "MiB of disk for the prompt cache of all models, kept across restarts (auto: a part of what is free; 0: none)",
         metavar="MIB",
         limits=(0, 1 << 30),
         words={"auto": AUTO, "off": 0, "none": 0},
     )
-    disk_daily: int = setting(
+    disk_daily: int = shared(
         0,
         "most MiB written to the disk cache in 24 hours, across restarts; beyond that it is only read (0: no limit)",
         metavar="MIB",
         limits=(0, 1 << 30),
         words={"off": 0, "none": 0},
     )
-    cache_dir: str = setting("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
-    store: str = setting(
+    cache_dir: str = shared("", "folder of the disk cache (default: in the user's cache folder)", metavar="DIR")
+    store: str = shared(
         "",
         "URL of a store that several servers share, below the disk: s3://bucket/folder, gs://, az:// or "
         "file:///mnt/shared; takes --index, and pip install 'leftoff[cluster]'",
         metavar="URL",
         check=url_problem,
     )
-    index: str = setting(
+    index: str = shared(
         "",
         "URL of the Redis or Valkey that knows what is in --store, and tells a router what this server holds: "
         "redis://host:6379/0",
         metavar="URL",
         check=url_problem,
     )
-    store_budget: int = setting(
+    fleet_key: str = shared(
+        "",
+        "file with the key of the fleet, the same on all its servers and routers; `leftoff cluster key FILE` makes "
+        "one. Without it, whoever can write to --index or --store can redirect requests and change prompts",
+        metavar="FILE",
+    )
+    store_budget: int = shared(
         100 << 10, "MiB that all servers of this model together keep in --store", metavar="MIB", limits=(1, NO_LIMIT)
     )
-    store_days: int = setting(30, "days after which --store forgets what was not used", limits=(1, 3650))
-    advertise: str = setting(
+    store_days: int = shared(30, "days after which --store forgets what was not used", limits=(1, 3650))
+    advertise: str = shared(
         "",
-        "URL at which routers reach this server (default: by --host and --port)",
+        "URL at which routers reach this server (default: by --host, or the address towards --index, and --port)",
         metavar="URL",
         check=url_problem,
     )
@@ -213,11 +246,7 @@ class Settings:
         choices=("none", "layer", "row", "tensor"),
     )
     tensor_split: str = setting(
-        "",
-        "share of each GPU, such as 3,1 (default: by free memory)",
-        "-ts",
-        metavar="N0,N1",
-        check=numbers_problem,
+        "", "share of each GPU, such as 3,1 (default: by free memory)", "-ts", metavar="N0,N1", check=numbers_problem
     )
     main_gpu: int = setting(
         0, "the GPU for everything with --split-mode none, for the KV cache with row", "-mg", limits=(0, 127)
@@ -290,7 +319,8 @@ class Settings:
     move: tuple[str, ...] = setting(
         (AGENTS,),
         "move text that matches in system prompts behind them, to the first user message; "
-        "agents: what today's coding agents change from session to session, such as the date and the git status",
+        "agents: what today's coding agents change from session to session, such as the date and the git status; "
+        "learn: lines that were seen to change from session to session",
         metavar="REGEX",
         check=regex_problem,
     )
@@ -299,6 +329,13 @@ class Settings:
         "replace text that matches in system prompts by the text that matched first",
         metavar="REGEX",
         check=regex_problem,
+    )
+    pooling: str = setting(
+        "",
+        "how the tokens of a text become one vector, or scores, for embeddings and reranking (default: as the model"
+        " file says, else the mean)",
+        metavar="HOW",
+        choices=("", "mean", "cls", "last", "rank"),
     )
     overflow: str = setting(
         "error",
@@ -310,12 +347,28 @@ class Settings:
         True, "when a client sends a reply back, write it into the prompt exactly as the model wrote it"
     )
     read_ahead: bool = setting(True, "when idle, prefill the conversation as the next prompt will contain it")
-    supervise: bool = setting(False, "restart the server if it crashes")
-    queue: int = setting(512, "maximum number of waiting requests", limits=(1, 1 << 20))
-    max_body: int = setting(32, "maximum size of a request in MiB", metavar="MIB", limits=(1, 1 << 12))
-    reports: int = setting(256, "reuse reports to keep for GET /cache/requests", limits=(0, 1 << 20))
-    page: bool = setting(True, "serve the page at /: chat, and see what the cache does")
-    log_level: str = setting("info", "how much to log", metavar="LEVEL", choices=("debug", "info", "warning", "error"))
+    pinned: bool = setting(False, "of several models: load this one at start, and never put it to sleep")
+    models_max: int = shared(
+        0, "most models that are loaded at a time, of several (0: as many as fit into memory)", limits=(0, 1 << 10)
+    )
+    sleep_idle_seconds: int = setting(
+        -1,
+        "after so long without a request, give the memory of weights and context back; the next one loads them again "
+        "and reads nothing twice (-1: never)",
+        metavar="SECONDS",
+        limits=(-1, 1 << 30),
+    )
+    supervise: bool = shared(False, "restart the server if it crashes")
+    queue: int = shared(512, "maximum number of waiting requests", limits=(1, 1 << 20))
+    max_body: int = shared(64, "maximum size of a request in MiB", metavar="MIB", limits=(1, 1 << 12))
+    max_images: int = setting(256, "most images of a request, the pages of PDFs included", limits=(1, 1 << 14))
+    image_megapixels: int = setting(50, "most millions of pixels of an image", metavar="MP", limits=(1, 150))
+    fetch_images: bool = shared(
+        False, "fetch images and PDFs that requests name by URL, from public addresses only; else they are refused"
+    )
+    reports: int = shared(256, "reuse reports to keep for GET /cache/requests", limits=(0, 1 << 20))
+    page: bool = shared(True, "serve the page at /: chat, and see what the cache does")
+    log_level: str = shared("info", "how much to log", metavar="LEVEL", choices=("debug", "info", "warning", "error"))
 
     def __post_init__(self) -> None:
         for definition in definitions():

@@ -32,7 +32,9 @@ PREFERRED = (
 _REFERENCE = re.compile(r"(?:hf\.co/|https://huggingface\.co/)?([\w.-]+/[\w.-]+?)(?::([\w./-]+))?/?")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 _QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d[A-Z0-9_]*|TQ\d_\d|MXFP4[A-Z_]*|BF16|F16|F32))$", re.IGNORECASE)
-_NOT_A_MODEL = ("mmproj", "imatrix", "mtp-")
+_PROJECTOR = "mmproj"
+_NOT_A_MODEL = (_PROJECTOR, "imatrix", "mtp-")
+_QUANT_F16 = re.compile(r"[-._]f16\.gguf$", re.IGNORECASE)
 _MAX_LISTED = 40
 _TIMEOUT_S = 10
 
@@ -71,6 +73,39 @@ def default_model() -> Path:
     return EMBEDDED
 
 
+def shown_name(names: Sequence[str], model: str | Path) -> str:
+    """The name of a model in lists: the first that is no pattern, else that of its file, or as the hub has it."""
+    exact = next((name for name in names if not is_pattern(name)), None)
+    if exact or (isinstance(model, str) and parse_reference(model) and not Path(model).is_file()):
+        return exact or str(model)
+    return _PART.sub("", Path(model or default_model()).stem)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for all that it matches, as in a shell."""
+    return not {*name}.isdisjoint("*?[")
+
+
+def models_in(folder: Path) -> dict[str, Path]:
+    """The whole models in a folder and the folders in it, by their names; of a split one, its first file."""
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*.[gG][gG][uU][fF]") if path.is_file()]
+    return {weights.name: folder / weights.files[0] for weights in group(files) if weights.is_whole}
+
+
+def projector_beside(model: Path) -> Path | None:
+    """The projector of pictures in the folder of a model, or of the repository that the model is in a folder of."""
+    folders = [model.parent, *([model.parent.parent] if "snapshots" in model.parts[:-2] else [])]
+    for folder in folders:
+        if (found := _preferred_projector([path.name for path in folder.glob("*.gguf")])) is not None:
+            return folder / found
+    return None
+
+
+def _preferred_projector(files: Sequence[str]) -> str | None:
+    found = sorted(file for file in files if Path(file).name.lower().startswith(_PROJECTOR))
+    return next((file for file in found if _QUANT_F16.search(file)), found[0] if found else None)
+
+
 def find_model(text: str, list_files: ListFiles | None = None, download: Download | None = None) -> Path:
     """The file of a reference, downloaded if needed. Whether a path exists is checked when it is loaded."""
     reference = parse_reference(text)
@@ -88,9 +123,12 @@ def parse_reference(text: str) -> Reference | None:
 
 
 def fetch(reference: Reference, list_files: ListFiles, download: Download) -> Path:
-    """Downloads all parts of a model; returns the first, from which llama.cpp finds the others."""
-    weights = choose(reference, list_files(reference.repo))
+    """Downloads all parts of a model, and its projector; returns the first part, from which the others are found."""
+    files = [file for file in list_files(reference.repo) if file.lower().endswith(".gguf")]
+    weights = choose(reference, files)
     paths = [download(reference.repo, file) for file in weights.files]
+    if (projector := _preferred_projector(files)) is not None:
+        download(reference.repo, projector)
     return paths[0]
 
 

@@ -29,6 +29,7 @@ class Step:
     question: str
     is_first_sight: bool = False  # most of its prompt is new: the cache need not help
     fork: Fork | None = None
+    model: int = 0  # which of the models is asked
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Scene:
     steps: tuple[Step, ...]
     system: str = ""
     restarts: bool = False  # both servers are restarted before the first step
+    num_models: int = 1
 
 
 def make_scenes(num_guests: int, guest_tokens: float = _GUEST_TOKENS) -> tuple[Scene, ...]:
@@ -47,6 +49,7 @@ def make_scenes(num_guests: int, guest_tokens: float = _GUEST_TOKENS) -> tuple[S
     num_tokens = round(guest_tokens * num_guests, -2)
     desk = guest_list(num_guests, "You answer questions using this guest list:")
     agents = guest_list(num_guests // 4, "You are one of two agents at the desk. Use the guest list below to answer.")
+    turns = guest_list(num_guests // 4, "You answer in turns with another model. Use the guest list below to answer.")
     return (
         Scene(
             "One conversation, turn by turn",
@@ -76,6 +79,22 @@ def make_scenes(num_guests: int, guest_tokens: float = _GUEST_TOKENS) -> tuple[S
                 Step("agent B", "B", "What is my name?"),
             ),
             agents,
+        ),
+        Scene(
+            "Two models take turns",
+            "a model that makes way for the other sleeps, and keeps what it has read",
+            (
+                Step("first model", "one", "What is the room of Ben Ashstone?", is_first_sight=True),
+                Step(
+                    *("second model", "two", "My name is Emma. What is the phone of Clara Ashford?"),
+                    is_first_sight=True,
+                    model=1,
+                ),
+                Step("first model", "one", "What is the phone of Ben Ashstone?"),
+                Step("second model", "two", "What is my name?", model=1),
+            ),
+            turns,
+            num_models=2,
         ),
         Scene(
             "Restart, and go on",

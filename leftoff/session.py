@@ -36,6 +36,8 @@ from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt, Tokens
 
+_PICTURE_S = 1.0  # between looks whether a picture is encoded, if nobody tells
+
 PromptLike = str | Sequence[int] | Tokens | Sequence[MessageDict]
 
 
@@ -92,7 +94,10 @@ class Session:
         stop: Sequence[str] = (),
         namespace: str = "",
     ) -> Reply:
-        """Generates a reply to text, token ids or chat messages, and returns it when it has ended."""
+        """Generates a reply to text, token ids or chat messages, and returns it when it has ended.
+
+        A message may show a picture: `{"type": "image", "path": "shot.png"}` in the list that is its content.
+        """
         stream = self.stream(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, namespace=namespace)
         for _ in stream:
             pass
@@ -134,7 +139,8 @@ class Session:
         try:
             if isinstance(prompt, str):
                 return self._host.prompts.from_text(prompt)
-            return self._host.prompts.from_conversation(Conversation(prompt))  # type: ignore[arg-type]
+            pictures = self._host.pictures if self._host.prompts.sees_pictures else None
+            return self._host.prompts.from_conversation(Conversation.with_files(prompt, pictures))  # type: ignore[arg-type]
         except TooManyTokensError as error:  # far too long prompts are not tokenised to the end
             raise NoRoomError(f"{error}; the context holds {self._host.context_tokens}") from error
 
@@ -175,7 +181,8 @@ class ReplyIterator:
         num_shown = 0
         try:
             while not self._is_over:
-                self._scheduler.step()
+                if not self._scheduler.step():
+                    self._scheduler.wait(_PICTURE_S)  # until one is encoded
                 yield from filter(None, self._texts[num_shown:])
                 num_shown = len(self._texts)
         finally:

@@ -8,7 +8,9 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from leftoff.errors import LeftoffError
 
@@ -37,11 +39,17 @@ class Flag:
     separator: str = "\n"  # between the values of a list in one text
     check: Callable[[str], str | None] | None = None  # returns what is wrong with a text, or a value of a list
     may_be_empty: bool = True
+    is_shared: bool = False  # by all models of a server
 
 
 def setting(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
     """A field of `Settings`. The field's name gives its first flag; `names` are more."""
     return dataclasses.field(default=default, metadata={"flag": Flag(names, text, **more)})
+
+
+def shared(default: Any, text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
+    """A setting in which the models of a server cannot differ."""
+    return setting(default, text, *names, is_shared=True, **more)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,20 @@ class Definition:
             raise SettingError(problem)
         return value
 
+    def of_toml(self, value: Any) -> Any:  # noqa: ANN401
+        """The value in a TOML file. A list is what giving its flag several times is."""
+        if not self.is_list:
+            return self.value(self._text(value))
+        items = value if isinstance(value, list) else [value]
+        return self.joined([self.value(self._text(item)) for item in items or [""]])
+
+    def _text(self, value: Any) -> str:  # noqa: ANN401
+        """A value of TOML as a flag has it: a number or a switch may also be a word, but a text is no number."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(self.default, str | tuple) and not isinstance(value, str) and text not in self.flag.words:
+            raise SettingError(f'{text} is no text: write "{text}"')
+        return text
+
     def joined(self, parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         """Adds the values to the default list, in order; an empty part empties the list."""
         values: tuple[str, ...] = self.default
@@ -132,6 +154,15 @@ def host_name(text: str) -> str | None:
     """The lower-case name or address in `name`, `name:port` or `[address]:port`; None for any other text."""
     match = _HOST.fullmatch(text.strip())
     return (match[1] or match[2]).lower().removesuffix(".") or None if match else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address, or that of a URL, means the machine itself: another one cannot reach it."""
+    name = urlsplit(host).hostname if "://" in host else host
+    try:
+        return ip_address(name or "").is_loopback
+    except ValueError:
+        return name in ("localhost", None)  # a URL without a host is one of a socket in a folder
 
 
 def host_problem(text: str) -> str | None:

@@ -14,20 +14,20 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff.blobs.blob import Blob
+from leftoff.cli.cache_text import excerpts, text_of
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
 from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
+from leftoff.disk.headers import HeaderFiles
 from leftoff.disk.secret import FILE as SECRET
 from leftoff.disk.tools.bundle import export_bundle, import_bundle, read_manifest
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
 from leftoff.disk.tools.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
-from leftoff.engine.model import Model
-from leftoff.engine.model_settings import ModelSettings
 from leftoff.setting import SettingError
 
 _DAY_S = 86_400
@@ -48,7 +48,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     listing.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     showing = _add(actions, "show", _show, "show the pages and snapshots that lead to one entry")
     showing.add_argument("name", metavar="NAME", help=_ENTRY)
-    showing.add_argument("--text", metavar="MODEL", type=Path, help="GGUF file whose vocabulary decodes the tokens")
+    showing.add_argument(
+        "--text",
+        metavar="MODEL",
+        type=Path,
+        help="GGUF file whose vocabulary decodes the tokens, if the model file was moved",
+    )
     verifying = _add(actions, "verify", _verify, "check every file; exit code 1 means that one is damaged")
     verifying.add_argument("--fix", action="store_true", help="remove damaged files")
     verifying.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
@@ -70,7 +75,7 @@ def _add(
     text: str,
 ) -> CommandLine:
     parser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    add_settings(parser, ("cache_dir", "store", "index"))
+    add_settings(parser, ("cache_dir", "store", "index", "fleet_key"))
     parser.add_argument(
         "--model",
         dest="only",
@@ -147,26 +152,19 @@ class _Request:
 def _list(request: _Request) -> int:
     usages = request.models()
     if request.args.json:
-        print(json.dumps({"folder": str(request.root), "models": [model_json(usage) for usage in usages]}))
+        print(json.dumps({"folder": str(request.root), "models": [model_json(usage, excerpts) for usage in usages]}))
         return 0
     if not usages:
         request.say_nothing_is_kept()
     for usage in usages:
-        show_model(request.console, usage, every=request.args.all)
+        show_model(request.console, usage, excerpts, every=request.args.all)
     return 0
 
 
 def _show(request: _Request) -> int:
     usage, catalog, blob = request.entry()
     path = catalog.path_to(blob)
-    text = ""
-    if request.args.text is not None:
-        model = Model(request.args.text, ModelSettings(gpu_layers=0))
-        try:
-            text = model.vocabulary.text(path.tokens)
-        finally:
-            model.close()
-    show_path(request.console, usage, blob, path, text)
+    show_path(request.console, usage, blob, path, text_of(usage, path.tokens, request.args.text))
     return 0
 
 
@@ -256,8 +254,6 @@ def _named(file: Path) -> Iterator[None]:
 
 def _clear(request: _Request) -> int:
     usages = request.models()
-    if not usages:
-        request.say_nothing_is_kept()
     busy = next((usage for usage in usages if usage.is_in_use), None)
     if busy is not None:
         raise FolderBusyError(busy.path, busy.pid)
@@ -265,4 +261,9 @@ def _clear(request: _Request) -> int:
         is_gone = remove_model(usage.path)
         what = f"{usage.name}: {show_bytes(usage.nbytes)} removed" if is_gone else f"left alone: {usage.problem}"
         request.console.print(one_line(what))
+    num_headers = HeaderFiles(request.root).remove() if request.args.only is None else 0  # they are of all models
+    if num_headers:
+        request.console.print(f"headers of clients, kept for --prewarm last: {num_headers} removed")
+    if not usages and not num_headers:
+        request.say_nothing_is_kept()
     return 0

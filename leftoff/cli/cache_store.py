@@ -12,6 +12,7 @@ from leftoff.cli.units import one_line, show_bytes, show_count
 from leftoff.config import MIB, Settings
 from leftoff.setting import SettingError
 from leftoff.store import tools
+from leftoff.store.fleet_key import read_fleet_key
 from leftoff.store.link import PROBLEMS, Link, public_url
 
 _SOUND, _FAULTY = 0, 1
@@ -49,9 +50,13 @@ def _list(console: Console, args: argparse.Namespace, settings: Settings) -> int
 
 def _verify(console: Console, args: argparse.Namespace, settings: Settings) -> int:
     num_faults, shown = 0, []
+    key = read_fleet_key(settings.fleet_key)
     for link in _links(args, settings):
-        fingerprint, described = link.call(tools.about(link.objects, link.group)).result()
-        num_objects, faults = link.call(tools.verify(link, fingerprint, fix=args.fix)).result()
+        fingerprint, described, key_id = link.call(tools.about(link.objects, link.group)).result()
+        if key_id != (key.id if key is not None else ""):
+            problem = f"{described} ({link.group}) was stored with {'another' if key_id else 'no'} --fleet-key"
+            raise SettingError(f"{problem}: give that, or check other groups with --model")
+        num_objects, faults = link.call(tools.verify(link, fingerprint, key, fix=args.fix)).result()
         num_faults += len(faults)
         shown.append({"group": link.group, "num_objects": num_objects, "faults": [asdict(fault) for fault in faults]})
         if not args.json:

@@ -1,6 +1,7 @@
 """Prints the disk cache, as tables or as JSON."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,9 +21,10 @@ _PREVIEW = 400
 _AGES = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
 
 Results = list[tuple[ModelUsage, Findings]]
+Excerpts = Callable[[ModelUsage, Sequence[Branch]], Mapping[str, str]]  # by the name of a branch's tip
 
 
-def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
+def show_model(console: Console, usage: ModelUsage, excerpts: Excerpts, *, every: bool) -> None:
     """Prints a model and its conversations, most recently used first: the latest, or every one."""
     branches = _branches(usage)
     console.print(one_line(_headline(usage)), style="bold", soft_wrap=True)
@@ -30,11 +32,15 @@ def show_model(console: Console, usage: ModelUsage, *, every: bool) -> None:
         console.print(f"  cannot be read: {one_line(usage.problem)}\n")
         return
     shown = branches if every else branches[:_LATEST]
-    table = Table("name", "tokens", "pages", "snapshots", "bytes", "used", box=None, header_style="cyan")
+    table = Table("name", "tokens", "bytes", "used", box=None, header_style="cyan")
+    table.add_column("text", no_wrap=True, overflow="ellipsis")
+    texts = excerpts(usage, shown)
     for branch in shown:
-        counts = (f"{branch.num_tokens:,}", f"{branch.num_pages}", f"{branch.num_snapshots}")
-        table.add_row(_short(branch.tip), *counts, show_bytes(branch.nbytes), show_age(branch.last_used))
+        sizes = (f"{branch.num_tokens:,}", show_bytes(branch.nbytes))
+        table.add_row(_short(branch.tip), *sizes, show_age(branch.last_used), texts.get(branch.tip.name, ""))
     console.print(table)
+    if not texts and shown:
+        console.print("  no text is shown: the model file is not where it was", style="dim")
     if len(shown) < len(branches):
         console.print(f"  and {len(branches) - len(shown)} more: --all shows them")
     console.print()
@@ -84,8 +90,10 @@ def findings_json(results: Results) -> dict[str, Any]:
     return {"models": models}
 
 
-def model_json(usage: ModelUsage) -> dict[str, Any]:
+def model_json(usage: ModelUsage, excerpts: Excerpts) -> dict[str, Any]:
     """A model's folder and its branches, for `--json`."""
+    branches = _branches(usage)
+    texts = excerpts(usage, branches)
     return {
         **asdict(usage),
         "path": str(usage.path),
@@ -98,8 +106,9 @@ def model_json(usage: ModelUsage) -> dict[str, Any]:
                 "snapshots": branch.num_snapshots,
                 "nbytes": branch.nbytes,
                 "last_used": branch.last_used,
+                "text": texts.get(branch.tip.name, ""),
             }
-            for branch in _branches(usage)
+            for branch in branches
         ],
     }
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from leftoff.chat.template.render import MessageDict
-from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
 from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
+from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.units import printable
-from leftoff.config import DEVICE_SETTINGS, Settings
+from leftoff.config import DEVICE_SETTINGS
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
 
@@ -28,6 +29,7 @@ _SETTINGS = (
     *("max_tokens", "chat_template_file"),
 )
 _HELP = """\
+/image FILE   show a picture with the next question
 /undo         remove the last turn, to edit its question
 /retry        ask the last question again
 /reset        start a new conversation
@@ -35,24 +37,39 @@ _HELP = """\
 /quit         leave (or Ctrl-D)"""
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and the paths of the pictures that are shown with it."""
+
+    text: str
+    images: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> MessageDict:
+        if not self.images:
+            return _message("user", self.text)
+        pictures = [{"type": "image", "path": path} for path in self.images]
+        return {"role": "user", "content": [*pictures, {"type": "text", "text": self.text}]}
+
+
 @dataclass
 class ChatHistory:
     """Pairs of a question and its reply, after an optional system prompt. It can be edited."""
 
     system: str = ""
-    turns: list[tuple[str, str]] = field(default_factory=list)
+    turns: list[tuple[Question, str]] = field(default_factory=list)
 
-    def asking(self, question: str) -> list[MessageDict]:
+    def asking(self, question: Question) -> list[MessageDict]:
         """The messages of a request."""
         messages = [_message("system", self.system)] if self.system else []
         for asked, reply in self.turns:
-            messages += [_message("user", asked), _message("assistant", reply)]
-        return [*messages, _message("user", question)]
+            messages += [asked.message, _message("assistant", reply)]
+        return [*messages, question.message]
 
-    def add(self, question: str, reply: str) -> None:
+    def add(self, question: Question, reply: str) -> None:
         self.turns.append((question, reply))
 
-    def undo(self) -> str | None:
+    def undo(self) -> Question | None:
         """Removes the last turn; returns its question, None if there is no turn."""
         return self.turns.pop()[0] if self.turns else None
 
@@ -76,7 +93,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "whom",
         metavar="MODEL | URL",
         nargs="?",
-        help="GGUF file, org/repo[:quant] of the hub, or http://host:port (default: the model that comes with leftoff)",
+        help="GGUF file, org/repo[:quant] of the hub, a name of leftoff.toml, or http://host:port "
+        "(default: the first of leftoff.toml, or the model that comes with leftoff)",
     )
     parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")
     parser.add_argument(
@@ -91,19 +109,22 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Chats until the user ends it; returns the exit code."""
-    settings = settings_from(args)
+    given = given_values(args) | ({"model": args.whom} if args.whom else {})
+    lineup = Lineup(given, config_of(given))
+    settings = lineup.first
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     options = ReplyOptions(args.temperature, settings.max_tokens if settings.max_tokens >= 0 else None)
-    with ended_by_signals(), closing(_talker(console, args.whom or settings.model, settings, options)) as talker:
+    with ended_by_signals(), closing(_talker(console, lineup, options)) as talker:
         return _Chat(console, talker, ChatHistory(args.system)).run()
 
 
-def _talker(console: Console, whom: str, settings: Settings, options: ReplyOptions) -> Talker:
-    url = as_url(whom)
+def _talker(console: Console, lineup: Lineup, options: ReplyOptions) -> Talker:
+    settings = lineup.first
+    url = as_url(settings.model)
     if url is not None:
         return RemoteModel(url, options, *settings.api_key[:1])
     quiet_logs()
-    host: ModelHost = load_host(console, dataclasses.replace(settings, model=whom, slots=1))
+    host: ModelHost = load_host(console, dataclasses.replace(settings, slots=1), sampling=lineup.sampling_of(settings))
     hint_at_engine(console, host.model.library)
     return LocalModel(host, options)
 
@@ -124,6 +145,7 @@ class _Chat:
         self._history = history
         self._is_terminal = sys.stdin.isatty()
         self._draft = ""  # prefills the next line at a terminal
+        self._images: tuple[str, ...] = ()  # for the next question
         self._exit_code = 0
 
     def run(self) -> int:
@@ -135,10 +157,11 @@ class _Chat:
             if line.startswith("/"):
                 self._command(*line.partition(" ")[::2])
             elif line:
-                self._ask(line)
+                question, self._images = Question(line, self._images), ()
+                self._ask(question)
         return self._exit_code
 
-    def _ask(self, question: str) -> None:
+    def _ask(self, question: Question) -> None:
         try:
             turn = self._talker.ask(self._history.asking(question), self._show)
         except KeyboardInterrupt:
@@ -157,6 +180,9 @@ class _Chat:
         elif name == "/system":
             history.system = text.strip()
             self._note("system prompt set" if history.system else "no system prompt")
+        elif name == "/image" and text.strip():
+            self._images += (text.strip(),)
+            self._note(f"{printable(text.strip())} is shown with the next question")
         elif name in ("/undo", "/retry"):
             self._take_back(again=name == "/retry")
         else:
@@ -169,8 +195,8 @@ class _Chat:
         elif again:
             self._ask(question)
         else:
-            self._draft = question
-            self._note(f"taken back: {printable(question)}")
+            self._draft, self._images = question.text, question.images
+            self._note(f"taken back: {printable(question.text)}")
 
     def _lines(self) -> Iterator[str]:
         try:

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -21,15 +21,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from leftoff.cli.chat import ChatHistory
+from leftoff.cli.chat import ChatHistory, Question
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
-from leftoff.cli.loading import load_host, quiet_logs
+from leftoff.cli.loading import ends_at_once, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, ReplyOptions, TimedReply
 from leftoff.cli.units import printable, show_ms
 from leftoff.config import DEVICE_SETTINGS, Settings
 from leftoff.host.host import ModelHost
+from leftoff.host.late_host import LateHost
+from leftoff.host.seats import Seats
 from leftoff.scenes import SCENES, Scene, Step
+from leftoff.scheduler.gate import Gate
+
+Start = Callable[[Gate], ModelHost]
+Loading = Callable[[], AbstractContextManager[None]]
 
 _WIDTH = 32  # characters of the first bar
 _MAX_WIDTH = 40
@@ -40,6 +46,7 @@ Two servers with one difference: "off" clears its cache before each request.
 A bar is the time to the first token of a reply, measured now on this machine."""
 _OPTIONS = ReplyOptions(temperature=0, max_tokens=32)
 _WARM_UP = [{"role": "user", "content": "Hello!"}]
+_SAME_FILE = "(here both are the same file, under two names, and there is room for one)"
 _NEAR_TIE = "where two words are almost as likely, it matters in which batches the prompt was read"
 
 
@@ -96,16 +103,17 @@ class Outcome:
 class Side:
     """One of the two servers and its conversations. With `forgets`, its cache is cleared before each request."""
 
-    def __init__(self, start: Callable[[], ModelHost], *, forgets: bool) -> None:
-        self._start = start
+    def __init__(self, starts: Sequence[Start], loading: Loading = nullcontext, *, forgets: bool) -> None:
+        """There is room for one of the models: others are opened when they are first asked, each within `loading`."""
+        self._starts = starts
+        self._loading = loading
         self._forgets = forgets
         self._threads: dict[str, ChatHistory] = {}
-        self._running = ExitStack()
         self._open()
 
     @property
     def model_name(self) -> str:
-        return self._model.name
+        return self._model(0).name
 
     def close(self) -> None:
         self._running.close()
@@ -115,19 +123,31 @@ class Side:
         self._open()
 
     def play(self, scene: Scene, step: Step) -> TimedReply:
-        conversation = self._thread(scene, step)
+        conversation, model = self._thread(scene, step), self._model(step.model)
         if self._forgets:
-            self._host.call(self._host.cache.clear).result()
-        turn = self._model.ask(conversation.asking(step.question), _ignore)
-        conversation.add(step.question, turn.text)
+            host = self._late[step.model].open()
+            host.call(host.cache.clear).result()
+        turn = model.ask(conversation.asking(Question(step.question)), _ignore)
+        conversation.add(Question(step.question), turn.text)
         return turn
 
     def _open(self) -> None:
-        with ExitStack() as running:  # Python crashes at exit if the engine's thread still runs
-            self._host = self._start()
-            self._model = running.enter_context(closing(LocalModel(self._host, _OPTIONS)))
-            self._model.ask(_WARM_UP, _ignore)  # the first request of a process is slower than all others
-            self._running = running.pop_all()
+        seats = Seats(most=1)
+        self._running = ExitStack()
+        self._models: dict[int, LocalModel] = {}
+        self._late = [LateHost(f"model {number}", seats.add(), start) for number, start in enumerate(self._starts, 1)]
+        self._model(0)
+
+    def _model(self, number: int) -> LocalModel:
+        if number not in self._models:
+            with ExitStack() as opened:  # Python crashes at exit if the engine's thread still runs
+                with self._loading():
+                    host = self._late[number].open()
+                model = opened.enter_context(closing(LocalModel(host, _OPTIONS)))
+                model.ask(_WARM_UP, _ignore)  # the first request of a process is slower than all others
+                self._running.push(opened.pop_all())
+            self._models[number] = model
+        return self._models[number]
 
     def _thread(self, scene: Scene, step: Step) -> ChatHistory:
         if step.thread not in self._threads:
@@ -180,6 +200,8 @@ class Chart:
     def title(self, number: int, scene: Scene) -> None:
         self.console.print(f"\n{number} · {scene.title}", style="bold")
         self.console.print(f"    {scene.story}", style="dim")
+        if scene.num_models > 1:
+            self.console.print(f"    {_SAME_FILE}", style="dim")
 
     def question(self, step: Step) -> None:
         self.console.print(Text.assemble("\n    ", (step.label, "cyan"), f" · {step.question}"))
@@ -248,9 +270,15 @@ def _play(console: Console, settings: Settings) -> list[Outcome]:
         shutil.rmtree(settings.cache_dir, ignore_errors=True)
         os._exit(code)
 
-    start_off = partial(load_host, console, dataclasses.replace(settings, disk=0), leave)
-    start_on = partial(load_host, console, settings, leave)
-    with closing(Side(start_off, forgets=True)) as off, closing(Side(start_on, forgets=False)) as on:
+    def start(settings: Settings, gate: Gate) -> ModelHost:
+        return load_host(console, settings, leave, gate=gate)
+
+    loading = partial(ends_at_once, console, leave)
+    on_disk, in_ram = partial(start, settings), partial(start, dataclasses.replace(settings, disk=0))
+    with (
+        closing(Side([in_ram, in_ram], loading, forgets=True)) as off,
+        closing(Side([on_disk, in_ram], loading, forgets=False)) as on,
+    ):
         console.print(f"\nleftoff demo · {printable(on.model_name)}\n", style="bold")
         console.print(_INTRO)
         chart = Chart(console)

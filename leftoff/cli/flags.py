@@ -7,16 +7,18 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from leftoff.cli.config_file import ConfigFile, Values, read_config
 from leftoff.config import Settings, definitions
 from leftoff.setting import SWITCH, Definition, SettingError
 
 _PAGE = """\
 # Settings
 
-`leftoff serve` takes every setting as a flag or from the environment. A flag overrides the environment, and the
-environment overrides the default. A flag for a list may be given several times: each value is added to the default,
-and an empty value empties the list. In an environment variable, `,` separates keys, origins, hosts and overrides, and a
-line break separates regular expressions.
+`leftoff serve` takes every setting as a flag, from the environment, or from [leftoff.toml](models.md), where it has the
+name of the flag without its dashes. A flag overrides the environment, which overrides the file, which overrides the
+default. A flag for a list may be given several times: each value is added to the default, and an empty value empties
+the list. In an environment variable, `,` separates names, keys, origins, hosts and overrides, and a line break
+separates regular expressions. All models of a server share the settings marked with *; in the others they may differ.
 
 This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py`.
 
@@ -49,6 +51,10 @@ class CommandLine(argparse.ArgumentParser):
         unknown = [] if self._has_commands else self._glued(words)
         if not unknown:
             namespace, unknown = super().parse_known_args(self._settled(words), namespace)
+        many = next((action.dest for action in self._get_positional_actions() if action.nargs == "*"), None)
+        if many and not any(word.startswith("-") for word in unknown):  # argparse takes none behind a second flag
+            setattr(namespace, many, [*getattr(namespace, many), *unknown])
+            unknown = []
         if unknown:  # reported here rather than by the parent parser, whose --help is another
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, []
@@ -77,7 +83,7 @@ class CommandLine(argparse.ArgumentParser):
 def add_settings(parser: CommandLine, names: Collection[str] = (), texts: Mapping[str, str] | None = None) -> None:
     """Adds a flag for every setting, or for those named; `texts` has other help texts. A flag not given is None."""
     for definition in definitions():
-        if not names or definition.name in names:
+        if not names or definition.name in (*names, "config"):
             _add(parser, definition, (texts or {}).get(definition.name, definition.flag.help))
 
 
@@ -89,7 +95,13 @@ def positive(text: str) -> int:
 
 
 def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings from the flags, the environment and the defaults, in this order."""
+    """The settings from the flags, the environment, the file and the defaults, in this order."""
+    given = given_values(args, environment)
+    return Settings(**config_of(given).values | given)
+
+
+def given_values(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What flags and the environment say."""
     values: dict[str, Any] = {}
     for definition in definitions():
         given = getattr(args, definition.name, None)
@@ -99,7 +111,12 @@ def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.
             given = definition.joined(given)
         if given is not None:
             values[definition.name] = given
-    return Settings(**values)
+    return values
+
+
+def config_of(given: Values) -> ConfigFile:
+    """The file with settings that is named, or the one that is found."""
+    return read_config(given.get("config", ""))
 
 
 def settings_page() -> str:
@@ -158,7 +175,7 @@ def _row(definition: Definition) -> str:
     flag = definition.flag
     choices = f": one of {', '.join(map(_code, flag.choices))}" if flag.choices else ""
     cells = (
-        _code(definition.option),
+        _code(definition.option) + " *" * flag.is_shared,
         " ".join(map(_code, flag.names)),
         _code(definition.environment),
         _code(definition.shown_default) if definition.shown_default else "",

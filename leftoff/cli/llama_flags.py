@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from leftoff.cli.config_file import Values
 from leftoff.cli.flags import CommandLine
 from leftoff.config import MIB
 from leftoff.engine.binding.library import load_library
@@ -89,10 +90,10 @@ def add_sampling(parser: CommandLine) -> None:
         )
 
 
-def sampling_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `Sampling` that were given as flags."""
+def sampling_of(args: argparse.Namespace, in_file: Values | None = None) -> Values:
+    """The fields of `Sampling` that were given as flags, or in leftoff.toml."""
     values = {parameter.name: getattr(args, _dest(parameter), None) for parameter in PARAMETERS}
-    given = {name: value for name, value in values.items() if value is not None}
+    given = (in_file or {}) | {name: value for name, value in values.items() if value is not None}
     if given.get("seed") in _ANY_SEED:
         given["seed"] = None
     return given
@@ -153,15 +154,9 @@ def _dest(parameter: Parameter) -> str:
 def _number_reader(parameter: Parameter) -> Callable[[str], float]:
     def read(text: str) -> float:
         try:
-            value = parameter.kind(text)
-        except ValueError:
-            kind = "whole number" if parameter.kind is int else "number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {kind}") from None
-        try:
-            parameter.check(value)
+            return parameter.value(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
-        return value
 
     return read
 

@@ -21,10 +21,12 @@ from leftoff.cli.units import one_line
 from leftoff.config import MIB, Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.hardware import unused_gpu, unused_instructions
-from leftoff.host.build import open_host
+from leftoff.host.build import Fitted, open_host
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
+from leftoff.host.request_log import RequestLog
 from leftoff.hub import default_model, find_model
+from leftoff.scheduler.gate import Gate
 from leftoff.server.http.line_rate import LineRate
 from leftoff.setting import SettingError
 
@@ -32,22 +34,38 @@ Leave = Callable[[int], None]
 
 
 def load_host(
-    console: Console, settings: Settings, leave: Leave = os._exit, sampling: dict[str, Any] | None = None
+    console: Console,
+    settings: Settings,
+    leave: Leave = os._exit,
+    sampling: dict[str, Any] | None = None,
+    log: RequestLog | None = None,
+    fit: Fitted | None = None,
+    gate: Gate | None = None,
 ) -> ModelHost:
-    """Loads the model. A signal during that ends the process at once, by `leave`. `sampling` are its new defaults."""
+    """Loads the model. A signal during that ends the process at once, by `leave`. `sampling` are its new defaults.
+
+    With `fit`, what is chosen for the settings is known already.
+    """
     _check_template(settings.chat_template_file)
-    path = find_model(settings.model) if settings.model else default_model()
-    with show_stages(console, visible=console.is_terminal) as stages, _ends_at_once(console, leave):
+    path = model_file(settings)
+    with show_stages(console, visible=console.is_terminal) as stages, ends_at_once(console, leave):
         progress = stages.begin(f"loading {path.name}")
         try:
             return open_host(
-                dataclasses.replace(settings, model=str(path)),
+                fit or dataclasses.replace(settings, model=str(path)),
                 fleet=open_fleet(settings),
+                log=log,
                 sampling=sampling,
                 progress=progress,
+                gate=gate,
             )
         except TemplateError as error:
             raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
+
+
+def model_file(settings: Settings) -> Path:
+    """The file of the model that is wanted, fetched if need be."""
+    return find_model(settings.model) if settings.model else default_model()
 
 
 def open_fleet(settings: Settings) -> Fleet | None:
@@ -58,10 +76,15 @@ def open_fleet(settings: Settings) -> Fleet | None:
         return None
     try:
         from leftoff.cluster.member import FleetMember  # noqa: PLC0415  # an extra that need not be installed
+        from leftoff.store.fleet_key import read_fleet_key  # noqa: PLC0415
     except ImportError as error:
         raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
     return FleetMember(
-        settings.store, settings.index, budget_bytes=settings.store_budget * MIB, days=settings.store_days
+        settings.store,
+        settings.index,
+        budget_bytes=settings.store_budget * MIB,
+        days=settings.store_days,
+        key=read_fleet_key(settings.fleet_key),
     )
 
 
@@ -135,8 +158,11 @@ def quiet_logs() -> None:
 
 
 @contextmanager
-def _ends_at_once(console: Console, leave: Leave) -> Iterator[None]:
-    """Ends the process on a signal: while llama.cpp loads, its callbacks would swallow an exception."""
+def ends_at_once(console: Console, leave: Leave) -> Iterator[None]:
+    """Ends the process on a signal: while llama.cpp loads, its callbacks would swallow an exception.
+
+    Signals come to the main thread: where it waits for another one that loads, this is to be called there.
+    """
 
     def end(number: int, _frame: FrameType | None) -> None:
         console.show_cursor()  # the progress bar hides it

@@ -19,6 +19,7 @@ _COMMANDS = {
     "chat": "talk to a model in the terminal",
     "demo": "compare replies with the cache off and on",
     "prewarm": "have a running server read a header before a client asks",
+    "headers": "list and forget what a running server has learned to move out of headers",
     "route": "pass requests to the replica that answers soonest",
     "cluster": "start replicas on Ray Serve",
     "cache": "list, check and prune the disk cache",

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +40,35 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         action="store_true",
         help="read the headers that clients used last: after a change of the model, or when the cache was emptied",
     )
-    parser.add_argument("--url", default=_DEFAULT_URL, help=f"address of the server (default: {_DEFAULT_URL})")
-    add_settings(parser, ("api_key",), {"api_key": "key to send to the server"})
+    add_server(parser)
     parser.set_defaults(run=run)
+
+
+def add_server(parser: CommandLine) -> None:
+    """Adds the options that name a running server."""
+    parser.add_argument("--url", default=_DEFAULT_URL, help=f"address of the server (default: {_DEFAULT_URL})")
+    parser.add_argument("--model", metavar="NAME", help="the model that is meant, where the server has several")
+    add_settings(parser, ("api_key",), {"api_key": "key to send to the server"})
+
+
+@contextmanager
+def connected(args: argparse.Namespace) -> Iterator[ChatClient]:
+    """A client of the server that these options name."""
+    url = as_url(args.url)
+    if url is None:
+        raise SettingError(f"--url {args.url!r} is no address: give one such as {_DEFAULT_URL}")
+    with ended_by_signals(), closing(connect(url, *settings_from(args).api_key[:1], timeout=_TIMEOUT)) as http:
+        http.params = http.params.merge({"model": args.model} if args.model else {})
+        yield ChatClient(http)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints one line for each header; returns the exit code."""
     if not args.files and not args.from_last:
         raise SettingError("nothing to prewarm: give a FILE, or --from-last for the headers that clients used last")
-    url = as_url(args.url)
-    if url is None:
-        raise SettingError(f"--url {args.url!r} is no address: give one such as {_DEFAULT_URL}")
     files = [(str(path), read_header(path)) for path in args.files]
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
-    with ended_by_signals(), closing(connect(url, *settings_from(args).api_key[:1], timeout=_TIMEOUT)) as http:
-        client = ChatClient(http)
+    with connected(args) as client:
         for name, file in files:
             _show(console, name, client.post("/cache/prewarm", _body(file)))
         for header in _prewarmed_last(client) if args.from_last else ():

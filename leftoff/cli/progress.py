@@ -1,12 +1,10 @@
 """A progress bar for work in several stages. It is drawn at a terminal only."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
-from leftoff.engine.model import Progress as Report
 
 
 class Stages:
@@ -16,7 +14,7 @@ class Stages:
         self._progress = progress
         self._task = task
 
-    def begin(self, title: str) -> Report:
+    def begin(self, title: str) -> Callable[[float], None]:
         """Starts a stage. The returned function takes the fraction that is done, from 0 to 1."""
         self._progress.reset(self._task, description=title)
         self._progress.refresh()

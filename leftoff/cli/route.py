@@ -1,14 +1,22 @@
 """`leftoff route` passes requests to the replica that answers them soonest."""
 
 import argparse
+from contextlib import closing
 
 from rich.console import Console
 
-from leftoff.cli.flags import CommandLine
+from leftoff.cli.flags import CommandLine, add_settings, positive, settings_from
 from leftoff.cli.loading import logging_to_stderr
+from leftoff.disk.secret import new_secret
 from leftoff.errors import LeftoffError
-from leftoff.server.server import listen, url_of
+from leftoff.server.app import guards
+from leftoff.server.http.connection import raise_handle_limit
+from leftoff.server.http.origins import KnownHosts
+from leftoff.server.server import GuardedServer
 
+_PORT, _QUEUE = 8090, 4096
+_HANDLES_EACH = 2  # a client's connection, and one to a replica
+_SETTINGS = ("index", "fleet_key", "host", "api_key", "cors", "allowed_host", "max_body", "log_level")
 _EXTRA = "it takes the optional packages of a cluster: pip install 'leftoff[cluster]'"
 
 
@@ -24,39 +32,39 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         description="Passes requests to the replica with the least estimated time to the first token.",
         epilog="Replicas are `leftoff serve` processes. Those with the same --index are found by themselves.",
     )
-    parser.add_argument("--index", metavar="URL", help="the index that replicas share, such as redis://host:6379/0")
     parser.add_argument(
         "--replica", metavar="URL", action="append", default=[], help="a replica that is not in the index; repeatable"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8090, help="the port to listen on (default: %(default)s)")
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    parser.add_argument("--port", type=int, default=_PORT, help="the port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--queue", type=positive, default=_QUEUE, help="requests that are passed on at one time (default: %(default)s)"
+    )
+    add_settings(parser, _SETTINGS, {"index": "the index that replicas share, such as redis://host:6379/0"})
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Routes until a signal ends it; returns the exit code."""
-    if not args.index and not args.replica:
+    settings = settings_from(args)
+    if not settings.index and not args.replica:
         raise LeftoffError("leftoff route needs --index redis://HOST, or --replica URL for each replica")
     try:
         from leftoff.cluster.app import RouterApp, listed  # noqa: PLC0415
+        from leftoff.store.fleet_key import read_fleet_key  # noqa: PLC0415
     except ImportError as error:
         raise MissingPackageError(f"leftoff route cannot import {error.name}: {_EXTRA}") from error
-    import uvicorn  # noqa: PLC0415
-
     console = Console(markup=False, highlight=False)
-    with logging_to_stderr(args.log_level):
-        listener = listen(args.host, args.port)
-        config = uvicorn.Config(
-            RouterApp(args.index, listed(args.replica) if args.replica else None),
-            log_config=None,
-            access_log=False,
-            ws="none",
-            lifespan="on",
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=3,
-        )
-        console.print(f"leftoff route · {url_of(args.host, listener.getsockname()[1])}", style="bold")
-        uvicorn.Server(config).run(sockets=[listener])
+    key = read_fleet_key(settings.fleet_key)
+    raise_handle_limit(settings, _HANDLES_EACH)
+
+    def make_app(addresses: KnownHosts) -> RouterApp:
+        find_urls = listed(args.replica) if args.replica else None
+        return RouterApp(settings.index or None, find_urls, guards(settings, addresses, new_secret()), key)
+
+    with (
+        logging_to_stderr(settings.log_level),
+        closing(GuardedServer(make_app, settings, handles_each=_HANDLES_EACH, lifespan="on")) as server,
+    ):
+        console.print(f"leftoff route · {server.url}", style="bold")
+        server.run()
     return 0

@@ -4,24 +4,25 @@ Once the server listens, it prints the model, the cache and the address, and lin
 """
 
 import argparse
-import dataclasses
-import ipaddress
 import os
 import socket
 import sys
 import webbrowser
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from leftoff import __version__
-from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
-from leftoff.cli.loading import hint_at_engine, load_host, logging_to_stderr
+from leftoff.cli.loading import hint_at_engine, logging_to_stderr
+from leftoff.cli.models import Lineup, opened
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
 from leftoff.cli.units import printable, show_budget, show_bytes, show_count
@@ -36,11 +37,11 @@ from leftoff.hub import default_model
 from leftoff.server import server
 from leftoff.server.admin.engine import client_lines
 from leftoff.server.admin.prewarm import prewarm_at_start
-from leftoff.server.hosts import Hosts
-from leftoff.setting import SettingError
+from leftoff.setting import SettingError, is_loopback
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
 _USUAL_TOKENS = 20_000  # of a conversation, to say how many a budget holds
+_MAX_SHOWN = 20  # names of models
 _LAST_LINE = "Ctrl-C stops the server. One line per request follows."
 
 
@@ -48,15 +49,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     """Adds the command `serve`."""
     parser = subparsers.add_parser(
         "serve",
-        usage="leftoff serve [MODEL] [options]",
-        description="Runs the server. Each option can also be set in the environment: --ram as LEFTOFF_RAM.",
+        usage="leftoff serve [MODEL ...] [options]",
+        description="Runs the server. Each option can also be set in the environment, --ram as LEFTOFF_RAM, and in "
+        "leftoff.toml, as ram.",
         epilog="llama-server's flags work too: those that have no effect here are accepted, and listed at start.",
     )
     parser.add_argument(
         "positional",
         metavar="MODEL",
-        nargs="?",
-        help="GGUF file, or org/repo[:quant] of the Hugging Face hub (default: the model that comes with leftoff)",
+        nargs="*",
+        help="GGUF file, or org/repo[:quant] of the Hugging Face hub (default: the model that comes with leftoff); "
+        "of several, as MODEL, NAME=MODEL or a name of leftoff.toml, those that a request names are loaded, as many as "
+        "fit",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser once the server listens")
     add_settings(parser)
@@ -67,12 +71,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal ends it; returns the exit code."""
-    settings = settings_of(args)
-    with logging_to_stderr(settings.log_level):
-        return _run(args, settings)
+    lineup = lineup_of(args)
+    with logging_to_stderr(lineup.first.log_level):
+        return _run(args, lineup)
 
 
-def _run(args: argparse.Namespace, settings: Settings) -> int:
+def _run(args: argparse.Namespace, lineup: Lineup) -> int:
+    settings = lineup.first
     console = Console(markup=False, highlight=False, emoji=False)
     if settings.supervise:
         return _supervise(console, settings, opens=args.open)
@@ -82,17 +87,18 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     if listener is None:
         _refuse_a_taken_port(settings.host, settings.port)
     # SIGTERM is the normal way to stop a server: exit code 0
-    with ended_by_signals(code=0), load_host(console, settings, _leave, sampling_of(args)) as host:
+    with ended_by_signals(code=0), opened(console, lineup, _leave, partial(sampling_of, args)) as hosts:
+        host = hosts.first
         hint_at_engine(console, host.model.library)
         for name, read in prewarm_at_start(host):
             console.print(f"prewarmed {name}: {read.tokens:,} tokens, {read.computed:,} computed", style="dim")
 
         def on_ready(url: str) -> None:
-            show_screen(console, host, url)
+            show_screen(console, host, url, lineup)
             if args.open and listener is None:  # else the supervisor has opened it
                 webbrowser.open(url)
 
-        server.run(Hosts(host), host.settings, on_ready, listener)
+        server.run(hosts, host.settings, on_ready, listener)
     return 0
 
 
@@ -107,12 +113,18 @@ def _supervise(console: Console, settings: Settings, *, opens: bool) -> int:
         return Supervisor(console, listener, sys.argv[1:]).run()
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
-    """The settings of a command line, after flags that contradict each other were refused."""
-    settings = settings_from(args)
-    if args.positional and args.model not in (None, args.positional):
-        raise SettingError(f"two models, {args.positional} and --model {args.model}: give one")
-    return dataclasses.replace(settings, model=args.positional or settings.model)
+def lineup_of(args: argparse.Namespace) -> Lineup:
+    """The models of a command line with their settings, after flags that contradict each other were refused."""
+    given = given_values(args)
+    lineup = Lineup(given, config_of(given), args.positional)
+    settings = lineup.first
+    if settings.index and not settings.advertise and is_loopback(settings.host) and not is_loopback(settings.index):
+        raise SettingError(
+            f"--index on {urlsplit(settings.index).hostname}, and --host {settings.host}, which other machines cannot "
+            "reach: give --host 0.0.0.0 (and --api-key KEY, since anybody can reach it then), or --advertise URL with "
+            "the address by which routers do"
+        )
+    return lineup
 
 
 def _refuse_a_taken_port(host: str, port: int) -> None:
@@ -126,15 +138,15 @@ def _refuse_a_taken_port(host: str, port: int) -> None:
         ) from error
 
 
-def show_screen(console: Console, host: ModelHost, url: str) -> None:
+def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup | None = None) -> None:
     """Prints the start screen: model, memory, cache, and lines to connect with."""
     page = " · open it in a browser to chat, and to see the cache" if host.settings.page else ""
     console.print(Text.assemble((f"\nleftoff {__version__} · {url}", "bold"), (page, "dim"), "\n"))
-    console.print(_grid(facts(host)))
+    console.print(_grid([*facts(host), *(_origins(lineup) if lineup is not None else [])]))
     console.print("\ntry it, or connect", style="bold")
     key = "YOUR_KEY" if host.settings.api_key else "none"
     # not wrapped: a line that is broken to fit the window cannot be pasted
-    for label, line in client_lines(url, host.name, key):
+    for label, line in client_lines(url, host.name, key, host.context_tokens):
         console.print(f"  {label:<12}", style="cyan", end="")
         console.print(printable(line), soft_wrap=True)
     console.print()
@@ -159,6 +171,20 @@ def facts(host: ModelHost) -> list[tuple[str, str]]:
         ("drop-header", _rules(settings.drop_header, BILLING_LINE, "Claude Code's billing line")),
         ("move", _rules(settings.move, AGENTS, "the date, git status and file list of coding agents")),
         ("API key", _access(settings)),
+    ]
+
+
+def _origins(lineup: Lineup) -> list[tuple[str, str]]:
+    """Which models there are, if there are several, and the file that says so."""
+    names = [*(" ".join(settings.alias) for settings in lineup.named), *lineup.files()]
+    file = lineup.config.path
+    return [
+        *(
+            []
+            if lineup.has_one
+            else [("models", f"{', '.join(names[:_MAX_SHOWN])}{', …' * (len(names) > _MAX_SHOWN)}")]
+        ),
+        *([("settings", str(file))] if file is not None else []),
     ]
 
 
@@ -203,16 +229,9 @@ def _rules(rules: Sequence[str], default: str, in_words: str) -> str:
 def _access(settings: Settings) -> str:
     if settings.api_key:
         return f"on, {len(settings.api_key)} accepted" if len(settings.api_key) > 1 else "on"
-    if _is_local(settings.host):
+    if is_loopback(settings.host):
         return "off: whoever is on this machine may use it"
     return f"off, and it listens on {settings.host}: whoever reaches that may use it. --api-key KEY closes it"
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _grid(rows: Sequence[tuple[str, str]]) -> Table:

@@ -1,6 +1,7 @@
 """Signal handlers of the commands: a signal closes everything, and the exit code tells which one it was."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,8 +24,9 @@ def ended_by_signals(code: int = TERMINATED) -> Iterator[None]:
 
 @contextmanager
 def handled_by(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    """Installs a handler, and restores the earlier ones at the end."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    """Installs a handler, and restores the earlier ones at the end. Only the main thread can: others change nothing."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
     try:
         yield
     finally:

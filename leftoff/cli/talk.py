@@ -1,10 +1,12 @@
 """The two models that `leftoff chat` can talk to: one in this process, and one of a server at a URL."""
 
 import asyncio
+import base64
 import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import httpx
@@ -16,6 +18,7 @@ from leftoff.client import ChatClient, ClientError, connect
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
 from leftoff.host.host import HostClosedError, ModelHost
+from leftoff.picture import PictureError
 from leftoff.sampling import Sampling
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies
@@ -84,7 +87,7 @@ class LocalModel:
     def ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
         try:
             return self._runner.run(self._ask(messages, show))
-        except (ApiError, EngineError, HostClosedError, TemplateError) as error:
+        except (ApiError, EngineError, HostClosedError, TemplateError, PictureError) as error:
             raise TalkError(str(error)) from error
 
     def close(self) -> None:
@@ -92,7 +95,8 @@ class LocalModel:
         self._host.close()
 
     async def _ask(self, messages: Sequence[MessageDict], show: Show) -> TimedReply:
-        chat = await aside(self._host, lambda: self._host.chats.prompt(Conversation(messages)))
+        pictures = self._host.pictures if self._host.prompts.sees_pictures else None
+        chat = await aside(self._host, lambda: self._host.chats.prompt(Conversation.with_files(messages, pictures)))
         job = ReplyJob(
             chat.prompt, self._options.sampling(self._host.default_sampling), max_tokens=self._options.max_tokens
         )
@@ -123,10 +127,24 @@ class RemoteModel:
         options = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
         given = {name: value for name, value in options.items() if value is not None}
         try:
-            reply = self._client.ask({"model": self.name, "messages": messages, **given}, show)
-        except ClientError as error:
+            sent = [*map(_with_data, messages)]
+            reply = self._client.ask({"model": self.name, "messages": sent, **given}, show)
+        except (ClientError, OSError) as error:
             raise TalkError(str(error)) from error
         return TimedReply(reply.text, reply.first_token_ms, reply.prompt_tokens, reply.cached_tokens)
+
+
+def _with_data(message: MessageDict) -> MessageDict:
+    """With its pictures, which are named by their paths, as a server wants them."""
+    content = message["content"]
+    return message if isinstance(content, str) else {**message, "content": [*map(_part_with_data, content)]}
+
+
+def _part_with_data(part: MessageDict) -> MessageDict:
+    if "path" not in part:
+        return part
+    data = base64.b64encode(Path(part["path"]).expanduser().read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/*;base64,{data}"}}
 
 
 def as_url(text: str) -> str | None:

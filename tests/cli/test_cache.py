@@ -119,22 +119,41 @@ def test_people_see_the_model_its_conversations_and_their_ages(capsys: Capture, 
     assert "just now" in output or "minutes ago" in output
 
 
+def test_each_conversation_is_told_by_its_own_words(capsys: Capture, left: Path) -> None:
+    (model,) = listed(capsys, left)
+    texts = [entry["text"] for entry in model["entries"]]
+    assert all(any(question[:20] in text for text in texts) for question in QUESTIONS)
+    assert not any("<|" in text or "careful assistant" in text for text in texts)
+    cache("list", left)
+    output = capsys.readouterr().out
+    assert all(question[:16] in output for question in QUESTIONS)
+
+
+@pytest.mark.parametrize("content", ["", "/gone.gguf", "secret"])
+def test_without_the_model_file_there_is_no_text(capsys: Capture, root: Path, content: str) -> None:
+    (note,) = root.glob("v1/*/model")
+    note.write_text(str(root / content) if content else "")
+    cache("list", root)
+    assert "no text is shown: the model file is not where it was" in capsys.readouterr().out
+    cache("show", root, tip(capsys, root))
+    assert "careful assistant" not in capsys.readouterr().out
+
+
 def test_an_empty_folder_is_said_to_be_empty(capsys: Capture, tmp_path: Path) -> None:
     cache("list", tmp_path)
     assert capsys.readouterr().out == f"nothing is kept in {tmp_path}\n"
     assert listed(capsys, tmp_path) == []
 
 
-def test_show_tells_what_lies_on_the_way_and_its_text_if_asked(capsys: Capture, left: Path) -> None:
+def test_show_tells_what_lies_on_the_way_and_its_text(capsys: Capture, left: Path) -> None:
     name = tip(capsys, left)
     cache("show", left, name[:12])
     output = capsys.readouterr().out
     assert name in output
     assert "snapshot" in output
     assert "page" in output
-    assert "careful assistant" not in output
     cache("show", left, name[:12], "--text", str(model_path("qwen35")))
-    output = capsys.readouterr().out
+    assert capsys.readouterr().out == output
     assert "You are a careful assistant" in output
     assert any(question in output for question in QUESTIONS)
 

@@ -6,15 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from leftoff.cli.chat import ChatHistory
+from leftoff.cli.chat import ChatHistory, Question
 from leftoff.cli.main import main
 from leftoff.cli.talk import as_url
 from tests.cli.running import Server, serving
 from tests.factory import model_path
 from tests.patience import PATIENCE_S
+from tests.pictures import png
 
 Chat = Callable[..., list[str]]
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
@@ -53,6 +55,16 @@ def counts(lines: list[str]) -> list[tuple[int, int]]:
 def replies(lines: list[str]) -> list[str]:
     """The lines above those that count."""
     return [above for above, line in pairwise(lines) if _COUNTS.fullmatch(line)]
+
+
+def test_a_model_of_the_file_is_asked_by_its_name(chat: Chat, tmp_path: Path) -> None:
+    config = tmp_path / "some.toml"
+    config.write_text(
+        f'threads = 1\nram = 64\n[models.a]\nmodel = "nowhere.gguf"\n[models.b]\nmodel = "{model_path("llama")}"'
+    )
+    first, *_ = chat("b", "hi\n", "--ctx", "1024", "--config", str(config))
+    assert first.startswith("b · ")
+    assert "there is no model file at nowhere.gguf" in chat("a", "hi\n", "--config", str(config))[-1]
 
 
 def test_each_reply_is_followed_by_what_was_reused(chat: Chat, whom: str) -> None:
@@ -142,7 +154,22 @@ def test_what_is_a_url_and_what_a_model(text: str, url: str | None) -> None:
 
 def test_a_conversation_keeps_turns_and_gives_them_back() -> None:
     conversation = ChatHistory("be kind")
-    conversation.add("a", "b")
-    assert [message["role"] for message in conversation.asking("c")] == ["system", "user", "assistant", "user"]
-    assert (conversation.undo(), conversation.undo()) == ("a", None)
-    assert [message["content"] for message in conversation.asking("c")] == ["be kind", "c"]
+    asked, next_one = Question("a", ("shot.png",)), Question("c")
+    conversation.add(asked, "b")
+    assert [message["role"] for message in conversation.asking(next_one)] == ["system", "user", "assistant", "user"]
+    assert conversation.asking(next_one)[1]["content"][0] == {"type": "image", "path": "shot.png"}
+    assert (conversation.undo(), conversation.undo()) == (asked, None)
+    assert [message["content"] for message in conversation.asking(next_one)] == ["be kind", "c"]
+
+
+def test_a_picture_is_shown_with_the_next_question(chat: Chat, whom: str, tmp_path: Path) -> None:
+    """A model that sees none says so in this process; a server's reads a note."""
+    shot = tmp_path / "shot.png"
+    shot.write_bytes(png("red"))
+    lines = chat(whom, f"/image {shot}\nwhat is this\nand now\n", *LOCAL)
+    assert f"{shot} is shown with the next question" in lines
+    is_local = not whom.startswith("http")
+    problem = f"leftoff: {shot} cannot be shown: this model reads text only, since it has no projector"
+    assert (problem in lines) == is_local
+    assert len(counts(lines)) == (1 if is_local else 2)
+    assert "No such file" in str(chat(whom, "/image gone.png\nwhat\n", *LOCAL)) or is_local

@@ -13,7 +13,7 @@ from leftoff.setting import SettingError
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 VALUES = {"int": "77", "str": "text", "tuple": "one"}
 URLS = dict.fromkeys(("store", "index", "advertise"), "redis://host:1/0")
-VALUES_OF = URLS | {"tensor_split": "3,1", "fit_target": "512", "override_tensor": "exps=CPU"}
+VALUES_OF = URLS | {"config": "off", "tensor_split": "3,1", "fit_target": "512", "override_tensor": "exps=CPU"}
 
 
 def settings(*arguments: str, **environment: str) -> Settings:
@@ -212,3 +212,14 @@ def test_the_page_has_a_row_of_five_cells_for_every_setting() -> None:
     rows = [line for line in settings_page().splitlines() if line.startswith("| `--")]
     assert len(rows) == len(definitions())
     assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
+
+
+def test_models_may_stand_before_between_and_behind_flags() -> None:
+    parser = CommandLine(prog="test")
+    parser.add_argument("models", nargs="*")
+    add_settings(parser)
+    args = parser.parse_args(["a.gguf", "--port", "1", "b.gguf", "--supervise", "c.gguf"])
+    assert (args.models, args.port, args.supervise) == (["a.gguf", "b.gguf", "c.gguf"], 1, True)
+    assert parser.parse_args(["--port", "1"]).models == []
+    with pytest.raises(SystemExit):
+        parser.parse_args(["a.gguf", "--prt", "1", "b.gguf"])

@@ -11,6 +11,7 @@ from leftoff.cli import serve
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines, sampling_of
 from leftoff.config import NO_LIMIT, Settings, definitions
+from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.setting import SettingError
 
@@ -22,7 +23,7 @@ def parse(line: str) -> argparse.Namespace:
 
 
 def settings(line: str) -> Settings:
-    return serve.settings_of(parse(line))
+    return serve.lineup_of(parse(line)).first
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def test_a_command_line_as_people_write_it() -> None:
     )
     assert settings(line) == Settings(
         model="models/qwen3-next-Q4_K_M.gguf",
-        alias="qwen",
+        alias=("qwen",),
         host="0.0.0.0",
         port=9000,
         api_key=("secret",),
@@ -100,7 +101,7 @@ def test_an_unknown_short_flag_is_not_a_known_one_with_a_value(capsys: pytest.Ca
 
 
 def test_a_short_flag_may_have_its_number_at_once() -> None:
-    assert settings("-t8 -c4096 -ngl=3") == Settings(threads=8, ctx=4096, gpu_layers=3)
+    assert settings("-t8 -c4096 -ngl=3") == Settings(alias=(default_model().stem,), threads=8, ctx=4096, gpu_layers=3)
 
 
 def test_a_cache_without_a_limit() -> None:
@@ -124,6 +125,7 @@ def test_a_command_line_for_several_gpus() -> None:
     )
     assert settings(line) == Settings(
         model="model.gguf",
+        alias=("model",),
         device="CUDA0,CUDA1",
         split_mode="row",
         tensor_split="3/1",
@@ -169,7 +171,7 @@ def test_what_is_ignored_is_named_with_the_reason(foreign: object) -> None:
         value = "" if takes is Takes.NOTHING else "1"
         args = parse(f"{option} {value} model.gguf")
         assert args.ignored == [(option, entry.reason)]
-        assert args.positional == "model.gguf"
+        assert args.positional == ["model.gguf"]
 
 
 @pytest.mark.parametrize("foreign", [f for f in FOREIGN if f.refused], ids=lambda f: f.reason)
@@ -179,6 +181,13 @@ def test_what_would_be_dangerous_to_ignore_is_refused(capsys: pytest.CaptureFixt
         with pytest.raises(SystemExit):
             parse(f"{option} {'' if takes is Takes.NOTHING else 'x'}")
         assert f"{option}: {entry.reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["--lora x.gguf", "--lora-scaled x.gguf"])
+def test_what_the_model_cannot_do_is_not_passed_over(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(line)
+    assert "not supported yet" in capsys.readouterr().err
 
 
 def test_devices_are_listed_and_nothing_is_served(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +217,6 @@ def test_a_file_without_keys_never_means_an_open_server(tmp_path: Path, content:
 
 
 def test_two_models_are_refused_and_the_same_twice_is_one() -> None:
-    with pytest.raises(SettingError, match=r"two models, a\.gguf and --model b\.gguf: give one"):
+    with pytest.raises(SettingError, match=r"two models, a\.gguf and --model b\.gguf: name them"):
         settings("a.gguf -m b.gguf")
     assert settings("a.gguf -m a.gguf").model == "a.gguf"

@@ -139,6 +139,14 @@ def test_a_port_in_use_is_said_in_one_line(capsys: Capture) -> None:
     assert "--port" in error
 
 
+def test_an_address_that_no_router_reaches_is_refused(capsys: Capture) -> None:
+    assert main(["serve", str(model_path("llama")), "--index", "redis://user:word@192.0.2.1:6379/0"]) == 1
+    said = capsys.readouterr().err
+    assert "--host 127.0.0.1" in said
+    assert "--advertise URL" in said
+    assert "word" not in said
+
+
 def test_a_model_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     assert main(["serve", str(tmp_path / "none.gguf"), "--port", "0"]) == 1
     error = one_line(capsys)

@@ -14,6 +14,7 @@ from leftoff.cli.talk import TalkError
 from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
+from leftoff.scheduler.gate import Gate
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 
@@ -59,12 +60,12 @@ def test_a_side_of_the_demo_that_cannot_warm_up_is_closed(tmp_path: Path) -> Non
     )
     started: list[ModelHost] = []
 
-    def start() -> ModelHost:
-        started.append(open_host(settings))
+    def start(gate: Gate) -> ModelHost:
+        started.append(open_host(settings, gate=gate))
         return started[0]
 
     with pytest.raises(TalkError, match="nothing can be said"):
-        Side(start, forgets=False)
+        Side([start], forgets=False)
     assert not started[0].is_alive
 
 
