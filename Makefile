@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check clean
+.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -87,6 +87,11 @@ proofs: $(DEV) ## the slow proofs: 500 histories, with and without drafts, 20,00
 	@$(BIN)/python -m tests.behaviour.mutated 10000
 	@LEFTOFF_FULL=1 $(BIN)/python -m pytest tests/grammar/test_schema_random.py
 	@$(BIN)/python -m lab.page.speed
+
+SEED ?= 1
+SAMPLE ?= 300
+mutants: $(DEV) ## change the code in 300 places, one at a time, and list the changes that no test finds; SEED= and SAMPLE= pick them
+	@$(BIN)/python -m lab.mutants --seed $(SEED) --sample $(SAMPLE)
 
 clients: $(DEV) ## play real clients from npm and PyPI against a server, and write docs/clients.md; needs npm and the network
 	@$(BIN)/python -m lab.clients --markdown docs/clients.md

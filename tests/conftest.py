@@ -19,6 +19,7 @@ pytest_plugins = ("tests.server.fixtures",)
 os.environ["LEFTOFF_DISK"] = "0"
 os.environ["LEFTOFF_DRAFT"] = "off"  # whether drafts pay depends on the machine
 os.environ["XDG_DATA_HOME"] = os.devnull  # engines that were installed here are not what is tested
+os.environ["XDG_CONFIG_HOME"] = os.devnull  # nor are the settings of who runs the tests
 
 # Else threads that wait for each other keep the cores busy on which other tests run: with two threads and two workers,
 # the same work takes eight times as long.

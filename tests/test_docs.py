@@ -32,7 +32,16 @@ ADDRESS = "http://127.0.0.1:8080"
 HTTP_API = (ROOT / "docs" / "http-api.md").read_text()
 EXAMPLES = re.findall(r"^```sh\n((?:curl [^\n]*\n)+)```\n\n```json\n(.*?)^```", HTTP_API, re.DOTALL | re.MULTILINE)
 # Of commands other than `leftoff serve`, and of llama-server.
-OTHER_FLAGS = {"--against", "--json", "--markdown", "--open", "--rounds", "--slot-save-path", "--url", "--gpus"}
+OTHER_FLAGS = {
+    "--against",
+    "--json",
+    "--markdown",
+    "--open",
+    "--rounds",
+    "--slot-save-path",
+    "--url",
+    "--gpus",
+}
 FREE_KEYS = {"reasons", "origins"}  # objects whose keys are data
 FOLDERS = ("leftoff", "lab", "tests", "training", "examples", "docs", ".github")
 

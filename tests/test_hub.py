@@ -126,7 +126,7 @@ def test_every_part_is_downloaded_and_the_first_is_loaded(tmp_path: Path) -> Non
     hub = LocalHub(tmp_path, FILES)
     path = find_model("org/repo:BF16", hub.list_files, hub.download)
     assert path == tmp_path / "BF16/model-BF16-00001-of-00003.gguf"
-    assert hub.downloaded == [*chosen("org/repo:BF16")]
+    assert hub.downloaded == [*chosen("org/repo:BF16"), "mmproj-F16.gguf"]
 
 
 def test_a_file_wins_over_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

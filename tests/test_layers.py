@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 ORDER = (
     *("__main__", "cli", "cluster", "store", "server", "session", "host", "chat", "grammar"),
     *("scheduler", "drafts", "disk", "blobs", "cache", "engine", "client", "hub", "models", "scenes"),
-    *("config", "setting", "sampling", "machine", "lru", "types", "errors"),
+    *("config", "setting", "sampling", "pdf", "picture", "machine", "lru", "types", "picture_tokens", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
@@ -23,7 +23,7 @@ CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
 SERVER_ROWS = (
     ("server",),
     ("app",),
-    ("openai", "anthropic", "responses", "ollama", "llamacpp", "admin"),
+    ("openai", "anthropic", "responses", "ollama", "llamacpp", "embeddings", "admin"),
     ("reply",),
     ("request",),
     ("dialect",),
@@ -182,7 +182,8 @@ def test_the_imports_of_the_package_are_seen(modules: dict[str, Module]) -> None
     assert {"leftoff.types", "leftoff.engine.binding.abi", "leftoff.engine.model"} <= modules[
         "leftoff.engine.sampler"
     ].imports
-    assert modules["leftoff.types"].imports == frozenset()
+    assert modules["leftoff.types"].imports == {"leftoff.picture_tokens"}
+    assert modules["leftoff.picture_tokens"].imports == frozenset()
 
 
 def package_of(folder: Path, files: dict[str, str]) -> dict[str, Module]:

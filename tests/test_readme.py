@@ -91,6 +91,7 @@ def test_every_command_is_one_that_is_tested_here() -> None:
             "python -m lab.",
             "ANTHROPIC_BASE_URL=",
             "OPENAI_API_BASE_URL=",
+            "OPENAI_BASE_URL=",
         ),
     )
     assert [command for command in COMMANDS if not command.startswith(tested)] == []
@@ -179,9 +180,10 @@ def test_serve(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in commands("leftoff serve"):
         (model,) = command.split()[2:] or [""]
         with serving(model=model) as running:
-            assert httpx.get(f"{running.url}/health").json() == {"status": "ok"}, running.log
+            assert httpx.get(f"{running.url}/health").json()["status"] == "ok", running.log
     assert (
-        f"| `--port` |  | `LEFTOFF_PORT` | `{ADDRESS.rpartition(':')[2]}` |" in (ROOT / "docs/settings.md").read_text()
+        f"| `--port` * |  | `LEFTOFF_PORT` | `{ADDRESS.rpartition(':')[2]}` |"
+        in (ROOT / "docs/settings.md").read_text()
     )
 
 

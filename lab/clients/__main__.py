@@ -24,7 +24,7 @@ from leftoff.cli.flags import CommandLine
 from leftoff.cli.main import run_command
 
 _FOLDER = Path("build/clients")
-_SERVE = (sys.executable, "-m", "leftoff", "serve", "--port", "0", "--ctx", "65536")
+_SERVE = (sys.executable, "-m", "leftoff", "serve", "--port", "0", "--ctx", "131072")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +42,7 @@ def _parser() -> CommandLine:
     parser.add_argument("names", metavar="NAME", nargs="*", type=_known, help=f"only these of {', '.join(names)}")
     parser.add_argument("--without", metavar="NAME", nargs="+", type=_known, default=[], help="all but these")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help=f"where to install and run (default: {_FOLDER})")
+    parser.add_argument("--model", help="another one with the same template: one of few layers takes less time")
     parser.add_argument("--threads", type=int, metavar="N", help="of the server (default: one per physical core)")
     parser.add_argument("--keep-cache", action="store_true", help="the server's cache of the last run stays")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page there, from all that were played")
@@ -87,7 +88,8 @@ def _played(client: Client, folder: Path, args: argparse.Namespace) -> Iterator[
         shutil.rmtree(old, ignore_errors=True)
     home.mkdir(parents=True)
     threads = ("--threads", str(args.threads)) if args.threads else ()
-    with closing(Process([*_SERVE, *threads, "--cache-dir", str(cache)])) as server, tapping(server.url) as tap:
+    model = ("--model", args.model) if args.model else ()
+    with closing(Process([*_SERVE, *threads, *model, "--cache-dir", str(cache)])) as server, tapping(server.url) as tap:
         python = bin_folder / "python" if client.registry == "pypi" else Path(sys.executable)
         place = Place(tap.url, home, bin_folder, install.node(folder), python)
         for done in Player(client, place, server, tap).play():

@@ -11,27 +11,26 @@ CLAUDE_CODE = Client(
     name="claude-code",
     title="Claude Code",
     registry="npm",
-    packages=("@anthropic-ai/claude-code@2.1.325",),
-    connect="```sh\nANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL=local claude\n```",
+    packages=("@anthropic-ai/claude-code@2.1.326",),
+    connect="```sh\nANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL=local "
+    "CLAUDE_CODE_MAX_CONTEXT_TOKENS=131072 claude\n```",
     begin=_CLAUDE,
     go_on=(*_CLAUDE, "--continue"),
     environment={
         "ANTHROPIC_BASE_URL": "{url}",
         "ANTHROPIC_AUTH_TOKEN": "none",
         "ANTHROPIC_MODEL": "local",
-        "ENABLE_TOOL_SEARCH": "false",  # tools of MCP servers are offered at once
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        # A slow machine takes long to read the first prompt.
-        "API_TIMEOUT_MS": "1800000",
-        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": "1800000",
-        "CLAUDE_STREAM_FIRST_BYTE_TIMEOUT_MS": "1800000",
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "131072",
     },
     files={"mcp.json": f'{{"mcpServers": {{"notes": {{"command": "{{python}}", "args": ["{_MCP}"]}}}}}}'},
     sees_pictures=True,
+    rules="CLAUDE.md",
+    compacts="/compact",
 )
 
 _CODEX_TOML = """model = "local"
 model_provider = "leftoff"
+model_context_window = 131072
 
 [model_providers.leftoff]
 name = "leftoff"
@@ -43,7 +42,7 @@ CODEX = Client(
     name="codex",
     title="Codex",
     registry="npm",
-    packages=("@openai/codex@0.166.0",),
+    packages=("@openai/codex@0.169.0",),
     connect=f"`~/.codex/config.toml`:\n\n```toml\n{_CODEX_TOML}```",
     begin=_CODEX,
     go_on=(*_CODEX, "resume", "--last"),
@@ -63,7 +62,7 @@ _OPENCODE_JSON = """{
     "leftoff": {
       "npm": "@ai-sdk/openai-compatible",
       "options": {"baseURL": "{url}/v1", "apiKey": "none"},
-      "models": {"local": {}}
+      "models": {"local": {"limit": {"context": 131072, "output": 8192}}}
     }
   },
   "model": "leftoff/local"
@@ -73,7 +72,7 @@ OPENCODE = Client(
     name="opencode",
     title="OpenCode",
     registry="npm",
-    packages=("opencode-ai@1.18.18",),
+    packages=("opencode-ai@1.18.33",),
     connect=f"`opencode.json`:\n\n```json\n{_OPENCODE_JSON}```",
     begin=("{bin}/opencode", "run"),
     go_on=("{bin}/opencode", "run", "--continue"),
@@ -91,7 +90,7 @@ _PI_JSON = """{
       "baseUrl": "{url}/v1",
       "api": "openai-completions",
       "apiKey": "none",
-      "models": [{"id": "local"}]
+      "models": [{"id": "local", "contextWindow": 131072}]
     }
   }
 }
@@ -101,10 +100,119 @@ PI = Client(
     name="pi",
     title="pi",
     registry="npm",
-    packages=("@mariozechner/pi-coding-agent@0.73.1",),
+    packages=("@earendil-works/pi-coding-agent@0.87.1",),
     connect=f"`~/.pi/agent/models.json`, and then `pi --provider leftoff --model local`:\n\n```json\n{_PI_JSON}```",
     begin=_PI,
     go_on=(*_PI, "--continue"),
     files={".pi/agent/models.json": _PI_JSON},
 )
-AGENTS = (CLAUDE_CODE, CODEX, OPENCODE, PI)
+
+_QWEN_JSON = """{
+  "model": {"generationConfig": {"contextWindowSize": 131072}}
+}
+"""
+QWEN_CODE = Client(
+    name="qwen-code",
+    title="Qwen Code",
+    registry="npm",
+    packages=("@qwen-code/qwen-code@0.24.4",),
+    connect="```sh\nOPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none OPENAI_MODEL=local qwen\n```\n\n"
+    f"`~/.qwen/settings.json`:\n\n```json\n{_QWEN_JSON}```",
+    begin=("{bin}/qwen", "--prompt"),
+    go_on=("{bin}/qwen", "--continue", "--prompt"),
+    environment={"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "local"},
+    files={
+        ".qwen/settings.json": _QWEN_JSON.replace(
+            "\n}\n",
+            f',\n  "mcpServers": {{"notes": {{"command": "{{python}}", "args": ["{_MCP}"], "trust": true}}}}\n}}\n',
+        )
+    },
+    rules="QWEN.md",
+    compacts="/compress",
+    offers="tool_search",
+)
+
+_CLINE_JSON = """{
+  "version": 1,
+  "lastUsedProvider": "openai-compatible",
+  "providers": {
+    "openai-compatible": {
+      "settings": {
+        "provider": "openai-compatible",
+        "baseUrl": "{url}/v1",
+        "apiKey": "none",
+        "model": "local",
+        "contextWindow": 131072
+      },
+      "updatedAt": "2026-01-01T00:00:00Z"
+    }
+  }
+}
+"""
+CLINE = Client(
+    name="cline",
+    title="Cline",
+    registry="npm",
+    packages=("cline@3.0.65",),
+    connect=f"`~/.cline/data/settings/providers.json`:\n\n```json\n{_CLINE_JSON}```",
+    begin=("{bin}/cline",),
+    num_turns=1,  # it goes on in a terminal only
+    files={
+        ".cline/data/settings/providers.json": _CLINE_JSON,
+        ".cline/data/settings/cline_mcp_settings.json": '{"mcpServers": {"notes": '
+        f'{{"command": "{{python}}", "args": ["{_MCP}"]}}}}}}',
+    },
+)
+
+_CONTINUE_YAML = """name: Local
+version: 1.0.0
+schema: v1
+models:
+  - name: local
+    provider: openai
+    model: local
+    apiBase: {url}/v1
+    apiKey: none
+    roles: [chat]
+    defaultCompletionOptions:
+      contextLength: 131072
+"""
+_CONTINUE = ("{bin}/cn", "--auto")
+CONTINUE = Client(
+    name="continue",
+    title="Continue",
+    registry="npm",
+    packages=("@continuedev/cli@1.5.47",),
+    connect=f"`~/.continue/config.yaml`, and then `cn`:\n\n```yaml\n{_CONTINUE_YAML}```",
+    begin=(*_CONTINUE, "--print"),
+    go_on=(*_CONTINUE, "--resume", "--print"),
+    files={
+        ".continue/config.yaml": f"""{_CONTINUE_YAML}mcpServers:
+  - name: notes
+    command: "{{python}}"
+    args: ["{_MCP}"]
+"""
+    },
+)
+
+_AIDER_JSON = """{
+  "openai/local": {"max_input_tokens": 131072, "litellm_provider": "openai", "mode": "chat"}
+}
+"""
+_AIDER = ("{bin}/aider", "--model", "openai/local", "--yes-always")
+AIDER = Client(
+    name="aider",
+    title="aider",
+    registry="pypi",
+    packages=("aider-chat==0.86.2",),
+    connect="```sh\nOPENAI_API_BASE={url}/v1 OPENAI_API_KEY=none aider --model openai/local\n```\n\n"
+    f"`~/.aider.model.metadata.json`:\n\n```json\n{_AIDER_JSON}```",
+    begin=(*_AIDER, "--message"),
+    go_on=(*_AIDER, "--restore-chat-history", "--message"),
+    environment={"OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": "none"},
+    files={".aider.model.metadata.json": _AIDER_JSON},
+    calls_notes=False,
+    reorders=True,
+    share=0.3,
+)
+AGENTS = (CLAUDE_CODE, CODEX, OPENCODE, PI, QWEN_CODE, CLINE, CONTINUE, AIDER)

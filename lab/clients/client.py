@@ -30,10 +30,15 @@ class Client:
     folder: str = ""  # where it is installed, if not under its name: clients may share packages
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # in the home folder
-    shares: Mapping[str, float] = field(default_factory=dict)  # of prompts that must be reused, where not the usual
+    share: float = 0.9  # of a prompt that begins a conversation: so much of it must be reused
     num_turns: int = 3  # in one command
     sees_pictures: bool = False  # gives a tool's picture to the model
+    rules: str = ""  # the file with the rules of a project that it puts into its prompts: one of 12,000 tokens
+    compacts: str = ""  # the words that make it compact a conversation
+    offers: str = ""  # a tool that it offers in the turns of conversations, and in no other requests
+    calls_notes: bool = True  # it offers the tools of `notes_mcp.py`
     retells: bool = False  # sends calls back in words of its own, so that they are read again
+    reorders: bool = False  # puts instructions behind the conversation, so that every prompt begins anew before them
     is_chat: bool = True  # otherwise its requests are not turns of conversations, and are counted only
 
     @property

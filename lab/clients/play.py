@@ -10,15 +10,20 @@ import httpx
 from lab.bench.process import Process
 from lab.clients.client import Client, Place
 from lab.clients.notes_mcp import NOTES
-from lab.clients.tap import Exchange, Tap, reply_id
+from lab.clients.tap import Body, Exchange, Tap, offered, reply_id
 
 _LONGEST_S = 1800
 _REPORTS = 256
 _SLACK = 4  # tokens between a reply and what follows it
 _ASK_TOOL = "Please call read_note for todo.txt."
+_ASK_TOOL_AGAIN = "Please call read_note for plan.txt."
 _ASK_PICTURE = "Please call take_screenshot."
 _MORE = ("Hello! My name is Anna.", "What is my name?", "What is the capital of France?", "What is 2+3?")
-USUAL_SHARE = 0.9  # of the first prompt of a fresh session
+_RULES = "# Rules of the house\n\n" + "".join(
+    f"- Rule {number}: lamp {number} hangs in room {number * 7 % 101} and must be lit before {number % 12} o'clock.\n"
+    for number in range(360)
+)
+_SHARE_WITH_RULES = 0.97  # of the first prompt of a fresh session
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Step:
     commits: bool = False  # before it: a commit and a changed file in the folder where the client works
     restarts: bool = False  # before it: the server
     uses_tool: bool = False  # a note that was read must be in what the client sends
+    compacts: bool = False  # it replaces the conversation by a summary: what is asked for that is not checked
+    compacted: bool = False  # its first request has the summary: only the header is known
 
 
 @dataclass(frozen=True)
@@ -58,21 +65,30 @@ def steps_of(client: Client) -> list[Step]:
         return [Step("all requests", ())]
     if not client.go_on:
         turns = (_ASK_TOOL, *(_MORE[number % len(_MORE)] for number in range(client.num_turns - 1)))
-        return [Step(f"{len(turns)} turns, the first with a tool", turns, uses_tool=True), _FRESH]
+        title = f"{len(turns)} turns, the first with a tool" if turns[1:] else "a tool is called"
+        return [Step(title, turns, uses_tool=True), _FRESH, *([_FRESH_LATER] if not turns[1:] else [])]
     return [
-        Step("a tool is called", (_ASK_TOOL,), uses_tool=True),
+        Step("a tool is called", (_ASK_TOOL,), uses_tool=True) if client.calls_notes else _FIRST,
         Step("second turn", _MORE[:1], extends=True),
         Step("third turn", _MORE[1:2], extends=True),
         Step("the same after a commit and a change", _MORE[2:3], extends=True, commits=True),
         Step("the same after a restart of the server", _MORE[3:4], extends=True, restarts=True),
-        *([Step("a tool shows a picture", (_ASK_PICTURE,), extends=True)] if client.sees_pictures else []),
-        *([Step("the next turn", _MORE[1:2], extends=True)] if client.sees_pictures else []),
+        *([_PICTURE, _NEXT] if client.sees_pictures else []),
+        *([_TOOL_AGAIN, _NEXT, _TOOL_AGAIN] if client.calls_notes else []),
+        *([Step("it compacts", (client.compacts,), extends=True, compacts=True)] if client.compacts else []),
+        *([_COMPACTED, _NEXT] if client.compacts else []),
         _FRESH,
-        Step("fresh session after a commit and a change", ("What is the capital of Spain?",), commits=True),
+        _FRESH_LATER,
     ]
 
 
+_FIRST = Step("first turn", ("What is the capital of Greece?",))
+_NEXT = Step("the next turn", _MORE[1:2], extends=True)
+_PICTURE = Step("a tool shows a picture", (_ASK_PICTURE,), extends=True)
+_TOOL_AGAIN = Step("a tool is called again", (_ASK_TOOL_AGAIN,), extends=True, uses_tool=True)
+_COMPACTED = Step("the turn after compaction", _MORE[2:3], extends=True, compacted=True)
 _FRESH = Step("fresh session", ("What is the capital of Italy?",))
+_FRESH_LATER = Step("fresh session after a commit and a change", ("What is the capital of Spain?",), commits=True)
 
 
 class Player:
@@ -102,6 +118,8 @@ class Player:
             path = self._place.home / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._place.fill(text))
+        if self._client.rules:
+            (self._work / self._client.rules).write_text(_RULES)
         self._git("init", "--quiet", "--initial-branch=main")
         self._commit()
 
@@ -115,24 +133,31 @@ class Player:
         num_before = len(self._tap.exchanges)
         failure = self._run(step)
         exchanges = self._tap.exchanges[num_before:]
-        turns = self._turns(step, exchanges)
+        turns = self._turns(step, exchanges) if not step.compacts else []
         with httpx.Client(base_url=self._server.url) as http:
             asked = tuple(reuse_of(http, reply_id(turn.reply)) for turn in turns)
         problems = [*failure, *refused(exchanges), *unanswered(step, exchanges)]
-        if self._client.is_chat:
-            share = self._client.shares.get(step.title, USUAL_SHARE)
+        if self._client.is_chat and not step.compacts:
+            is_long = self._client.rules and not step.extends
+            share = _SHARE_WITH_RULES if is_long else self._client.share
             problems += too_much([turn.kind for turn in turns], asked, last, share)
         return Done(step, asked, tuple(problems))
 
     def _turns(self, step: Step, exchanges: list[Exchange]) -> list[Exchange]:
         """The requests of the conversation; those without tools, for titles and the like, are left out."""
         answered = [one for one in exchanges if one.body and one.is_answered]
-        turns = [one for one in answered if not self._client.is_chat or (one.body or {}).get("tools")]
+        turns = [one for one in answered if not self._client.is_chat or self._is_turn(one.body or {})]
         following = "retells" if self._client.retells else "goes on"
         for number, turn in enumerate(turns):
-            turn.kind = following if number or step.extends else "begins"
+            turn.kind = following if number or (step.extends and not step.compacted) else "begins"
+            turn.kind = "begins" if self._client.reorders else turn.kind
             turn.kind = turn.kind if self._client.is_chat else "alone"
         return turns
+
+    def _is_turn(self, body: Body) -> bool:
+        if self._client.offers:
+            return self._client.offers in offered(body)
+        return bool(body.get("tools")) or not self._client.calls_notes
 
     def _run(self, step: Step) -> list[str]:
         command = self._client.go_on if step.extends else self._client.begin

@@ -18,7 +18,7 @@ from typing import Any
 from lab.clients.notes_mcp import TOOLS
 from lab.clients.said import Parts, parts_of
 from lab.clients.tap import choice_of
-from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_HEADER
+from leftoff.chat.agent_texts import AGENT_TEXTS, LATE_SECTIONS
 from leftoff.config import BILLING_LINE
 
 CAPTURES, RECORDINGS = Path("build/clients/captures"), Path("tests/lab/clients/recordings")
@@ -39,8 +39,8 @@ _FORMS = re.compile(
     "|".join(
         f"(?:{form})"
         for form in (
-            *(BILLING_LINE, LATE_HEADER.removeprefix(r"\A"), *(text.pattern for text in AGENT_TEXTS)),
-            r"</?[a-z_-]+>",
+            *(BILLING_LINE, *LATE_SECTIONS, *(text.pattern for text in AGENT_TEXTS)),
+            r'</?[a-z_-]+(?: name="\w+")?>',
         )
     )
 )
@@ -122,6 +122,7 @@ def _chosen(captures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _limited(body: dict[str, Any], reply: Parts) -> dict[str, Any]:
     """Short replies that call a tool where one was called, and nowhere else."""
+    body = {key: value for key, value in body.items() if key != "guided_regex"}  # the proxy's
     name = next((key for key in body if key in ("max_tokens", "max_completion_tokens", "max_output_tokens")), None)
     name = name or ("max_output_tokens" if "input" in body else "max_tokens")
     if "tool0" in reply:

@@ -12,13 +12,18 @@ from lab.report import table
 _ADDRESS = "http://127.0.0.1:8080"
 _HEAD = """# Clients
 
-Written by `make clients`, which installs each client from npm or PyPI, and plays it against `leftoff serve --ctx 65536`
-with the model that comes with leftoff. That model is too small to follow an agent's instructions: where the last
-message asks for a tool, a proxy in front of the server adds the `tool_choice` that makes the model call it; elsewhere
-it forbids calls, and it limits replies to 200 tokens. Prompts are what the client sends. A line is a request: so many
-tokens of its prompt were reused, and so many read. Where a conversation goes on, only what is new is read, and
-`make clients` fails if it is more; the first prompt of a fresh session finds the header. smolagents tells a call again
-in words of its own, which is then read.
+Written by `make clients`, which installs each client from npm or PyPI, and plays it against a server with a window of
+131,072 tokens and the model that comes with leftoff, or its first layers, which read the same tokens in less time. It
+is too small to follow an agent's instructions: where the last message asks for a tool, a proxy in front of the server
+adds the `tool_choice` that makes the model call it, or search for it first; elsewhere it demands a few words. Else
+prompts are what the client sends when it is connected with the lines shown and nothing else. A line is a request: so
+many tokens of its prompt were reused, and so many read. Where a conversation goes on, only what is new is read, and
+`make clients` fails if it is more; the first prompt of a fresh session, and of a compacted one, finds the header.
+
+Claude Code and Qwen Code work on a project with rules of 12,000 tokens, CLAUDE.md or QWEN.md. smolagents tells a call
+again in words of its own, which is then read. aider puts its instructions and the list of files behind the conversation
+in every turn. Cline goes on with a conversation in a terminal only. Crush is not here: its npm package brings no
+program, but loads it from elsewhere.
 """
 
 
@@ -58,14 +63,14 @@ def _counts(clients: Sequence[Client], played: dict[str, Any]) -> Iterator[list[
         fresh = next((step["asked"][0] for step in steps if _is_fresh(step) and step["asked"]), None)
         share = f"{fresh['reused'] / fresh['prompt_tokens']:.1%}" if fresh else ""
         title = f"[{client.title}](#{_anchor(client.title)})"
-        after = str(others[0]["computed"]) if others else ""
+        after = str(others[0]["computed"]) if others and client.calls_notes else ""
         yield [title, client.version, f"{first['prompt_tokens']:,}", _next_turn(steps), after, share]
 
 
 def _next_turn(steps: Any) -> str:  # noqa: ANN401
-    """Tokens read in the last turn of the first conversation."""
-    turns = [step for step in steps if not _is_fresh(step)]
-    return str(turns[-1]["asked"][-1]["computed"]) if turns and turns[-1]["asked"] else ""
+    """Tokens read in the last turn of the first conversation that is not about a tool."""
+    turns = [step for step in steps if not step["step"]["title"].startswith(("fresh", "a tool")) and step["asked"]]
+    return str(turns[-1]["asked"][-1]["computed"]) if turns else ""
 
 
 def _is_fresh(step: Any) -> bool:  # noqa: ANN401

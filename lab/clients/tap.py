@@ -1,9 +1,9 @@
 """A proxy between a client and a server: it records what both say, and demands a tool call where one is asked for.
 
 The model that comes with leftoff is too small to follow an agent's instructions. So where the last message of the user
-names a tool that is offered (`read_note`), the proxy adds the `tool_choice` that makes the model call it; elsewhere it
-forbids the token that begins a call, lest the model call tools at random. Nor does the model always come to an end: a
-reply has at most 200 tokens. The prompt is what the client sends.
+names a tool that is offered (`read_note`), the proxy adds the `tool_choice` that makes the model call it, or search for
+it first: the search's schema is narrowed to the one query. Elsewhere it forbids calls and demands a few words, lest the
+model call tools at random, or never come to an end. All else is what the client sends.
 """
 
 import json
@@ -27,6 +27,12 @@ from lab.clients.notes_mcp import TOOLS
 
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _MAX_REPLY_TOKENS = 200
+_SEARCHES = ("ToolSearch", "tool_search")
+_CALLS_FOUND = "tool_call"  # Qwen Code's tool that calls those that were found
+_QUERY = "select:" + ",".join(f"mcp__notes__{tool['name']}" for tool in TOOLS)
+_NO_THOUGHT: list[list[Any]] = [["<think>", False]]
+_NO_CALL = [["<tool_call>", False], *_NO_THOUGHT]
+_FEW_WORDS = r"[A-Z][a-z]{1,8}( [a-z]{1,8}){2,6}\."
 _METHODS = ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"]
 _NOT_FORWARDED = {"host", "content-length", "accept-encoding", "connection"}
 _NOT_RETURNED = {"content-length", "transfer-encoding", "connection", "content-encoding", "date", "server"}
@@ -82,9 +88,7 @@ class Tap:
         raw = await request.body()
         body = _parsed(raw)
         if body is not None:
-            if not demand_tool(body) and body.get("tools") and body.get("tool_choice") != "required":
-                body["logit_bias"] = [["<tool_call>", False]]
-            limit_reply(body)
+            demand_reply(body)
             raw = json.dumps(body).encode()
         exchange = Exchange(request.method, request.url.path, body)
         self.exchanges.append(exchange)
@@ -124,6 +128,29 @@ def tapping(target: str) -> Iterator[Tap]:
         thread.join()
 
 
+def demand_reply(body: Body) -> None:
+    """Says what the reply must be: a call of a tool, or else a few words."""
+    if "thinking" in body:
+        body["thinking"] = {"type": "disabled"}
+    for tool in body.get("tools") or ():
+        _narrow(tool.get("function") or tool)
+    if demand_tool(body):
+        body["logit_bias"] = _NO_THOUGHT
+    elif body.get("tools") and body.get("tool_choice") != "required":
+        body |= {"logit_bias": _NO_CALL, "guided_regex": _FEW_WORDS}
+    limit_reply(body)
+
+
+def _narrow(tool: Body) -> None:
+    """Leaves the model no choice but the notes where it searches for tools, or calls one that was found."""
+    schema: Body = tool.get("input_schema") or tool.get("parameters") or {}
+    if tool.get("name") in _SEARCHES:
+        schema["properties"] = {"query": {"enum": [_QUERY]}, "max_results": {"enum": [5]}}
+    if tool.get("name") == _CALLS_FOUND:
+        note = TOOLS[0]
+        schema["properties"] = {"name": {"enum": [f"mcp__notes__{note['name']}"]}, "arguments": note["inputSchema"]}
+
+
 def limit_reply(body: Body) -> None:
     """Lowers the limit that the client has set, if it has set one that high."""
     for key in _LIMITS:
@@ -136,29 +163,53 @@ def limit_reply(body: Body) -> None:
 
 
 def demand_tool(body: Body) -> bool:
-    """Adds `tool_choice` if the last message of the user names a tool that is offered; returns whether it did."""
-    said = json.dumps(_last_words(body))
+    """Makes the model call the tool that the last message of the user names, if it is offered; returns whether it did.
+
+    A tool that must be searched for first is searched for.
+    """
+    said, results = json.dumps(_last_words(body)), _found_by_search(body)
     for tool in (tool["name"] for tool in TOOLS):
-        for name in _offered(body):
-            if tool in said and name.endswith(tool):
+        if tool not in said and tool not in results:
+            continue
+        for name in offered(body):
+            if name.endswith(tool) or (name == _CALLS_FOUND and tool in results):
                 body["tool_choice"] = choice_of(body, name)
                 return True
+        if search := next((name for name in offered(body) if name in _SEARCHES), None):
+            body["tool_choice"] = choice_of(body, search)
+            return True
     return False
 
 
 def _last_words(body: Body) -> object:
-    """The last message if it is the user's own words, and no tool's result. Claude Code's system message may follow."""
+    """The last message if it is the user's own words, and no tool's result. Claude Code's system message may follow.
+
+    Reminders of Qwen Code's, which name all tools, are no such words.
+    """
     spoken = body.get("messages") or body.get("input")
     if not isinstance(spoken, list):
         return spoken
     last: Body = next((one for one in reversed(spoken) if one.get("role") not in ("system", "developer")), {})
     content = last.get("content")
     if isinstance(content, list):
-        content = [part for part in content if part.get("type") != "tool_result"]
+        parts = [part for part in content if part.get("type") != "tool_result"]
+        content = [part for part in parts if not str(part.get("text")).startswith("<system-reminder>")]
     return content if last.get("role") == "user" else ""
 
 
-def _offered(body: Body) -> list[str]:
+def _found_by_search(body: Body) -> str:
+    """The tools that a search has found, if its result is the last message."""
+    last = [one for one in body.get("messages") or [{}] if one.get("role") != "system"][-1]
+    found = [part for part in _parts(last) if "tool_reference" in json.dumps(part)]
+    return json.dumps(found or last if last.get("role") == "tool" and "<functions>" in json.dumps(last) else found)
+
+
+def _parts(message: Body) -> list[Any]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def offered(body: Body) -> list[str]:
     """The names of all tools; those in a namespace of Codex as the server shows them to the model."""
     found = []
     for tool in body.get("tools") or ():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
+from leftoff.picture_tokens import Pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class PaperMemory:
     def free_cells(self) -> int:
         return self.num_cells - sum(self._lengths)
 
+    @property
+    def is_asleep(self) -> bool:
+        return False
+
     def length(self, seq: int) -> int:
         return self._lengths[seq]
 
@@ -69,6 +74,7 @@ class PaperMemory:
         share: Share | None = None,  # noqa: ARG002
         pages: Sequence[PagePart] = (),
         snapshot: Snapshot | None = None,
+        pictures: Pictures = (),  # noqa: ARG002
     ) -> None:
         self.loaded_bytes = sum(map(self._part_bytes, pages)) + (snapshot.nbytes if snapshot else 0)
         self._lengths[seq] = length

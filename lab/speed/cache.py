@@ -171,7 +171,7 @@ def time_evictions(num_points: int) -> list[Timing]:
             _keep(store, tree, memory, _words(rng, SHORT), 0)
 
         def evict(store: ByteBudget = store) -> None:
-            store.budget_bytes = store.used_bytes
+            store.capacity.nbytes = store.used_bytes
             store.make_room(1)
 
         timings.append(Timing(f"evict one of {num_points:,}, {name}", median_ms(evict, 200), "ms", 1.0))

@@ -110,7 +110,7 @@ async def decisions(url: str) -> tuple[Times, Times]:
         choice = await router.choose(chain)
         seconds.append(time.perf_counter() - began)
         cpu_seconds.append(time.thread_time() - computing)
-        flight = choice.view.send(chain, choice.estimate.work_ms)
+        flight = choice.view.send(choice.chain, choice.estimate.work_ms)
         choice.view.begun(flight)
         choice.view.ended(flight)
     await index.close()

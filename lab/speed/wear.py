@@ -115,8 +115,8 @@ def _opened(settings: Settings, game: Play) -> Scheduler:
     assert cache.disk is not None
     snapshot_bytes = memory.snapshot_bytes(game.num_tokens) if memory.kind.has_snapshots else 0
     one_bytes = memory.page_bytes(game.num_tokens) + 2 * snapshot_bytes
-    cache.disk.budget.budget_bytes = int(_ON_DISK * one_bytes)
-    cache.ram.budget.budget_bytes = int(game.ram_of_disk * _ON_DISK * one_bytes)
+    cache.disk.budget.capacity.nbytes = int(_ON_DISK * one_bytes)
+    cache.ram.budget.capacity.nbytes = int(game.ram_of_disk * _ON_DISK * one_bytes)
     return scheduler
 
 

@@ -1,5 +1,5 @@
 // A tool for pi: reads one of the user's notes.
-import type { ExtensionAPI } from "@mariozechner/pi-coding-agent";
+import type { ExtensionAPI } from "@earendil-works/pi-coding-agent";
 
 const NOTES: Record<string, string> = {
 	"todo.txt": "Buy bread, water the plants, and call Clara about the room on Monday.",

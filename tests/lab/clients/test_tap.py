@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lab.clients.tap import demand_tool, reply_id
+from lab.clients.tap import demand_reply, demand_tool, reply_id
 
 ASK = {"role": "user", "content": "Please call read_note for todo.txt."}
 CHAT = {"type": "function", "function": {"name": "read_note"}}
@@ -27,6 +27,34 @@ NAMESPACE = {"type": "namespace", "name": "mcp__notes", "tools": [{"type": "func
 def test_a_tool_that_is_named_is_demanded(body: dict[str, Any], choice: dict[str, Any]) -> None:
     assert demand_tool(body)
     assert body["tool_choice"] == choice
+
+
+def test_a_tool_that_is_not_offered_yet_is_searched_for_and_then_called() -> None:
+    search = {"name": "ToolSearch", "input_schema": {"type": "object", "properties": {"query": {"type": "string"}}}}
+    body: dict[str, Any] = {"messages": [ASK], "tools": [search], "thinking": {"type": "adaptive"}}
+    demand_reply(body)
+    assert body["tool_choice"] == {"type": "tool", "name": "ToolSearch"}
+    assert "select:mcp__notes__read_note" in body["tools"][0]["input_schema"]["properties"]["query"]["enum"][0]
+    found = {"type": "tool_result", "content": [{"type": "tool_reference", "tool_name": "mcp__notes__read_note"}]}
+    then: dict[str, Any] = {"messages": [ASK, {"role": "user", "content": [found]}], "tools": [search, ANTHROPIC]}
+    demand_reply(then)
+    assert then["tool_choice"] == {"type": "tool", "name": "mcp__notes__read_note"}
+
+
+def test_qwen_code_searches_for_a_tool_and_calls_it_through_another() -> None:
+    names = ("tool_search", "tool_call")
+    tools: list[dict[str, Any]] = [{"function": {"name": name, "parameters": {"type": "object"}}} for name in names]
+    reminder = {"type": "text", "text": "<system-reminder>\n- mcp__notes__read_note\n</system-reminder>"}
+    body: dict[str, Any] = {"messages": [ASK], "tools": tools}
+    demand_reply(body)
+    assert body["tool_choice"]["function"]["name"] == "tool_search"
+    found = {"role": "tool", "content": '<functions>\n{"name": "mcp__notes__read_note"}\n</functions>'}
+    then: dict[str, Any] = {"messages": [ASK, found], "tools": tools}
+    demand_reply(then)
+    assert then["tool_choice"]["function"]["name"] == "tool_call"
+    assert tools[1]["function"]["parameters"]["properties"]["name"]["enum"] == ["mcp__notes__read_note"]
+    words = {"role": "user", "content": [reminder, {"type": "text", "text": "Hello!"}]}
+    assert not demand_tool({"messages": [words], "tools": tools}), "a reminder asks for nothing"
 
 
 @pytest.mark.parametrize(

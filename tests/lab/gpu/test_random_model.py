@@ -9,7 +9,8 @@ import pytest
 
 from lab.gpu.random_model import quantized, write_random_model
 from lab.gpu.shapes import KINDS, Shape, shape
-from leftoff.engine.context import BatchPart, Context, ContextSettings
+from leftoff.engine.batch import BatchPart
+from leftoff.engine.context import Context, ContextSettings
 from leftoff.engine.model import Model
 from leftoff.types import Logits, Tokens
 from tests.factory import small_vocabulary
