@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from lab.bench.errors import BenchError
-from lab.gpu import cold, exact, kill, offload, resumes, streams, workloads
+from lab.gpu import cold, exact, kill, offload, resumes, streams, swaps, workloads
 from lab.gpu import matrix as matrices
 from lab.gpu.machine import facts, machine_facts
 from lab.gpu.matrix_report import write_matrix_report
@@ -43,6 +43,7 @@ _GROUPS: tuple[tuple[tuple[str, ...], Callable[[Rig, Collection[str]], None]], .
     (resumes.PARKED_PARTS, resumes.measure_parked),
     (("kill",), lambda rig, _: kill.measure(rig)),
     (("offload",), lambda rig, _: offload.measure(rig)),
+    (("swaps",), lambda rig, _: swaps.measure(rig)),
     (("workloads",), lambda rig, _: workloads.measure(rig)),
     (("exact",), lambda rig, _: exact.measure(rig)),
 )
@@ -57,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> CommandLine:
     parser = CommandLine(prog="python -m lab.gpu", description="Measures leftoff and llama-server on one GPU.")
     parser.add_argument("--model", metavar="FILE", help="GGUF file, such as one of `python -m lab.gpu model`")
+    parser.add_argument("--second", metavar="FILE", help="another model, for what is measured with two: swaps")
     parser.add_argument("--only", default="", metavar="PARTS", help=f"some of {','.join(PARTS)}")
     _add_settings(parser)
     parser.set_defaults(run=_measure)
@@ -187,6 +189,7 @@ def _rig(args: argparse.Namespace, model: Path, record: Record) -> Rig:
         args.threads,
         leftoff_flags=tuple(shlex.split(args.leftoff_flags)),
         peer_flags=tuple(shlex.split(args.llama_server_flags)),
+        second=Path(args.second).absolute() if vars(args).get("second") else None,
     )
 
 

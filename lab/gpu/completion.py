@@ -28,10 +28,13 @@ class Completed:
     tokens: tuple[int, ...]
 
 
-def complete(url: str, prompt: list[int], num_reply: int, sampling: dict[str, float] | None = None) -> Completed:
+def complete(
+    url: str, prompt: list[int], num_reply: int, sampling: dict[str, float] | None = None, model: str = ""
+) -> Completed:
     """Streams a reply of exactly `num_reply` tokens."""
     fixed = {"stream": True, "cache_prompt": True, "ignore_eos": True, "return_tokens": True}
-    body = json.dumps({"prompt": prompt, "n_predict": num_reply, **fixed, **(sampling or _GREEDY)}).encode()
+    which = {"model": model} if model else {}
+    body = json.dumps({**which, "prompt": prompt, "n_predict": num_reply, **fixed, **(sampling or _GREEDY)}).encode()
     try:
         began, came = _stream(url, body)
     except (OSError, http.client.HTTPException) as error:

@@ -19,6 +19,7 @@ _TABLES = (
     ("Decode, tokens per second", ("decode", "sampled")),
     ("Prompts of {long:,} tokens", ("cold", "ram", "parked", "same", "edit", "kill")),
     ("Layers in RAM", ("offload",)),
+    ("Two models with room for one", ("swaps",)),
     ("Workloads, seconds of waiting", ("workloads",)),
     ("Exactness", ("exact",)),
 )

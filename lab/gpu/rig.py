@@ -31,13 +31,14 @@ class Server:
 
     name: str
     process: Process
+    model: str = ""  # the one that is asked, of several
 
     @property
     def url(self) -> str:
         return self.process.url
 
     def ask(self, prompt: list[int], num_reply: int, sampling: dict[str, float] | None = None) -> Completed:
-        return complete(self.url, prompt, num_reply, sampling)
+        return complete(self.url, prompt, num_reply, sampling, self.model)
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -62,6 +63,7 @@ class Rig:
     leftoff_flags: tuple[str, ...] = ()
     peer_flags: tuple[str, ...] = ()
     conversations: int = 6
+    second: Path | None = None  # another model, for what is measured with two
 
     @property
     def context(self) -> int:
@@ -92,19 +94,17 @@ class Rig:
             ) as server:
                 yield server
             return
-        own = ["-np", str(slots), "-c", str(self.context), "-ngl", "99", "--kv-unified", "-fa", "on"]
-        own += [
-            "-cram",
-            str(_PEER_RAM_MIB),
-            *self._threads,
-            *self._kv_type("-ctk"),
-            *self._kv_type("-ctv"),
-            *self.peer_flags,
-        ]
+        own = self._peer_flags(slots)
         self.record.uses("llama-server", shlex.join(["llama-server", "-m", self.model.name, *own]))
-        port = free_port()
-        command = [self.llama_server, "-m", str(self.model), "--host", "127.0.0.1", "--port", str(port), *own]
-        with self._started("llama-server", command, f"http://127.0.0.1:{port}") as server:
+        with self._peer_started("-m", str(self.model), *own) as server:
+            yield server
+
+    @contextmanager
+    def peer_router(self, slots: int, models: Path, most: int) -> Iterator[Server]:
+        """llama-server with the models of a folder, as many loaded as `most`."""
+        own = ["--models-max", str(most), *self._peer_flags(slots)]
+        self.record.uses("llama-server", shlex.join(["llama-server", "--models-dir", "DIR", *own]))
+        with self._peer_started("--models-dir", str(models), *own) as server:
             yield server
 
     @contextmanager
@@ -115,6 +115,18 @@ class Rig:
                 starts = [pool.submit(stack.enter_context, one) for one in (self.leftoff(slots), self.peer(slots))]
             ours, theirs = (start.result() for start in starts)
             yield ours, theirs
+
+    def _peer_flags(self, slots: int) -> list[str]:
+        own = ["-np", str(slots), "-c", str(self.context), "-ngl", "99", "--kv-unified", "-fa", "on"]
+        kv_type = [*self._kv_type("-ctk"), *self._kv_type("-ctv")]
+        return [*own, "-cram", str(_PEER_RAM_MIB), *self._threads, *kv_type, *self.peer_flags]
+
+    @contextmanager
+    def _peer_started(self, *flags: str) -> Iterator[Server]:
+        port = free_port()
+        command = [self.llama_server, *flags, "--host", "127.0.0.1", "--port", str(port)]
+        with self._started("llama-server", command, f"http://127.0.0.1:{port}") as server:
+            yield server
 
     @property
     def _threads(self) -> list[str]:

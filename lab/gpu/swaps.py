@@ -1,0 +1,124 @@
+"""Two models with room for one: the next turn of a long conversation after the other model has worked.
+
+A swap may take as long as loading the weights alone, which a process of its own does, and a little more.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+
+from lab.bench.errors import BenchError
+from lab.gpu import goals
+from lab.gpu.agents import NUM_NEW, NUM_REPLY, Agents, joined
+from lab.gpu.record import NONE, Series
+from lab.gpu.rig import XLLAMACPP, Rig, Server
+from leftoff.engine.model import Model
+
+_SLOTS = 4
+_ROUNDS = 4
+_ALLOWED_MS = 300
+_SMALL = 64  # tokens of what the other model is asked
+_NUM_SWAPS = 30
+_MAX_GROWTH = 1.05
+
+
+def measure(rig: Rig) -> None:
+    """Each server alone."""
+    if rig.second is None:
+        rig.record.say("swaps: left out; they take a second model, --second FILE")
+        return
+    rig.record.say(f"swaps: a conversation of {rig.long:,} tokens, and another model between its turns")
+    load_ms = _load_ms(rig.model)
+    both = ("--models-max", "2", str(rig.second))
+    with rig.leftoff(_SLOTS, "--models-max", "1", str(rig.second)) as server:
+        ours = _turns(server, rig)
+        grown = _grown(server, rig)
+    with rig.leftoff(_SLOTS, *both) as server:
+        awake = _turns(server, rig)
+    theirs = _peer_turns(rig)
+    limit = goals.each_below([load_ms + _ALLOWED_MS] * _ROUNDS, f"≤ loading alone + {_ALLOWED_MS} ms: {load_ms:.0f}")
+    new = goals.told(max(ours.computed) <= NUM_NEW + NUM_REPLY, "only what is new is read")
+    rig.record.add("swaps", "next turn after a swap", "ms", ours, theirs, goals.all_of(limit, new), in_order=True)
+    rig.record.add("swaps", "the same with room for both", "ms", awake, in_order=True)
+    bound = goals.at_most(_MAX_GROWTH, "times")
+    rig.record.add("swaps", f"memory after {_NUM_SWAPS} swaps, over that after the second", "times", grown, goal=bound)
+
+
+def _turns(server: Server, rig: Rig, names: Callable[[Path], str] = lambda path: path.stem) -> Series:
+    """First-token times of the turns of one conversation, with the other model asked before each."""
+    assert rig.second is not None
+    first, second = (replace(server, model=names(path)) for path in (rig.model, rig.second))
+    agents = Agents(first, rig.long, count=1)
+    agents.begin()
+    turns = []
+    for number in range(_ROUNDS):
+        second.ask(second.prompts.tokens(f"between {number}", _SMALL), NUM_REPLY)
+        turns.append(agents.turn())
+    return joined(turns)
+
+
+def _peer_turns(rig: Rig) -> Series:
+    if rig.llama_server == XLLAMACPP:  # it has no router
+        return NONE
+    assert rig.second is not None
+    with TemporaryDirectory(dir=rig.folder) as name:
+        for path in (rig.model, rig.second):
+            Path(name, path.name).symlink_to(path)
+        with rig.peer_router(_SLOTS, Path(name), 1) as server:
+            listed = [model["id"] for model in httpx.get(f"{server.url}/v1/models").json()["data"]]
+            return _turns(server, rig, lambda path: next(each for each in listed if path.stem in each))
+
+
+def _grown(server: Server, rig: Rig) -> Series:
+    """The memory of the server after many swaps over that after two: in RAM, and on the GPU where there is one."""
+    assert rig.second is not None
+    pair = [replace(server, model=path.stem) for path in (rig.model, rig.second)]
+    used: list[list[int]] = []
+    for number in range(_NUM_SWAPS):
+        each = pair[number % 2]
+        each.ask(each.prompts.tokens(f"swap {number}", _SMALL), 1)
+        if number % 2:
+            used.append([_resident_bytes(server.process.pid), *_gpu_mib()])
+    return Series(tuple(last / first for first, last in zip(used[0], used[-1], strict=True)))
+
+
+def _resident_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def _gpu_mib() -> list[int]:
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [int(line) for line in said.split()]
+
+
+def _load_ms(path: Path) -> float:
+    """Of the weights alone, in a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "lab.gpu.swaps", str(path)], capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        raise BenchError(f"{path} could not be loaded alone: {ran.stderr.strip().splitlines()[-1]}")
+    return float(ran.stdout)
+
+
+def _load_twice(path: str) -> float:
+    """The milliseconds of the second time: the driver is ready then, as it is in a server."""
+    for _ in range(2):
+        began = time.perf_counter()
+        Model(path).close()
+    return 1000 * (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    print(_load_twice(sys.argv[1]))
