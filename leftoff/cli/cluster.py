@@ -34,6 +34,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     commands = parser.add_subparsers(dest="action", metavar="COMMAND", title="commands", required=True)
     up = commands.add_parser(
         "up",
+        help="start replicas of `leftoff serve` with a router over them",
         usage="leftoff cluster up [MODEL] [options] [-- flags for leftoff serve]",
         description="Starts replicas of `leftoff serve` with a router over them, and scales them by their work.",
         epilog="The same application as `serve run leftoff.cluster:app`; docs/cluster.md has a serve.yaml.",
@@ -52,6 +53,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     up.set_defaults(run=run)
     making = commands.add_parser(
         "key",
+        help="make the key of a fleet",
         description="Makes the key of a fleet: a file to copy to all its servers and routers, for --fleet-key.",
     )
     making.add_argument("file", metavar="FILE", type=Path, help="file to write; it must not be there yet")

@@ -1,14 +1,18 @@
 """The command-line parser, and the settings as its flags, as environment variables and as docs/settings.md."""
 
 import argparse
+import difflib
+import math
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from leftoff.cli.config_file import ConfigFile, Values, read_config
 from leftoff.config import Settings, definitions
+from leftoff.sampling import DEFAULT_SAMPLING, PARAMETERS, Parameter
 from leftoff.setting import SWITCH, Definition, SettingError
 
 _PAGE = """\
@@ -20,14 +24,50 @@ default. A flag for a list may be given several times: each value is added to th
 the list. In an environment variable, `,` separates names, keys, origins, hosts and overrides, and a line break
 separates regular expressions. All models of a server share the settings marked with *; in the others they may differ.
 
-This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py`.
+`--open` is a flag alone: it opens the page in the browser once the server listens.
+
+This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py` and
+`leftoff/sampling.py`.
+"""
+_TABLE = """
+## {title}
 
 | flag | also | environment | default | meaning |
 | --- | --- | --- | --- | --- |
 """
+_SAMPLING = """
+## Sampling
 
+Defaults for requests that do not say. They are flags, and keys of leftoff.toml. Without one, a value that the model
+file recommends is taken, else the default.
+
+| flag | also | default | values |
+| --- | --- | --- | --- |
+"""
+
+# The settings by what they are for, those first that are most used. `--help` describes only the first group.
+MOST_USED = "Most used"
+GROUPS = {
+    MOST_USED: "model ctx port host api_key alias slots ram disk gpu_layers kv_type config",
+    "Models": "models_dir models_max pinned sleep_idle_seconds chat_template_file pooling",
+    "Cache": "disk_daily cache_dir parked prewarm read_ahead remember_replies",
+    "Prompts and replies": "max_tokens overflow drop_header move pin draft draft_max deterministic",
+    "Pictures": "mmproj image_min_tokens image_max_tokens max_images image_megapixels fetch_images",
+    "Devices and memory": "fit fit_target fit_ctx device split_mode tensor_split main_gpu n_cpu_moe cpu_moe "
+    "override_tensor mmap mlock flash_attn cache_type_k cache_type_v threads threads_batch batch ubatch",
+    "Access and limits": "cors allowed_host queue max_body page reports log_level supervise",
+    "Fleet": "store index fleet_key store_budget store_days advertise",
+}
 
 _LETTERS = re.compile(r"-[A-Za-z][A-Za-z-]")
+_MANY = 1e6  # as a limit, it is none
+_WIDTH = 79  # of the help, as far as it is not argparse's
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`: did you mean --port?`, if one of the known words is close to this one; else nothing."""
+    close = difflib.get_close_matches(word.lower(), [*known], 1, 0.7)
+    return f": did you mean {close[0]}?" if close else ""
 
 
 class CommandLine(argparse.ArgumentParser):
@@ -36,7 +76,28 @@ class CommandLine(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **(kwargs | {"allow_abbrev": False}))
         self.bare: dict[str, tuple[str, Collection[str]]] = {}
+        self.folded: list[str] = []  # titles of the groups of which `--help` has only the names
         self._has_commands = False
+
+    def fold(self, titles: Sequence[str]) -> None:
+        """Shortens `--help`: of the groups with these titles it has only the names, and `--help-all` all."""
+        self.folded = [*titles]
+        self.add_argument(
+            "--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help="describe all options"
+        )
+
+    def format_help(self) -> str:
+        if not self.folded:
+            return super().format_help()
+        groups, epilog = self._action_groups, self.epilog
+        folded = [group for group in groups if group.title in self.folded]
+        self._action_groups, self.epilog = [group for group in groups if group not in folded], None
+        shown = super().format_help().rstrip()
+        self._action_groups, self.epilog = groups, epilog
+        width = max(len(str(group.title)) for group in folded)
+        lines = [f"  {str(group.title).ljust(width)}  {_names_of(group, width + 4)}" for group in folded]
+        more = f"more options, which {self.prog} --help-all describes:"
+        return "\n".join([shown, "", more, *lines, "", *textwrap.wrap(epilog or "", _WIDTH), ""])
 
     def add_subparsers(self, **kwargs: Any) -> Any:  # noqa: ANN401
         self._has_commands = True
@@ -56,8 +117,15 @@ class CommandLine(argparse.ArgumentParser):
             setattr(namespace, many, [*getattr(namespace, many), *unknown])
             unknown = []
         if unknown:  # reported here rather than by the parent parser, whose --help is another
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            flag = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(flag, self._shown_options())}")
         return namespace, []
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
+        if action.choices is not None and value not in action.choices:
+            known = [*map(str, action.choices)]
+            hint = meant(str(value), known) or f": must be one of {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"{value!r} is unknown{hint}")
 
     def error(self, message: str) -> Any:  # noqa: ANN401
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help lists what there is)\n")
@@ -66,6 +134,10 @@ class CommandLine(argparse.ArgumentParser):
         """Words that argparse would split into a short option and its value: `-ag` is unknown, not `-a g`."""
         options = words[: words.index("--")] if "--" in words else words
         return [word for word in options if _LETTERS.match(word) and word.partition("=")[0] not in self._options]
+
+    def _shown_options(self) -> Iterable[str]:
+        known = self._option_string_actions.items()
+        return (option for option, action in known if action.help != argparse.SUPPRESS)
 
     @property
     def _options(self) -> Collection[str]:
@@ -80,11 +152,41 @@ class CommandLine(argparse.ArgumentParser):
         return text if has_value else f"{text}={meaning}"
 
 
+class _HelpAll(argparse.Action):
+    """Prints the help with all groups, and exits."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ANN401, ARG002
+        parser.folded = []
+        parser.print_help()
+        parser.exit()
+
+
+def _names_of(group: Any, indent: int) -> str:  # noqa: ANN401
+    actions = (action for action in group._group_actions if action.help != argparse.SUPPRESS)
+    names = " ".join(action.option_strings[0] for action in actions)
+    return f"\n{' ' * indent}".join(textwrap.wrap(names, _WIDTH - indent, break_on_hyphens=False))
+
+
 def add_settings(parser: CommandLine, names: Collection[str] = (), texts: Mapping[str, str] | None = None) -> None:
-    """Adds a flag for every setting, or for those named; `texts` has other help texts. A flag not given is None."""
-    for definition in definitions():
+    """Adds a flag for those settings that are named, else, in groups, for all; `texts` has other help texts.
+
+    A flag not given is None.
+    """
+    groups = {title: parser.add_argument_group(title.lower()) for title in GROUPS if not names}
+    for title, definition in grouped():
         if not names or definition.name in (*names, "config"):
-            _add(parser, definition, (texts or {}).get(definition.name, definition.flag.help))
+            text = (texts or {}).get(definition.name, definition.flag.help)
+            _add(parser, groups.get(title, parser), definition, text)
+    if groups:
+        parser.fold([*(title.lower() for title in GROUPS if title != MOST_USED), "sampling"])
+
+
+def grouped() -> list[tuple[str, Definition]]:
+    """All settings in the order of their groups, each with the title of its group."""
+    titles = {name: title for title, names in GROUPS.items() for name in names.split()}
+    order = {name: place for place, name in enumerate(titles)}
+    found = sorted(definitions(), key=lambda definition: order.get(definition.name, len(order)))
+    return [(titles.get(definition.name, [*GROUPS][-1]), definition) for definition in found]
 
 
 def positive(text: str) -> int:
@@ -121,18 +223,23 @@ def config_of(given: Values) -> ConfigFile:
 
 def settings_page() -> str:
     """The text of docs/settings.md."""
-    return _PAGE + "".join(map(_row, definitions()))
+    tables = (
+        _TABLE.format(title=title) + "".join(_row(definition) for of, definition in grouped() if of == title)
+        for title in GROUPS
+    )
+    sampling = _SAMPLING + "".join(_sampling_row(parameter) for parameter in PARAMETERS if parameter.flags)
+    return f"{_PAGE}{''.join(tables)}{sampling}"
 
 
-def _add(parser: CommandLine, definition: Definition, text: str) -> None:
+def _add(parser: CommandLine, group: Any, definition: Definition, text: str) -> None:  # noqa: ANN401
     flag, options = definition.flag, (definition.option, *definition.flag.names)
     choices = f": one of {', '.join(flag.choices)}" if flag.choices else ""
     has_default = definition.shown_default and "default:" not in text
     shown = f" (default: {definition.shown_default})" if has_default else ""
     if definition.is_switch:
         off = f"--no-{definition.option[2:]}"
-        parser.add_argument(off, dest=definition.name, action="store_const", const=False, help=argparse.SUPPRESS)
-    parser.add_argument(
+        group.add_argument(off, dest=definition.name, action="store_const", const=False, help=argparse.SUPPRESS)
+    group.add_argument(
         *options,
         dest=definition.name,
         type=_reader(definition),
@@ -181,6 +288,19 @@ def _row(definition: Definition) -> str:
         _code(definition.shown_default) if definition.shown_default else "",
         flag.help + choices,
     )
+    return _cells(cells)
+
+
+def _sampling_row(parameter: Parameter) -> str:
+    first, *others = parameter.flags
+    low, high = parameter.limits or (-math.inf, math.inf)
+    limits = f"{low:g} to {high:g}" if high < _MANY else f"from {low:g}" if low > -_MANY else "any"
+    default = getattr(DEFAULT_SAMPLING, parameter.name)
+    shown = "another each time" if default is None else str(default)
+    return _cells((_code(first), " ".join(map(_code, others)), shown, limits))
+
+
+def _cells(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints one line for each header; returns the exit code."""
     if not args.files and not args.from_last:
         raise SettingError("nothing to prewarm: give a FILE, or --from-last for the headers that clients used last")
-    files = [(str(path), read_header(path)) for path in args.files]
+    files = [(str(path), read_header(path, "")) for path in args.files]
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     with connected(args) as client:
         for name, file in files:

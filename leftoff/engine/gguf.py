@@ -81,6 +81,17 @@ def read_header(path: Path) -> Header:
         return Header(architecture.decode(), num_tokens, _tensors(data, end, alignment), is_causal)
 
 
+def is_whole(path: Path) -> bool:
+    """False for a file that ends in its header, or before its last tensor. Other damage is llama.cpp's to report."""
+    try:
+        tensors = read_header(path).tensors
+    except (struct.error, OverflowError):
+        return False
+    except (KeyError, ValueError):
+        return True
+    return not tensors or tensors[-1].num_bytes > 0
+
+
 def read_text(path: Path, name: bytes) -> str:
     """A text of the metadata; empty if there is none of this name."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

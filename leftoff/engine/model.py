@@ -181,6 +181,8 @@ class Model:
 def _check_files(path: Path) -> None:
     """Raises `ModelError` with a reason: llama.cpp would only say that loading failed."""
     for part in model_parts(path):
+        if part.is_dir():
+            raise ModelError(f"{part} is a folder: name a GGUF file in it, or serve all of them by --models-dir {part}")
         if not part.is_file():
             raise ModelError(f"there is no model file at {part}: give a GGUF file, or org/repo[:quant] of the hub")
         try:
@@ -189,9 +191,16 @@ def _check_files(path: Path) -> None:
         except OSError as error:
             raise ModelError(f"{part} cannot be read ({error.strerror})") from error
         if magic != gguf.MAGIC:
-            raise ModelError(f"{part} is not a GGUF file: it begins with {magic!r}, not {gguf.MAGIC!r}")
+            begins = f"it begins with the bytes {magic.hex(' ')}, not with GGUF" if magic else "it is empty"
+            raise ModelError(f"{part} is not a GGUF file: {begins}")
+        if not gguf.is_whole(part):
+            raise ModelError(f"{part} is not whole: it ends before its weights do. Fetch the file again")
     if (token := _doubled_token(path)) is not None:
-        raise ModelError(f"{path} is damaged: its vocabulary has the token {token!r} twice. Fetch the file again")
+        raise ModelError(f"{path} is damaged: its vocabulary has the token {_shown(token)} twice. Fetch the file again")
+
+
+def _shown(token: bytes) -> str:
+    return repr(token.decode("utf-8", "replace"))
 
 
 def _doubled_token(path: Path) -> bytes | None:

@@ -65,7 +65,7 @@ def unseal(
     header, checksum = bytes(head[: _HEADER.size]), bytes(head[_HEADER.size :])
     magic, version, kind, origin, start, end, payload_bytes, found_tag = _HEADER.unpack(header)
     if magic != _MAGIC:
-        raise BlobError(f"not a leftoff blob: it begins with {magic!r}")
+        raise BlobError(f"not a leftoff blob: it begins with the bytes {bytes(magic).hex(' ')}")
     if version != _format(key):
         raise BlobError(f"a blob of format {version}: this leftoff reads format {_format(key)} here")
     if payload_bytes != nbytes - SEAL_BYTES:

@@ -30,18 +30,19 @@ class HeaderFile(Struct):
         return Conversation(self.messages, self.tools, self.options, self.namespace)
 
 
-def read_header(path: Path) -> HeaderFile:
-    """A `.json` file has messages; any other is the text of a system prompt."""
+def read_header(path: Path, flag: str = "--prewarm ") -> HeaderFile:
+    """A `.json` file has messages; any other is the text of a system prompt. Errors name it as the flag's value."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"--prewarm {path}: it cannot be read ({error})") from error
+        reason = (isinstance(error, OSError) and error.strerror) or "it is no text"
+        raise SettingError(f"{flag}{path}: it cannot be read ({reason}): give a text, or JSON with messages") from error
     if path.suffix != ".json":
         return HeaderFile([{"role": "system", "content": text}])
     try:
         return msgspec.json.decode(text, type=HeaderFile)
     except msgspec.MsgspecError as error:
-        raise SettingError(f'--prewarm {path}: {error}; it must look like {{"messages": [...]}}') from error
+        raise SettingError(f'{flag}{path}: {error}; it must look like {{"messages": [...]}}') from error
 
 
 def is_header_meant(is_meant: Callable[[str], bool], owner: str, content: bytes) -> bool:

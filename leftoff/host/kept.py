@@ -9,6 +9,7 @@ from leftoff.cache.blob_tier import TierSettings
 from leftoff.cache.cache import Cache
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.disk.errors import FolderError
+from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder, note_model
 from leftoff.disk.headers import LEARNED, HeaderFiles
 from leftoff.disk.medium import open_folder
@@ -67,8 +68,11 @@ def own_secret(settings: Settings, cache: Cache) -> bytes:
     try:
         return folder_secret(root)
     except OSError as error:
-        reason = error.strerror or error
-        logger.warning("no secret in %s (%s): what is kept there for API keys will not be found again", root, reason)
+        if not problem_of(root):  # else the disk tier has told it
+            logger.warning(
+                "no secret in %s (%s): what is kept there for API keys will not be found again",
+                *(root, error.strerror or error),
+            )
         return new_secret()
 
 
@@ -77,7 +81,8 @@ def reply_store(settings: Settings, cache: Cache) -> MediumReplies | None:
     if cache.disk is None or not settings.remember_replies:
         return None
     fingerprint = cache.memory.fingerprint
-    return open_replies(model_folder(cache_root(settings), fingerprint), fingerprint)
+    folder = model_folder(cache_root(settings), fingerprint)
+    return None if problem_of(folder) else open_replies(folder, fingerprint)  # the disk tier has told the problem
 
 
 def header_files(settings: Settings, cache: Cache) -> HeaderFiles | None:

@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.cli.flags import CommandLine, add_settings, settings_from, settings_page
+from leftoff.cli.flags import (
+    GROUPS,
+    MOST_USED,
+    CommandLine,
+    add_settings,
+    grouped,
+    meant,
+    settings_from,
+    settings_page,
+)
+from leftoff.cli.main import main
 from leftoff.config import ALL_LAYERS, BILLING_LINE, Settings, definitions
+from leftoff.sampling import PARAMETERS
 from leftoff.setting import SettingError
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -166,8 +177,10 @@ def test_slots_with_a_number() -> None:
         (["--overflow", "drop"], "argument --overflow: 'drop' is unknown: must be one of error, cut"),
         (["--pin", "("], "argument --pin: '(' is not a regular expression"),
         (["--api-key", ""], "argument --api-key: '' holds no value: give one, or leave it out"),
-        (["--prt", "80"], "unrecognized arguments: --prt"),
+        (["--prt", "80"], "unrecognized arguments: --prt: did you mean --port?"),
+        (["--prot=80"], "unrecognized arguments: --prot=80: did you mean --port?"),
         (["--po", "80"], "unrecognized arguments: --po"),
+        (["--xyzzy"], "unrecognized arguments: --xyzzy ("),
     ],
 )
 def test_a_bad_flag_gets_one_line_with_flag_value_and_way_out(
@@ -195,9 +208,24 @@ def test_a_bad_value_in_the_environment_is_refused_by_name(name: str, text: str,
         settings(**{name: text})
 
 
-def test_help_has_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_what_is_most_used_and_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--help")
+    shown = capsys.readouterr().out
+    for title, definition in grouped():
+        assert definition.option in shown
+        assert (definition.flag.help[:20] in shown) is (title == MOST_USED), definition.option
+    assert "test --help-all" in shown
+
+
+def test_every_setting_is_in_one_group() -> None:
+    named = [name for names in GROUPS.values() for name in names.split()]
+    assert sorted(named) == sorted(definition.name for definition in definitions()), "add it to GROUPS in cli/flags.py"
+
+
+def test_help_all_has_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--help-all")
     shown = " ".join(capsys.readouterr().out.split())
     for definition in definitions():
         assert definition.option in shown
@@ -209,9 +237,19 @@ def test_the_page_in_docs_is_what_the_definitions_make() -> None:
 
 
 def test_the_page_has_a_row_of_five_cells_for_every_setting() -> None:
-    rows = [line for line in settings_page().splitlines() if line.startswith("| `--")]
+    settings, _, sampling = settings_page().partition("## Sampling")
+    rows = [line for line in settings.splitlines() if line.startswith("| `--")]
     assert len(rows) == len(definitions())
     assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
+    assert sampling.count("\n| `--") == sum(bool(parameter.flags) for parameter in PARAMETERS)
+
+
+def test_the_page_has_every_flag_of_the_server_that_is_no_llama_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help-all"])
+    page = settings_page()
+    for flag in {*re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)} - {"--help", "--help-all"}:
+        assert f"`{flag}`" in page, flag
 
 
 def test_models_may_stand_before_between_and_behind_flags() -> None:
@@ -223,3 +261,11 @@ def test_models_may_stand_before_between_and_behind_flags() -> None:
     assert parser.parse_args(["--port", "1"]).models == []
     with pytest.raises(SystemExit):
         parser.parse_args(["a.gguf", "--prt", "1", "b.gguf"])
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("--prot", ": did you mean --port?"), ("--Port", ": did you mean --port?"), ("--batches", ""), ("", "")],
+)
+def test_a_word_that_is_close_is_meant(word: str, hint: str) -> None:
+    assert meant(word, ["--port", "--host"]) == hint

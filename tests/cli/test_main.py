@@ -88,4 +88,22 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as exited:
         main(["serv"])
     assert exited.value.code == 2
-    assert "'serv'" in capsys.readouterr().err
+    assert "'serv' is unknown: did you mean serve?" in capsys.readouterr().err
+
+
+def test_a_command_like_none_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["xyzzy"])
+    assert "'xyzzy' is unknown: must be one of serve, chat," in capsys.readouterr().err
+
+
+def test_the_commands_of_a_command_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, actions in {
+        "cluster": ("up", "key"),
+        "cache": ("list", "prune"),
+        "engine": ("install", "remove"),
+    }.items():
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        shown = capsys.readouterr().out.partition("ACTION" if name != "cluster" else "commands:")[2]
+        assert all(f"    {action} " in shown for action in actions)

@@ -35,7 +35,7 @@ def test_the_last_header_is_found_until_the_cache_is_emptied(
         ([], "--from-last"),
         (["--from-last", "--url", "nowhere"], "is no address"),
         (["--from-last", "--url", "127.0.0.1:1"], "is `leftoff serve` running there?"),
-        (["missing.txt"], "cannot be read"),
+        (["missing.txt"], "leftoff: missing.txt: it cannot be read (No such file or directory): give a text"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
