@@ -1,7 +1,8 @@
 """`make vendor`: fetches the libraries of the page from npm, at pinned versions, into `leftoff/page/vendor/`.
 
 Each package is checked against the hash that is written here, and only the files that the page loads are kept, with
-their licence. A file is copied as it is, but for imports by name, which browsers cannot resolve, and source maps.
+their licence. A file is copied as it is, but for imports by name, which browsers cannot resolve, source maps, and the
+global of a script that is no module.
 To update one, change its version, run it, and copy the hash that the error names once you have read what changed.
 """
 
@@ -20,6 +21,7 @@ FOLDER = Path(__file__).parents[2] / "leftoff" / "page" / "vendor"
 LANGUAGES = ("bash", "c", "cpp", "diff", "go", "java", "javascript", "json", "python", "rust", "sql", "xml", "yaml")
 _SOURCE_MAP = re.compile(rb"\n?//# sourceMappingURL=\S+\s*$")
 _IMPORT_OF_PREACT = (b'from"preact"', b'from"./preact.js"')
+_GLOBAL = re.compile(rb"var (\w+)=function\(\)")  # how a script begins that is no module
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ PACKAGES = (
         "3.4.17",
         "B/pSlYVHQ58kqISD/yDjuJ1yfzI34m1gF4lAod2bwSRhiN4K5Cl3H8Af7hqB2PmTL911tdEudnnXn5FnhRoz0w==",
         {"dist/purify.min.js": "purify.js", "LICENSE": "purify.LICENSE"},
+    ),
+    Package(
+        "temml",
+        "0.13.5",
+        "aPkDDgunanpLNL0ql32HbolqLep+w8DRcVXRql7rWrMt/PhczdLgL4UBYYVU3BYjCNjkGq4EqwIicu/zWr1iOg==",
+        {"dist/temml.min.js": "temml.js", "LICENSE": "temml.LICENSE"},
     ),
     Package(
         "@highlightjs/cdn-assets",
@@ -101,8 +109,10 @@ def _unpack(package: Package, archive: Path) -> None:
 
 
 def as_module(source: bytes) -> bytes:
-    """The file as browsers load it: without a source map, and with imports by path."""
-    return _SOURCE_MAP.sub(b"\n", source).replace(*_IMPORT_OF_PREACT)
+    """The file as browsers load it: no source map, imports by path, and the one global of a script as its export."""
+    script = _GLOBAL.match(source)
+    export = b"\nexport default %b;\n" % script[1] if script else b""
+    return _SOURCE_MAP.sub(b"\n", source).replace(*_IMPORT_OF_PREACT) + export
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ def test_markdown_is_drawn_and_code_is_copied(chat: Chat, page: Page) -> None:
     expect(words.get_by_role("checkbox").last).not_to_be_checked()
     expect(words.locator("em")).to_have_count(0)
     source = [r"$a_1 * b_2 * c_3$", r"\(\frac{a}{b}\)", "$$\n\\sum_{i=1}^n *x_i* \\\\ y\n$$"]
-    assert words.locator(".math").all_inner_texts() == source
+    expect(words.locator("math")).to_have_count(3)
+    assert [each.get_attribute("alttext") for each in words.locator("math").all()] == source
     expect(words.locator(".hljs-string")).to_have_text("'hello'")
     words.get_by_role("button", name="Copy this code").click()
     assert page.evaluate("() => navigator.clipboard.readText()") == "print('hello')"

@@ -19,6 +19,10 @@ TEXTS = (
     "![b](http://example.com/b.png) <iframe src=//e.com></iframe><style>*{display:none}</style><base href=//e.com>",
     "**bold [[[( `` ``` ~~~ | a | --- <b onmouseover=window.harm=8>" * 50,
     '```html\n<script>window.harm = 9</script>\n```\n```"><script>harm=10</script>\nx\n```',
+    r"$\href{javascript:window.harm=12}{x}$ $\style{display:none}{x}$ $\class{x}{y}$ $\includegraphics{//e.com/b.png}$ "
+    r"$\text{<img src=x onerror=window.harm=13>}$ $x\" onmouseover=\"window.harm=14$ $$\rule{900em}{900em}$$ $\foo$ "
+    r"$\def\a{\a\a}\a$ $\color{red;background:url(//e.com)}x$",
+    "$" + "{" * 400 + "$ $$" + r"\frac{1}{" * 180 + "$$ " + r"\[\begin{array}" * 300,
     "[" * 20_000 + "](" * 20_000,
     "*_`" * 30_000,
     "> " * 5_000 + "deep",

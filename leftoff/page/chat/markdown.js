@@ -1,50 +1,33 @@
 /** The text of a message as Markdown. Nothing of it is ever run: tags are shown as they were written, links lead to the
  * web or nowhere, images are links, and DOMPurify has the last word. */
 
+import { useCell } from "../shared/cell.js";
 import { CopyButton } from "../shared/copy.js";
 import { html, useMemo } from "../shared/html.js";
 import { Marked } from "../vendor/marked.js";
 import "../vendor/purify.js";
 import { highlighted } from "./highlight.js";
+import { escaped, FORMULAS, library, SAFE_ATTRIBUTES, SAFE_TAGS } from "./math.js";
 
 /** @import {Token} from "../vendor/marked.js" */
 
 const MOST_CHARACTERS = 100_000; // beyond that it is shown as it is: parsing would take longer than a frame
 const MOST_SIGNS = 5000;
 const CHUNK_CHARACTERS = 16_384;
-const PLAIN = ["type", "checked", "disabled", "start", "align"]; // whose values are no addresses
+const PLAIN = ["type", "checked", "disabled", "start", "align", ...SAFE_ATTRIBUTES]; // whose values are no addresses
 const SAFE = {
   ALLOWED_TAGS: [
     ...["p", "br", "hr", "em", "strong", "del", "code", "pre", "blockquote", "ul", "ol", "li", "a", "input", "span"],
     ...["h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"],
+    ...SAFE_TAGS,
   ],
   ALLOWED_ATTR: ["href", "class", ...PLAIN],
   ADD_URI_SAFE_ATTR: PLAIN,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   RETURN_TRUSTED_TYPE: true,
 };
-const ENTITIES = /** @type {Record<string, string>} */ ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" });
-
-/** @param {string} text */
-const escaped = (text) => text.replace(/[&<>"]/g, (character) => ENTITIES[character]);
-
-/** LaTeX is shown as it was written: Markdown would take its signs for its own. */
-const MATH =
-  /^(?:\$\$[\s\S]{1,2000}?\$\$|\\\[[\s\S]{1,2000}?\\\]|\\\([\s\S]{1,2000}?\\\)|\$(?![\s$])[^$\n]{0,500}[^\s$\\]\$(?!\d))/;
-
 const marked = new Marked({
-  extensions: [
-    {
-      name: "math",
-      level: "inline",
-      start: (/** @type {string} */ source) => source.match(/\$|\\[[(]/)?.index,
-      tokenizer: (/** @type {string} */ source) => {
-        const [raw] = MATH.exec(source) ?? [];
-        return raw && { type: "math", raw };
-      },
-      renderer: (/** @type {Token} */ token) => `<code class="math">${escaped(token.raw)}</code>`,
-    },
-  ],
+  extensions: FORMULAS,
   renderer: {
     html: (/** @type {Token} */ token) => escaped(token.raw),
     image: (/** @type {Token} */ token) =>
@@ -91,7 +74,9 @@ export function Markdown({ text }) {
     ${tokens.map((token, index) =>
       token.type === "code"
         ? html`<${CodeBlock} key=${index} text=${token.text} language=${token.lang ?? ""} />`
-        : html`<${Block} key=${index} token=${token} />`,
+        : token.type === "table"
+          ? html`<${Table} key=${index} token=${token} />`
+          : html`<${Block} key=${index} token=${token} />`,
     )}
   </div>`;
 }
@@ -105,10 +90,21 @@ function htmlOf(token) {
   }
 }
 
-/** @param {{token: Token}} props one block: drawn again only if its own text has changed */
+/** @param {Token} token @returns {string} trusted HTML, made again only if its own text has changed, or formulas can be drawn */
+const useHtml = (token) => useMemo(() => clean(htmlOf(token)), [token.raw, useCell(library)]);
+
+/** @param {{token: Token}} props */
 function Block({ token }) {
-  const trusted = useMemo(() => clean(htmlOf(token)), [token.raw]);
-  return html`<div class="block" dangerouslySetInnerHTML=${{ __html: trusted }}></div>`;
+  return html`<div class="block" dangerouslySetInnerHTML=${{ __html: useHtml(token) }}></div>`;
+}
+
+/** @param {{token: Token}} props copied as Markdown, and as cells where those are pasted into a sheet */
+function Table({ token }) {
+  const trusted = useHtml(token);
+  return html`<figure class="table">
+    <div class="block" tabindex="0" dangerouslySetInnerHTML=${{ __html: trusted }}></div>
+    <${CopyButton} text=${token.raw.trim()} rich=${String(trusted)} name="Copy this table" />
+  </figure>`;
 }
 
 /** @param {{text: string, language: string}} props */
