@@ -22,13 +22,11 @@ from leftoff.server import app
 from leftoff.server.server import serving as serving_host
 from tests.chat.formats.forms import TOOL, read
 from tests.cli.running import Server, serving
+from tests.pages import ADDRESS, PAGES, ROOT, blocks_of
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 from tests.test_layers import ORDER
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-ADDRESS = "http://127.0.0.1:8080"
 HTTP_API = (ROOT / "docs" / "http-api.md").read_text()
 EXAMPLES = re.findall(r"^```sh\n((?:curl [^\n]*\n)+)```\n\n```json\n(.*?)^```", HTTP_API, re.DOTALL | re.MULTILINE)
 # Of commands other than `leftoff serve`, and of llama-server.
@@ -37,6 +35,7 @@ OTHER_FLAGS = {
     "--json",
     "--markdown",
     "--open",
+    "--prefix-match-unit",
     "--rounds",
     "--slot-save-path",
     "--url",
@@ -114,6 +113,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
+def test_the_index_leads_to_every_page_in_four_parts() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert re.findall(r"^## (.*)$", index, re.MULTILINE) == ["Start", "Use", "Run for others", "Understand"]
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} == {"README.md", *re.findall(r"\]\(([^/)]+)\)", index)}
+    assert "](docs/README.md)" in (ROOT / "README.md").read_text()
+
+
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them from the titles."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
@@ -151,7 +157,7 @@ def test_the_flags_it_names_are_there(page: Path) -> None:
 
 def sketch(page: str) -> dict[str, Any]:
     """What the Python in a page defines."""
-    (source,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
+    (source,) = (block.text for block in blocks_of(ROOT / "docs" / page) if block.kind == "python" and not block.reason)
     found: dict[str, Any] = {"__name__": "sketch"}
     exec(compile(source, page, "exec"), found)
     return found

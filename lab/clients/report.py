@@ -24,6 +24,8 @@ Claude Code and Qwen Code work on a project with rules of 12,000 tokens, CLAUDE.
 again in words of its own, which is then read. aider puts its instructions and the list of files behind the conversation
 in every turn. Cline goes on with a conversation in a terminal only. Crush is not here: its npm package brings no
 program, but loads it from elsewhere.
+
+<!-- no block of this page is run: make clients plays them, which takes npm, PyPI and the network -->
 """
 
 

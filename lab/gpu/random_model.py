@@ -57,6 +57,17 @@ class _Place:
 
 def write_random_model(path: Path, shape: Shape) -> None:
     """Writes the model; a file that is there already is replaced."""
+    places = _write_header(path, shape)
+    _write_weights(path, places, _Values(Weights(small_vocabulary().words, shape.recipe.embedding)))
+
+
+def write_empty_model(path: Path, shape: Shape) -> None:
+    """A model whose weights are a hole in the file: for what is known without reading them."""
+    places = _write_header(path, shape)
+    os.truncate(path, path.stat().st_size + sum(place.num_bytes for place in places))
+
+
+def _write_header(path: Path, shape: Shape) -> list[_Place]:
     call = bind()
     with (
         open_gguf(call, shape.beginning.metadata) as few_layers,
@@ -71,7 +82,7 @@ def write_random_model(path: Path, shape: Shape) -> None:
                 call.gguf_set_tensor_type(gguf, place.name.encode(), _Q8_0)
         if not call.gguf_write_to_file(gguf, str(path).encode(), True):
             raise BuildError(f"cannot write {path}")
-    _write_weights(path, places, _Values(Weights(small_vocabulary().words, shape.recipe.embedding)))
+    return places
 
 
 def _places(tensors: dict[Tensor, int], shape: Shape) -> Iterator[_Place]:
