@@ -161,6 +161,7 @@ class LateHost:
             if not self.host.model.is_replaced:
                 return self.host
             self.host.close()
+            self._leave_seat()  # if it was awake: nobody else would let the others have it
         self.seat.notify, self.seat.is_wanted = self._has_news.set, self._is_wanted
         self._prepare()
         self._wait_for_seat()

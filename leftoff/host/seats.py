@@ -9,7 +9,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from leftoff.host.weights import read_weights
@@ -70,8 +71,8 @@ class Seats:
         """Whether a model that is idle must go for the one that waits."""
         with self._lock:
             now = self.clock()
-            # one that was just loaded has its turn, even if the request that it was loaded for is still being read
-            is_done = seat.has_served or self._is_turn_over(seat, now)
+            # one that was just loaded has its turn, even if nothing has come of what it was loaded for
+            is_done = not seat.num_guests and (seat.has_served or self._is_turn_over(seat, now))
             seat.idle_since = now - idle_s if is_done else None
             wanted, staying = self._next, self._loaded
             idle = [other for other in staying if other.idle_since is not None and not other.pinned]
@@ -82,6 +83,10 @@ class Seats:
                     return True
                 staying.remove(other)
             return False
+
+    def count_guest(self, seat: "Seat", change: int) -> None:
+        with self._lock:
+            seat.num_guests += change
 
     def withdraw(self, seat: "Seat") -> None:
         """The model is not wanted any more; others that have waited behind it may be next."""
@@ -161,6 +166,7 @@ class Seat(Gate):
         self.notify: Callable[[], None] = lambda: None  # its scheduler, that it should ask again
         self.is_taken = self.is_awake = False  # it has its seat before it is loaded
         self.has_served = False  # something has begun since it was loaded
+        self.num_guests = 0
         self.taken_at = 0.0
         self.asked_at: float | None = None  # while it waits
         self.waited_for: dict[str, None] = {}  # the names of those that it has waited for, the last time
@@ -184,8 +190,22 @@ class Seat(Gate):
     def blocks(self) -> bool:
         return self._seats.blocks(self)
 
+    @contextmanager
+    def guest(self) -> Iterator[None]:
+        """Of a request that waits until the model is open, and then until its prompt is read and submitted.
+
+        The model does not sleep before that: else the request would wait for a second turn of the others. Any thread.
+        """
+        self._seats.count_guest(self, 1)
+        try:
+            yield
+        finally:
+            self._seats.count_guest(self, -1)
+            self.notify()
+
     def gives_way(self, idle_s: float) -> bool:
-        return self._seats.is_in_the_way(self, idle_s) or super().gives_way(idle_s)
+        is_in_the_way = self._seats.is_in_the_way(self, idle_s)
+        return not self.num_guests and (is_in_the_way or super().gives_way(idle_s))
 
     def slept(self) -> None:
         super().slept()

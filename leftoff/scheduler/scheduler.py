@@ -169,15 +169,15 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to waiting runs, in order; a run that is worth holding back lets later ones pass."""
         self._open()
-        if self._is_full:
+        is_shut = self.waking.is_shut  # then only those that are due begin, if the model is loaded
+        if self._is_full or (is_shut and self.engine.is_asleep):
             return
         held: list[Run] = []
         try:
             while self._waiting and self.cache.sequences.num_free_slots and len(self.runs) < self.limits.at_once:
-                if self.waking.is_shut and not self._waiting[0].is_due:
-                    break
                 run = self._waiting.popleft()
-                if not run.reads_all and (self._shares_prefix_being_read(run) or self._needs_disk(run)):
+                must_wait = is_shut and not run.is_due
+                if must_wait or (not run.reads_all and (self._shares_prefix_being_read(run) or self._needs_disk(run))):
                     held.append(run)
                 elif not self._start(run):
                     break

@@ -1,12 +1,13 @@
 """Four models behind one address with room for one or two: what may go wrong with them does, all at once.
 
-    python -m tests.behaviour.models [SECONDS]
+    python -m tests.behaviour.models [SECONDS] [--room N]
 
 Clients ask and leave, models are told to sleep, files are taken away and replaced by others. Ends with exit code 1 if a
 request is lost, fails without a reason of its own, or gets another reply than from a server of its own; if more models
 are loaded than there is room for, a busy one is put to sleep, or one that waits sees a turn too many of another.
 """
 
+import argparse
 import random
 import shutil
 import sys
@@ -44,6 +45,7 @@ REASONS = (
 STORY = "The road goes up the hill and down to the harbour, where the boats lie. " * 6
 PROMPTS = [f"{STORY}{end}" for end in ("", "And then?", "And then? Nobody knows.", f"{STORY}So they say.")]
 NUM_CLIENTS = 6
+NUM_REQUESTS = 300
 MOST_TURNS = 2  # one, and one for a request that comes between its model's load and its sleep
 
 Replies = dict[tuple[str, str], str]  # by architecture and prompt
@@ -131,6 +133,7 @@ class Town:
         name = record.waited_for.partition(" was ")[0]
         began = record.at - (record.waited_ms + record.prompt_ms + record.generation_ms) / 1000
         turns = Counter(who for at, who in self.wakes if began < at < began + record.waited_ms / 1000 and who != name)
+        self.seen[f"waited for {max(turns.values(), default=0)} turns of another"] += 1
         if any(num > MOST_TURNS for num in turns.values()):
             self.problems.append(f"a request for {name} has waited for {dict(turns)}: {record.waited_for}")
 
@@ -200,12 +203,15 @@ class Town:
 
 
 def main() -> int:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
-    replies, end, seed, failed = replies_of_their_own(), time.monotonic() + seconds, 0, False
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", nargs="?", type=float, default=120.0)
+    parser.add_argument("--room", type=int, metavar="N", help="for so many models; without it, for one and two in turn")
+    args = parser.parse_args()
+    replies, end, seed, failed = replies_of_their_own(), time.monotonic() + args.seconds, 0, False
     while (left := end - time.monotonic()) > 0 and not failed:
         with tempfile.TemporaryDirectory() as folder:
-            town = Town(Path(folder), 1 + seed % 2, replies, seed)
-            town.play(left, 300)
+            town = Town(Path(folder), args.room or 1 + seed % 2, replies, seed)
+            town.play(left, NUM_REQUESTS)
         print(f"seed {seed}, room for {town.most}: {dict(town.seen)}", flush=True)
         for problem in town.problems[:20]:
             print(problem)

@@ -11,6 +11,7 @@ from tests.behaviour.models import PROMPTS, Town, ask, replies_of_their_own
 from tests.server.test_hosts import served
 
 NUM_SWAPS = 30
+NUM_LEVELS = 5  # at each end: where the system keeps freed memory differs from swap to swap, a leak only grows
 GROWTH = 1.05
 
 
@@ -36,4 +37,4 @@ def test_memory_after_many_swaps_is_as_after_the_second() -> None:
                 ask(url, name, PROMPTS[0])
             levels.append(resident())
         assert models[0].seat.swaps.num + models[1].seat.swaps.num >= NUM_SWAPS
-        assert levels[-1] < GROWTH * levels[0]
+        assert min(levels[-NUM_LEVELS:]) < GROWTH * max(levels[:NUM_LEVELS]), levels

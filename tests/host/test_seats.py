@@ -120,6 +120,27 @@ def test_one_that_was_just_loaded_has_its_turn_before_it_sleeps() -> None:
     assert fresh.gives_way(0.0), "it was answered"
 
 
+def test_one_that_has_guests_does_not_sleep_and_others_go_in_its_place() -> None:
+    machine = Machine(most=2)
+    opened, other, wanted = machine.seat("opened", 0), machine.seat("other", 0), machine.seat("wanted", 0)
+    with opened.guest():
+        assert opened.admits()
+        opened.woke(2.0)
+        assert other.admits()
+        other.woke(2.0)
+        assert not wanted.admits()
+        machine.now = 100.0
+        opened.keep(0)
+        assert not opened.gives_way(50.0), "whoever has waited for it is still being read"
+        other.began(0.0, 0)
+        assert other.gives_way(1.0)
+        other.slept()
+        assert wanted.admits()
+        wanted.woke(2.0)
+    assert machine.told[-1] == "opened", "its scheduler looks again"
+    assert opened.gives_way(50.0)
+
+
 def test_nobody_waits_for_room_that_pinned_ones_have() -> None:
     machine = Machine(room=10)
     assert machine.seat("pinned", 6, pinned=True).admits()

@@ -239,7 +239,8 @@ def start_reply(
         raise PromptTooLongError(job.prompt.length, host.context_tokens)
     stream = ReplyStream(host, job, request_id, index, deliver, shows_progress)
     stream.run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
-    stream.run.timings.submitted = job.asked_at or stream.run.timings.submitted
+    if job.asked_at is not None:
+        stream.run.timings.submitted, stream.run.is_due = job.asked_at, True
     host.scheduler.submit(stream.run)
     return stream
 

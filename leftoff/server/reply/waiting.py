@@ -6,6 +6,7 @@ Streams get signs of life meanwhile. A client that leaves takes its request with
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,17 +42,16 @@ class WaitingRoom:
             if model.is_ready:
                 return await handler(request, body)
             request.state.asked_at = time.perf_counter()
-            opening = asyncio.wrap_future(model.ask())
-            silent_s = EventStream.silent_seconds if self.streams(body) else None
-            try:
+            with ExitStack() as waiting:
+                waiting.enter_context(model.seat.guest())
+                opening = asyncio.wrap_future(model.ask())
+                waiting.callback(opening.cancel)
+                silent_s = EventStream.silent_seconds if self.streams(body) else None
                 await attended(request.receive, asyncio.wait([opening], timeout=silent_s))
-            except BaseException:
-                opening.cancel()
-                raise
-            if opening.done():
-                opening.result()
-                return await handler(request, body)
-            return _WaitingStream(self, request, body, handler, opening)
+                if opening.done():
+                    opening.result()
+                    return await handler(request, body)
+                return _WaitingStream(self, request, body, handler, opening, waiting.pop_all())
 
         return handle
 
@@ -66,14 +66,17 @@ class _WaitingStream(Response):
         body: Any,  # noqa: ANN401
         handler: Handler,
         opening: "asyncio.Future[ModelHost]",
+        waiting: ExitStack,
     ) -> None:
+        """What `waiting` holds is let go once the handler has the request."""
         super().__init__()
         self._room, self._request, self._body, self._handler = room, request, body, handler
         self._opening = opening
+        self._waiting = waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self._room.framing.headers})
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": self._room.framing.headers})
             await attended(receive, self._wait(send))
             self._opening.result()
             response = await self._handler(self._request, self._body)
@@ -87,7 +90,7 @@ class _WaitingStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": False})
             return
         finally:
-            self._opening.cancel()
+            self._waiting.close()
 
         async def send_on(message: Message) -> None:
             if message["type"] != "http.response.start":

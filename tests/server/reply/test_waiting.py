@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import httpx
 import pytest
 
+from leftoff.chat.work import _LONG_BYTES
 from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.scheduler.gate import Gate
@@ -118,3 +119,47 @@ def test_the_line_of_a_request_tells_what_it_has_waited_for(caplog: pytest.LogCa
             assert record["waited_for"].endswith(" s), llama was busy")
             assert f"waited {record['waited_ms'] / 1000:.1f} s: {record['waited_for']}" in caplog.text
             assert ask(url, "llama", SAID)["choices"]
+
+
+def test_whoever_waited_until_its_model_was_open_is_answered_before_that_sleeps() -> None:
+    goes_on = Event()
+    replies: dict[str, Any] = {}
+
+    def wait() -> None:
+        goes_on.wait(PATIENCE_S)
+
+    def make(gate: Gate) -> ModelHost:
+        host = opened("qwen35", {}, gate)
+        host.lanes.later(wait, 0)  # short requests are not read until then
+        return host
+
+    def asking(name: str, model: str, num_more_bytes: int = 0) -> Thread:
+        body = {"model": model, "prompt": f"{SAID}{name}", "max_tokens": 2, "user": "x" * num_more_bytes}
+
+        def send() -> None:
+            replies[name] = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S).json()
+
+        thread = Thread(target=send)
+        thread.start()
+        return thread
+
+    with served("llama", "qwen35", most=1) as (url, models):
+        models[1]._make = make
+        seat = models[1].seat
+        threads = [asking("guest", "qwen35"), asking("long guest", "qwen35", _LONG_BYTES)]
+        try:
+            assert until(lambda: "long guest" in replies)
+            host = models[1].open()
+            threads.append(asking("another", "llama"))
+            assert until(lambda: models[0].seat.asked_at is not None)
+            seat.woke_at = seat.taken_at = -1e9  # its turn is over
+            threads.append(asking("late", "qwen35", _LONG_BYTES))
+            assert until(lambda: host.scheduler.num_waiting)
+            host.rest().result(PATIENCE_S)
+            assert not host.engine.is_asleep
+        finally:
+            goes_on.set()
+            for thread in threads:
+                thread.join()
+    assert all("choices" in reply for reply in replies.values())
+    assert [*replies] == ["long guest", "guest", "another", "late"]
