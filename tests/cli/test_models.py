@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import httpx
 import pytest
@@ -13,8 +15,9 @@ from leftoff.cli.config_file import ConfigFile, read_config
 from leftoff.cli.models import Lineup
 from leftoff.hub import default_model
 from leftoff.setting import SettingError
+from tests.cli import running
 from tests.factory import model_path
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 FLAGS = ["--port", "0", "--disk", "0", "--ram", "64", "--ctx", "512", "--threads", "1", "--draft", "off"]
 
@@ -201,6 +204,41 @@ def test_a_model_that_fits_nowhere_beside_a_pinned_one_says_so(tmp_path: Path) -
         assert refused.status_code == 500
         assert "no room for b beside a, pinned: " in refused.json()["error"]["message"]
         assert who_answers(http, "a") == "a"
+
+
+def test_a_signal_ends_a_server_that_loads_a_model_and_nothing_is_lost(tmp_path: Path) -> None:
+    """It comes while a model is opened, and then while one is woken."""
+    big = f"big={default_model()}"
+    flags = ("--disk", "64", "--cache-dir", str(tmp_path), "--models-max", "1", "--draft", "off")
+    body = {"prompt": "The road goes up the hill and down to the harbour. " * 40, "max_tokens": 1}
+
+    def ask(http: httpx.Client, model: str) -> Any:  # noqa: ANN401
+        return http.post("/v1/completions", json=body | {"model": model}).json()
+
+    def num_cached(http: httpx.Client, model: str) -> int:
+        return int(ask(http, model)["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    def end_while_it_loads(server: running.Server, http: httpx.Client) -> None:
+        replies: list[Any] = []
+        asking = Thread(target=lambda: replies.append(ask(http, "big")))
+        asking.start()
+        assert until(lambda: listed(http)["big"] in ("loading", "loaded"))
+        assert server.stop() == 0
+        asking.join()
+        assert "choices" in replies[0] or replies[0]["error"]["message"] == "the server is stopping: try again later"
+        assert "Traceback" not in server.log
+
+    with running.serving(big, *flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        assert num_cached(http, "") == 0
+        end_while_it_loads(server, http)
+    with running.serving(big, *flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        assert num_cached(http, "") > 0, "nobody holds its folder"
+        ask(http, "big")
+        ask(http, "")
+        end_while_it_loads(server, http)
+    with running.serving(big, *flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        assert num_cached(http, "") > 0
+        assert num_cached(http, "big") > 0
 
 
 def test_an_encoder_alone_is_refused_with_the_way_out() -> None:
