@@ -1,5 +1,7 @@
-/** The conversations that this browser keeps, in IndexedDB: their heads in one store, their messages in another. */
+/** The conversations that this browser keeps, in IndexedDB: their heads in one store, their messages in another. What it
+ * has no room for is here until the page is closed, and is kept once there is room. */
 
+import { Cell } from "../shared/cell.js";
 import { newId } from "../shared/id.js";
 import { asArchived, fromArchive } from "./attachments.js";
 import { Conversation, NO_SETTINGS } from "./conversation.js";
@@ -10,6 +12,11 @@ import { Conversation, NO_SETTINGS } from "./conversation.js";
 
 const HEADS = "conversations";
 const MESSAGES = "messages";
+
+/** Conversations that are not kept, or not as they are now, by id. */
+export const unkept = new Cell(/** @type {Map<string, Conversation>} */ (new Map()));
+/** Why. */
+export const refusal = new Cell("");
 
 /** @type {Promise<IDBDatabase> | undefined} */
 let opened;
@@ -46,7 +53,12 @@ async function transact(mode, work) {
 
 /** @returns {Promise<Meta[]>} the one used last first */
 export async function listed() {
-  const heads = await transact("readonly", (store) => /** @type {IDBRequest<Meta[]>} */ (store.getAll()));
+  const all = transact("readonly", (store) => /** @type {IDBRequest<Meta[]>} */ (store.getAll()));
+  const kept = await all.catch(() => /** @type {Meta[]} */ ([])); // some browsers keep nothing in a private window
+  const heads = [
+    ...kept.filter(({ id }) => !unkept.value.has(id)),
+    ...[...unkept.value.values()].map(({ meta }) => meta),
+  ];
   return heads.sort((one, other) => other.updated - one.updated);
 }
 
@@ -55,12 +67,16 @@ export async function listed() {
  * @returns {Promise<Conversation>} in the order in which its messages were written
  */
 export async function loaded(meta) {
+  const own = unkept.value.get(meta.id);
+  if (own) return own;
   const found = await messagesOf(meta.id);
   return new Conversation(meta, new Map(found.map((message) => [message.id, settled(message)])));
 }
 
 /** @param {string} id */
 async function messagesOf(id) {
+  const own = unkept.value.get(id);
+  if (own) return [...own.messages.values()];
   const work = (/** @type {IDBObjectStore} */ _, /** @type {IDBObjectStore} */ messages) =>
     /** @type {IDBRequest<Message[]>} */ (messages.index("conversation").getAll(id));
   const found = await transact("readonly", work);
@@ -77,26 +93,46 @@ function settled(message) {
   return { ...message, state: "cut", progress: undefined, problem: "The page was closed while this was written." };
 }
 
-/** @param {Meta} meta */
-export const saveMeta = (meta) => transact("readwrite", (heads) => void heads.put(meta));
-
 /**
- * @param {Meta} meta
- * @param {Message} message
+ * Keeps the head of a conversation and messages of it, or all of them if it was not kept before. Never throws.
+ * @param {Conversation} conversation
+ * @param {...Message} changed
  */
-export const save = (meta, message) =>
-  transact("readwrite", (heads, messages) => {
-    heads.put(meta);
-    messages.put(message);
-  });
+export async function save(conversation, ...changed) {
+  const { meta } = conversation;
+  const messages = unkept.value.has(meta.id) ? [...conversation.messages.values(), ...changed] : changed;
+  try {
+    await transact("readwrite", (heads, store) => {
+      heads.put(meta);
+      for (const message of messages) store.put(message);
+    });
+    forget(meta.id);
+  } catch (error) {
+    refusal.value = refused(error);
+    unkept.value = new Map(unkept.value).set(meta.id, conversation);
+  }
+}
+
+/** @param {string} id of a conversation that is kept now, or deleted */
+function forget(id) {
+  if (unkept.value.has(id)) unkept.value = new Map([...unkept.value].filter(([other]) => other !== id));
+}
+
+/** @param {unknown} error */
+function refused(error) {
+  const { name, message } = /** @type {Error} */ (error ?? {});
+  return name === "QuotaExceededError" ? "This browser has no room left" : `This browser keeps nothing (${message})`;
+}
 
 /** @param {string} id */
 export async function remove(id) {
+  forget(id);
   const found = await messagesOf(id);
   await transact("readwrite", (heads, messages) => {
     heads.delete(id);
     for (const message of found) messages.delete(message.id);
   });
+  for (const conversation of unkept.value.values()) await save(conversation); // there is room now, perhaps
 }
 
 /**
@@ -143,11 +179,14 @@ export async function restore(archive) {
   const { leftoff, conversations } = /** @type {Archive} */ (archive ?? {});
   if (leftoff !== 1 || !Array.isArray(conversations)) throw new Error("this file holds no conversations of leftoff");
   const renamed = conversations.map(({ meta, messages }) => withNewIds(meta, messages));
-  await transact("readwrite", (heads, store) => {
+  const work = (/** @type {IDBObjectStore} */ heads, /** @type {IDBObjectStore} */ store) => {
     for (const { meta, messages } of renamed) {
       heads.put(meta);
       for (const message of messages) store.put(message);
     }
+  };
+  await transact("readwrite", work).catch((error) => {
+    throw new Error(refused(error));
   });
   return renamed.length;
 }

@@ -63,7 +63,7 @@ export async function remove(meta) {
 /** @param {string} title */
 export async function rename(title) {
   put(open.value.changed({ title }));
-  await library.saveMeta(open.value.meta);
+  await library.save(open.value);
   heads.value = await library.listed();
 }
 
@@ -78,13 +78,13 @@ export async function restore(archive) {
 export async function changeSettings(changes) {
   const { settings } = open.value.meta;
   put(open.value.changed({ settings: { ...settings, ...changes } }));
-  if (open.value.messages.size) await library.saveMeta(open.value.meta);
+  if (open.value.messages.size) await library.save(open.value);
 }
 
 /** @param {Message} message */
 export async function select(message) {
   put(open.value.showing(message.id));
-  await library.saveMeta(open.value.meta);
+  await library.save(open.value);
 }
 
 /**
@@ -110,6 +110,6 @@ export async function add(message) {
   const conversation = current(message.conversation)?.with(message);
   if (!conversation) return;
   put(conversation);
-  await library.save(conversation.meta, message);
+  await library.save(conversation, message);
   heads.value = await library.listed();
 }

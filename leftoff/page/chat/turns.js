@@ -154,5 +154,5 @@ function paced(draw, store) {
 /** @param {Message} message */
 function keep(message) {
   const conversation = current(message.conversation);
-  if (conversation) void library.save(conversation.meta, message);
+  if (conversation) void library.save(conversation, message);
 }

@@ -2,9 +2,11 @@
 
 import { Legend } from "../shared/bar.js";
 import { useCell } from "../shared/cell.js";
+import { counted } from "../shared/format.js";
 import { html, useEffect, useState } from "../shared/html.js";
 import { Composer } from "./composer.js";
 import { Head } from "./head.js";
+import { refusal, unkept } from "./library.js";
 import { SettingsDialog } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import { beginNew, open, said } from "./store.js";
@@ -24,11 +26,22 @@ export function ChatView() {
       <div class="conversation">
         <${Head} key=${conversation.meta.id} conversation=${conversation} hasSidebar=${hasSidebar} showSidebar=${setSidebar} showSettings=${() => setSettings(true)} />
         ${isEmpty ? html`<${Welcome} />` : html`<${Thread} conversation=${conversation} />`}
+        <${Full} />
         <${Composer} key=${conversation.meta.id} conversation=${conversation} />
       </div>
       <${SettingsDialog} isOpen=${hasSettings} close=${() => setSettings(false)} />
       <p class="unseen" role="status">${news}</p>
     </div>`;
+}
+
+/** Shown while the browser has no room for what was said. */
+function Full() {
+  const { size } = useCell(unkept);
+  const why = useCell(refusal);
+  if (!size) return null;
+  return html`<p class="problem full" role="alert">
+    ${why}: ${counted(size, "conversation")} will be lost when this page is closed. Export what you need, or delete others.
+  </p>`;
 }
 
 function Welcome() {
