@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check clean
+.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check image formula clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -113,6 +113,13 @@ engine-check: $(DEV) ## install the prebuilt CPU engine from the network, and ru
 	@LEFTOFF_LIBLLAMA=$$(ls $(ENGINE)/data/leftoff/engines/cpu/libllama.v* $(ENGINE)/data/leftoff/engines/cpu/xllamacpp* 2>/dev/null) \
 		LEFTOFF_TEST_MODELS=$(ENGINE)/models $(BIN)/python -m pytest tests/engine/memory
 	@XDG_DATA_HOME=$(ENGINE)/data $(BIN)/leftoff engine remove cpu
+
+TARGET ?= cpu
+image: $(READY) ## build the image of deploy/Dockerfile by docker, podman or buildah, and play it; TARGET=cuda or vulkan, BASE=image
+	@$(BIN)/python -m lab.start.image --target $(TARGET) $(if $(BASE),--base $(BASE))
+
+formula: wheel ## write the Homebrew formula of the source archive in dist/ to build/leftoff.rb
+	@mkdir -p build && $(BIN)/python -m lab.start.formula deploy/homebrew.rb dist > build/leftoff.rb
 
 clean: ## remove everything that the other targets made
 	rm -rf $(NODE) .venv build dist *.egg-info .mypy_cache .coverage .pytest_cache .ruff_cache .hypothesis

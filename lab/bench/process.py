@@ -121,10 +121,11 @@ def peak_bytes(pid: int) -> int | None:
     except OSError:
         return None
     match = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return (int(match[1]) << 10 if match else 0) + sum(peak_bytes(child) or 0 for child in _children(pid))
+    return (int(match[1]) << 10 if match else 0) + sum(peak_bytes(child) or 0 for child in children(pid))
 
 
-def _children(pid: int) -> Iterator[int]:
+def children(pid: int) -> Iterator[int]:
+    """The processes that a process has started."""
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             yield from map(int, path.read_text().split())
