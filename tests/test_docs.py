@@ -42,7 +42,7 @@ OTHER_FLAGS = {
     "--gpus",
 }
 FREE_KEYS = {"reasons", "origins"}  # objects whose keys are data
-FOLDERS = ("leftoff", "lab", "tests", "training", "examples", "docs", ".github")
+FOLDERS = ("leftoff", "lab", "tests", "training", "examples", "docs", "deploy", ".github")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ TESTS = ROOT / "tests"
 # Test folders without a namesake: the server from end to end, and the maker of test models.
 UNMIRRORED = ("behaviour", "factory")
 # Subjects of tests/ itself that are no modules: the repository and its pages.
-REPOSITORY = {"docs", "examples", "layers", "mirror", "patience", "readme", "wheel", "workflows"}
+REPOSITORY = {"deploy", "docs", "examples", "layers", "mirror", "patience", "readme", "wheel", "workflows"}
 
 
 def source_folder(folder: Path, root: Path = ROOT) -> Path:

@@ -16,7 +16,7 @@ from tests.cluster.test_fleet import replica
 from tests.patience import PATIENCE_S
 from tests.server.embedded import embedded_server
 
-DOCS = Path(__file__).parents[2] / "docs" / "cluster"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 NO_CHAIN = Chain((), ())
 
 
@@ -34,7 +34,7 @@ def figures() -> str:
 def test_every_figure_of_the_dashboard_is_one_that_is_told() -> None:
     with embedded_server() as url:
         told = figures() + httpx.get(f"{url}/metrics", timeout=PATIENCE_S).text
-    panels = json.loads((DOCS / "grafana.json").read_text())["panels"]
+    panels = json.loads((DEPLOY / "kubernetes" / "monitor" / "grafana.json").read_text())["panels"]
     shown = {
         name
         for panel in panels
@@ -46,10 +46,10 @@ def test_every_figure_of_the_dashboard_is_one_that_is_told() -> None:
 
 
 def test_the_examples_for_ray_are_read_as_they_are_written() -> None:
-    serve = yaml.safe_load((DOCS / "serve.yaml").read_text())["applications"]
-    service = yaml.safe_load((DOCS / "rayservice.yaml").read_text())
+    serve = yaml.safe_load((DEPLOY / "ray" / "serve.yaml").read_text())["applications"]
+    service = yaml.safe_load((DEPLOY / "ray" / "rayservice.yaml").read_text())
     within = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
-    options = (DOCS.parents[1] / "leftoff" / "cluster" / "ray_serve.py").read_text()
+    options = (DEPLOY.parent / "leftoff" / "cluster" / "ray_serve.py").read_text()
     for (application,) in (serve, within):
         assert application["import_path"] == "leftoff.cluster:app"
         assert [name for name in application["args"] if f"\n    {name}: " not in options] == []
