@@ -1,10 +1,32 @@
-"""The agents of the catalog: programs with settings of their own, a way to go on, and tools by MCP or an extension."""
+"""The agents of the catalog: programs with settings of their own, a way to go on, and tools by MCP or an extension.
+
+Those that `leftoff launch` knows are started by it, and the page shows what it tells them.
+"""
 
 from lab.clients.client import Client
+from leftoff.agents import CODING_AGENTS, Connection
 
 _MCP = "{scripts}/../notes_mcp.py"
+_SHOWN = Connection("http://127.0.0.1:8080", "local", 131072)
+
+
+def _launched(name: str, *arguments: str) -> tuple[str, ...]:
+    """The command line that launches an agent with these arguments."""
+    return ("{own_python}", "-m", "leftoff", "launch", name, "--url", "{url}", "--", *arguments)
+
+
+def _connect(name: str) -> str:
+    """How it is connected, as Markdown: by launch, or by hand."""
+    agent = CODING_AGENTS[name]
+    text = agent.tell(_SHOWN, agent.file).file.rstrip()
+    language = "js" if agent.file.endswith("js") else "json"
+    file = f"`{agent.file}`:\n\n```{language}\n{text}\n```\n\n" if agent.file else ""
+    launch = f"`leftoff launch {name}`, or without it" + (", with a file of settings besides its own" * bool(file))
+    return f"{launch}:\n\n{file}```sh\n{agent.shell(_SHOWN)}\n```"
+
+
 _CLAUDE = (
-    *("{bin}/claude", "--mcp-config", "{home}/mcp.json", "--strict-mcp-config"),
+    *("--mcp-config", "{home}/mcp.json", "--strict-mcp-config"),
     *("--allowedTools", "mcp__notes__read_note,mcp__notes__take_screenshot", "--print"),
 )
 CLAUDE_CODE = Client(
@@ -12,43 +34,24 @@ CLAUDE_CODE = Client(
     title="Claude Code",
     registry="npm",
     packages=("@anthropic-ai/claude-code@2.1.326",),
-    connect="```sh\nANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN=none ANTHROPIC_MODEL=local "
-    "CLAUDE_CODE_MAX_CONTEXT_TOKENS=131072 claude\n```",
-    begin=_CLAUDE,
-    go_on=(*_CLAUDE, "--continue"),
-    environment={
-        "ANTHROPIC_BASE_URL": "{url}",
-        "ANTHROPIC_AUTH_TOKEN": "none",
-        "ANTHROPIC_MODEL": "local",
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "131072",
-    },
+    connect=_connect("claude"),
+    begin=_launched("claude", *_CLAUDE),
+    go_on=_launched("claude", *_CLAUDE, "--continue"),
     files={"mcp.json": f'{{"mcpServers": {{"notes": {{"command": "{{python}}", "args": ["{_MCP}"]}}}}}}'},
     sees_pictures=True,
     rules="CLAUDE.md",
     compacts="/compact",
 )
-
-_CODEX_TOML = """model = "local"
-model_provider = "leftoff"
-model_context_window = 131072
-
-[model_providers.leftoff]
-name = "leftoff"
-base_url = "{url}/v1"
-wire_api = "responses"
-"""
-_CODEX = ("{bin}/codex", "exec", "--skip-git-repo-check")
 CODEX = Client(
     name="codex",
     title="Codex",
     registry="npm",
     packages=("@openai/codex@0.169.0",),
-    connect=f"`~/.codex/config.toml`:\n\n```toml\n{_CODEX_TOML}```",
-    begin=_CODEX,
-    go_on=(*_CODEX, "resume", "--last"),
+    connect=_connect("codex"),
+    begin=_launched("codex", "exec", "--skip-git-repo-check"),
+    go_on=_launched("codex", "exec", "--skip-git-repo-check", "resume", "--last"),
     files={
-        ".codex/config.toml": f"""{_CODEX_TOML}
-[mcp_servers.notes]
+        ".codex/config.toml": f"""[mcp_servers.notes]
 command = "{{python}}"
 args = ["{_MCP}"]
 default_tools_approval_mode = "approve"
@@ -56,76 +59,41 @@ default_tools_approval_mode = "approve"
     },
     sees_pictures=True,
 )
-
-_OPENCODE_JSON = """{
-  "provider": {
-    "leftoff": {
-      "npm": "@ai-sdk/openai-compatible",
-      "options": {"baseURL": "{url}/v1", "apiKey": "none"},
-      "models": {"local": {"limit": {"context": 131072, "output": 8192}}}
-    }
-  },
-  "model": "leftoff/local"
-}
-"""
 OPENCODE = Client(
     name="opencode",
     title="OpenCode",
     registry="npm",
     packages=("opencode-ai@1.18.33",),
-    connect=f"`opencode.json`:\n\n```json\n{_OPENCODE_JSON}```",
-    begin=("{bin}/opencode", "run"),
-    go_on=("{bin}/opencode", "run", "--continue"),
+    connect=_connect("opencode"),
+    begin=_launched("opencode", "run"),
+    go_on=_launched("opencode", "run", "--continue"),
     environment={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
     files={
-        ".config/opencode/opencode.json": _OPENCODE_JSON.replace(
-            '  "model":', f'  "mcp": {{"notes": {{"type": "local", "command": ["{{python}}", "{_MCP}"]}}}},\n  "model":'
-        )
+        ".config/opencode/opencode.json": f'{{"mcp": {{"notes": '
+        f'{{"type": "local", "command": ["{{python}}", "{_MCP}"]}}}}}}'
     },
 )
-
-_PI_JSON = """{
-  "providers": {
-    "leftoff": {
-      "baseUrl": "{url}/v1",
-      "api": "openai-completions",
-      "apiKey": "none",
-      "models": [{"id": "local", "contextWindow": 131072}]
-    }
-  }
-}
-"""
-_PI = ("{bin}/pi", "--provider", "leftoff", "--model", "local", "--extension", "{scripts}/pi_notes.ts", "--print")
+_PI = ("--extension", "{scripts}/pi_notes.ts", "--print")
 PI = Client(
     name="pi",
     title="pi",
     registry="npm",
     packages=("@earendil-works/pi-coding-agent@0.87.1",),
-    connect=f"`~/.pi/agent/models.json`, and then `pi --provider leftoff --model local`:\n\n```json\n{_PI_JSON}```",
-    begin=_PI,
-    go_on=(*_PI, "--continue"),
-    files={".pi/agent/models.json": _PI_JSON},
+    connect=_connect("pi"),
+    begin=_launched("pi", *_PI),
+    go_on=_launched("pi", *_PI, "--continue"),
 )
-
-_QWEN_JSON = """{
-  "model": {"generationConfig": {"contextWindowSize": 131072}}
-}
-"""
 QWEN_CODE = Client(
     name="qwen-code",
     title="Qwen Code",
     registry="npm",
     packages=("@qwen-code/qwen-code@0.24.4",),
-    connect="```sh\nOPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none OPENAI_MODEL=local qwen\n```\n\n"
-    f"`~/.qwen/settings.json`:\n\n```json\n{_QWEN_JSON}```",
-    begin=("{bin}/qwen", "--prompt"),
-    go_on=("{bin}/qwen", "--continue", "--prompt"),
-    environment={"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "local"},
+    connect=_connect("qwen"),
+    begin=_launched("qwen", "--prompt"),
+    go_on=_launched("qwen", "--continue", "--prompt"),
     files={
-        ".qwen/settings.json": _QWEN_JSON.replace(
-            "\n}\n",
-            f',\n  "mcpServers": {{"notes": {{"command": "{{python}}", "args": ["{_MCP}"], "trust": true}}}}\n}}\n',
-        )
+        ".qwen/settings.json": f'{{"mcpServers": '
+        f'{{"notes": {{"command": "{{python}}", "args": ["{_MCP}"], "trust": true}}}}}}'
     },
     rules="QWEN.md",
     compacts="/compress",
@@ -195,22 +163,14 @@ CONTINUE = Client(
     },
 )
 
-_AIDER_JSON = """{
-  "openai/local": {"max_input_tokens": 131072, "litellm_provider": "openai", "mode": "chat"}
-}
-"""
-_AIDER = ("{bin}/aider", "--model", "openai/local", "--yes-always")
 AIDER = Client(
     name="aider",
     title="aider",
     registry="pypi",
     packages=("aider-chat==0.86.2",),
-    connect="```sh\nOPENAI_API_BASE={url}/v1 OPENAI_API_KEY=none aider --model openai/local\n```\n\n"
-    f"`~/.aider.model.metadata.json`:\n\n```json\n{_AIDER_JSON}```",
-    begin=(*_AIDER, "--message"),
-    go_on=(*_AIDER, "--restore-chat-history", "--message"),
-    environment={"OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": "none"},
-    files={".aider.model.metadata.json": _AIDER_JSON},
+    connect=_connect("aider"),
+    begin=_launched("aider", "--yes-always", "--message"),
+    go_on=_launched("aider", "--yes-always", "--restore-chat-history", "--message"),
     calls_notes=False,
     reorders=True,
     share=0.3,

@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 
@@ -12,6 +13,7 @@ from lab.clients.client import Client, Place
 from lab.clients.notes_mcp import NOTES
 from lab.clients.tap import Body, Exchange, Tap, offered, reply_id
 
+_ROOT = Path(__file__).parents[2]
 _LONGEST_S = 1800
 _REPORTS = 256
 _SLACK = 4  # tokens between a reply and what follows it
@@ -182,7 +184,8 @@ class Player:
         """Of one's own: none of the user's keys and settings."""
         path = f"{self._place.bin}:{self._place.node.parent}:{os.environ['PATH']}"
         own = {name: self._place.fill(value) for name, value in self._client.environment.items()}
-        return {"PATH": path, "HOME": str(self._place.home), "LANG": "C.UTF-8", **own}
+        launcher = {"PYTHONPATH": str(_ROOT)}  # `leftoff launch` of this checkout
+        return {"PATH": path, "HOME": str(self._place.home), "LANG": "C.UTF-8", **launcher, **own}
 
     def _commit(self) -> None:
         """A commit, and then a changed file and a new one."""

@@ -77,6 +77,7 @@ class CommandLine(argparse.ArgumentParser):
         super().__init__(*args, **(kwargs | {"allow_abbrev": False}))
         self.bare: dict[str, tuple[str, Collection[str]]] = {}
         self.folded: list[str] = []  # titles of the groups of which `--help` has only the names
+        self.behind = ""  # the argument that takes all words behind --, whatever they are
         self._has_commands = False
 
     def fold(self, titles: Sequence[str]) -> None:
@@ -108,7 +109,9 @@ class CommandLine(argparse.ArgumentParser):
         self.bare |= dict.fromkeys(options, (meaning, words))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
-        words = sys.argv[1:] if args is None else args
+        words, behind = sys.argv[1:] if args is None else args, []
+        if self.behind and "--" in words:
+            words, behind = words[: words.index("--")], words[words.index("--") + 1 :]
         unknown = [] if self._has_commands else self._glued(words)
         if not unknown:
             namespace, unknown = super().parse_known_args(self._settled(words), namespace)
@@ -116,6 +119,8 @@ class CommandLine(argparse.ArgumentParser):
         if many and not any(word.startswith("-") for word in unknown):  # argparse takes none behind a second flag
             setattr(namespace, many, [*getattr(namespace, many), *unknown])
             unknown = []
+        if self.behind:
+            setattr(namespace, self.behind, behind)
         if unknown:  # reported here rather than by the parent parser, whose --help is another
             flag = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(flag, self._shown_options())}")

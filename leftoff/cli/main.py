@@ -16,6 +16,7 @@ from leftoff.errors import LeftoffError
 
 _COMMANDS = {
     "serve": "run the server",
+    "launch": "start a coding agent on a server, here and now",
     "chat": "talk to a model in the terminal",
     "demo": "compare replies with the cache off and on",
     "prewarm": "have a running server read a header before a client asks",

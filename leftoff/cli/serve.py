@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leftoff import __version__
+from leftoff.agents import CODING_AGENTS
 from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
 from leftoff.cli.loading import hint_at_engine, logging_to_stderr
@@ -35,13 +36,14 @@ from leftoff.host.budgets import conversation_bytes
 from leftoff.host.host import ModelHost
 from leftoff.hub import default_model
 from leftoff.server import server
-from leftoff.server.admin.engine import client_lines
+from leftoff.server.admin.engine import client_lines, connection_to
 from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.setting import SettingError, is_loopback
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
 _USUAL_TOKENS = 20_000  # of a conversation, to say how many a budget holds
 _MAX_SHOWN = 20  # names of models
+_LAUNCHED = [agent.title for agent in CODING_AGENTS.values() if agent.name != "claude"]  # their lines are long
 _LAST_LINE = "Ctrl-C stops the server. One line per request follows."
 
 
@@ -144,11 +146,13 @@ def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup | No
     console.print(Text.assemble((f"\nleftoff {__version__} · {url}", "bold"), (page, "dim"), "\n"))
     console.print(_grid([*facts(host), *(_origins(lineup) if lineup is not None else [])]))
     console.print("\ntry it, or connect", style="bold")
-    key = "YOUR_KEY" if host.settings.api_key else "none"
     # not wrapped: a line that is broken to fit the window cannot be pasted
-    for label, line in client_lines(url, host.name, key, host.context_tokens):
-        console.print(f"  {label:<12}", style="cyan", end="")
-        console.print(printable(line), soft_wrap=True)
+    for label, line in client_lines(connection_to(host, url)):
+        if label not in _LAUNCHED:
+            console.print(f"  {label:<12}", style="cyan", end="")
+            console.print(printable(line), soft_wrap=True)
+    console.print(f"  {'agents':<12}", style="cyan", end="")
+    console.print(f"leftoff launch AGENT --url {url}, of {', '.join(CODING_AGENTS)}", soft_wrap=True)
     console.print()
     if host.model.path == default_model():
         console.print(_DEMONSTRATION, style="dim", soft_wrap=True)

@@ -93,8 +93,7 @@ def test_the_lines_to_paste_name_this_server(server: Server) -> None:
     assert f"ANTHROPIC_BASE_URL={server.url} " in pasted(server, "Claude Code")
     assert f"OPENAI_API_BASE_URL={server.url}/v1 " in pasted(server, "Open WebUI")
     assert pasted(server, "terminal") == f"leftoff chat {server.url}"
-    config = json.loads(pasted(server, "OpenCode").split("'")[1])
-    assert config["provider"]["leftoff"]["options"]["baseURL"] == f"{server.url}/v1"
+    assert pasted(server, "agents").startswith(f"leftoff launch AGENT --url {server.url}, of claude, codex, ")
 
 
 def test_the_line_for_curl_is_answered(server: Server) -> None:

@@ -3,6 +3,7 @@
 import httpx
 from playwright.sync_api import Page, expect
 
+from leftoff.agents import Connection
 from leftoff.server.admin.engine import client_lines
 from tests.page.chat import Chat
 
@@ -18,7 +19,7 @@ def test_it_tells_what_runs_and_how_to_connect(chat: Chat, page: Page, http: htt
         "4,096 tokens, shared by 4 slots",
     ):
         expect(page.get_by_role("definition").filter(has_text=fact).first).to_be_visible()
-    lines = dict(client_lines(url, "tiny", "none", 4096))
+    lines = dict(client_lines(Connection(url, "tiny", 4096)))
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=4096 " in lines["Claude Code"]
     assert '"context": 4096' in lines["OpenCode"]
     assert {client["name"]: client["line"] for client in engine["clients"]} == lines

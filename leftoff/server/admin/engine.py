@@ -3,13 +3,13 @@
 import dataclasses
 import json
 import platform
-from shlex import quote
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leftoff import __version__
+from leftoff.agents import CODING_AGENTS, NO_KEY, Connection
 from leftoff.cache.cache import Cache
 from leftoff.cache.costs import TierCosts
 from leftoff.config import Settings
@@ -34,8 +34,7 @@ class EngineApi(Dialect):
     async def engine(self, request: Request) -> Response:
         host = self._hosts.opened(request.query_params.get("model"))[0]
         is_alone = tenant_of(request).is_alone
-        key = "YOUR_KEY" if host.settings.api_key else "none"
-        url = str(request.base_url).rstrip("/")
+        to = connection_to(host, str(request.base_url).rstrip("/"))
         return json_response(
             {
                 "version": __version__,
@@ -50,10 +49,7 @@ class EngineApi(Dialect):
                 },
                 "rates": await host.between_steps(lambda: _rates(host.cache)),
                 "settings": _changed(host.settings) if is_alone else {},
-                "clients": [
-                    {"name": name, "line": line}
-                    for name, line in client_lines(url, host.name, key, host.context_tokens)
-                ],
+                "clients": [{"name": name, "line": line} for name, line in client_lines(to)],
             }
         )
 
@@ -109,28 +105,19 @@ def _changed(settings: Settings) -> dict[str, Any]:
     }
 
 
-def client_lines(url: str, model: str, key: str, window: int) -> list[tuple[str, str]]:
+def connection_to(host: ModelHost, url: str) -> Connection:
+    """How clients are told of this model, without its key."""
+    return Connection(url, host.name, host.context_tokens, "YOUR_KEY" if host.settings.api_key else NO_KEY)
+
+
+def client_lines(to: Connection) -> list[tuple[str, str]]:
     """For each client its name and the line to paste. Agents are told the window, to compact before it is full."""
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-    auth = "" if key == "none" else f" -H 'Authorization: Bearer {key}'"
+    auth, key = ("", "") if to.key == NO_KEY else (f" -H 'Authorization: Bearer {to.key}'", f" --api-key {to.key}")
     return [
-        ("curl", f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
-        ("openai SDK", f'OpenAI(base_url="{url}/v1", api_key="{key}")'),
-        (
-            "Claude Code",
-            f"ANTHROPIC_BASE_URL={url} ANTHROPIC_AUTH_TOKEN={key} ANTHROPIC_MODEL={quote(model)}"
-            f" CLAUDE_CODE_MAX_CONTEXT_TOKENS={window} claude",
-        ),
-        ("OpenCode", f"echo {quote(_opencode(url, model, key, window))} > opencode.json"),
-        ("Open WebUI", f"OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY={key} open-webui serve"),
-        ("terminal", f"leftoff chat {url}" + ("" if key == "none" else f" --api-key {key}")),
+        ("curl", f"curl {to.url}/v1/chat/completions -H 'Content-Type: application/json'{auth} -d '{body}'"),
+        ("openai SDK", f'OpenAI(base_url="{to.url}/v1", api_key="{to.key}")'),
+        *((agent.title, agent.line(to)) for agent in CODING_AGENTS.values()),
+        ("Open WebUI", f"OPENAI_API_BASE_URL={to.url}/v1 OPENAI_API_KEY={to.key} open-webui serve"),
+        ("terminal", f"leftoff chat {to.url}{key}"),
     ]
-
-
-def _opencode(url: str, model: str, key: str, window: int) -> str:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{url}/v1", "apiKey": key},
-        "models": {model: {"limit": {"context": window, "output": window // 8}}},
-    }
-    return json.dumps({"provider": {"leftoff": provider}, "model": f"leftoff/{model}"})

@@ -1,0 +1,235 @@
+"""`leftoff launch` starts a coding agent on a server: one that runs, or one that it starts and stops with the agent.
+
+The agent is told address, key, model and window (`leftoff/agents.py`) by its environment, arguments, and a file in a
+temporary folder. Its output is its own: what this command says goes to stderr, and the server's log to a file there.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+from rich.console import Console
+
+from leftoff.agents import CODING_AGENTS, NO_KEY, Agent, Connection
+from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values, settings_from
+from leftoff.cli.loading import model_file
+from leftoff.cli.models import Lineup
+from leftoff.cli.signals import ended_by_signals, handled_by
+from leftoff.cli.talk import as_url
+from leftoff.cli.units import one_line
+from leftoff.client import ChatClient, UnreachableError, connect
+from leftoff.config import definitions
+from leftoff.errors import LeftoffError
+from leftoff.hub import shown_name
+from leftoff.server.server import url_of
+from leftoff.setting import SettingError
+
+_SETTINGS = ("model", "ctx", "host", "port", "api_key", "config")
+_TIMEOUT = httpx.Timeout(None, connect=5.0)  # the model may have to be loaded first
+_LOOK_S = 0.2
+_STOP_S = 20.0  # for an agent or a server to end
+_SHOWN_LINES = 5  # of the log of a server that failed
+_DEMONSTRATION_TOKENS = 1 << 16  # more than it was trained for: agents need as much
+_DEMONSTRATION = "This is leftoff's demonstration model, too small to work with. To use your own: --model MODEL"
+_ROOM = 2  # a window of fewer times an agent's instructions is filled by a few files
+
+
+class LaunchError(LeftoffError):
+    """An agent that was not started. The message says why and what to do."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `launch`."""
+    parser = subparsers.add_parser(
+        "launch",
+        usage="leftoff launch AGENT [options] [-- arguments of the agent]",
+        description="Starts a coding agent in this folder, on the server that runs at --host and --port; if none does, "
+        "on one that is started for it, and stopped when it ends. The agent's own settings are not changed.",
+    )
+    parser.add_argument("agent", metavar="AGENT", choices=[*CODING_AGENTS], help=f"one of {', '.join(CODING_AGENTS)}")
+    parser.behind = "arguments"
+    parser.add_argument("--url", help="use the server at this address, and start none")
+    add_settings(
+        parser,
+        _SETTINGS,
+        {
+            "model": "model to serve, as for leftoff serve; of a server that runs, the name of one of its models",
+            "api_key": "key of the server",
+        },
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the agent; returns its exit code."""
+    agent = CODING_AGENTS[args.agent]
+    program = shutil.which(agent.command)
+    if program is None:
+        raise LaunchError(f"{agent.title} is not installed, there is no command {agent.command}: {agent.install}")
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    with ended_by_signals(), ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="leftoff-launch-")))
+        server = _Server(args, console)
+        to = server.connection() if server.is_there() else stack.enter_context(server.started(folder))
+        if to.window < _ROOM * agent.instructions:
+            console.print(
+                f"{agent.title} begins with about {agent.instructions:,} tokens of its own, and the window of "
+                f"{to.model} has {to.window:,}: give --ctx, or another model",
+                style="yellow",
+            )
+        return _play(agent, to, [program], args.arguments, folder)
+
+
+class _Server:
+    """The server that the options mean, whether it runs already or not."""
+
+    def __init__(self, args: argparse.Namespace, console: Console) -> None:
+        self._console = console
+        self._values = given_values(args)
+        self._flags = {name: value for name, value in given_values(args, {}).items() if name in _SETTINGS}
+        settings = settings_from(args)
+        self._key = next(iter(settings.api_key), "")
+        self._is_elsewhere = args.url is not None
+        if self._is_elsewhere:
+            url = as_url(args.url)
+            if url is None:
+                raise SettingError(f"--url {args.url!r} is no address: give one such as http://127.0.0.1:8080")
+            self.url = url
+            return
+        if settings.port == 0:
+            self._flags["port"] = _free_port(settings.host)
+        self.url = url_of(settings.host, self._flags.get("port", settings.port))
+
+    def is_there(self) -> bool:
+        """Whether a server answers. One that is elsewhere has to."""
+        try:
+            self._ask("/health")
+        except UnreachableError:
+            if self._is_elsewhere:
+                raise
+            return False
+        return True
+
+    def connection(self) -> Connection:
+        """To the model that is wanted: it is loaded for that if need be."""
+        wanted = shown_name((), self._flags["model"]) if "model" in self._flags else ""
+        to = self._connection({"model": wanted} if wanted else {})
+        if wanted and to.model != wanted:  # one that is alone answers to any name
+            raise LaunchError(
+                f"the server at {self.url} has {to.model}, and not {wanted}: leave out --model, or give another --port"
+            )
+        return to
+
+    def _connection(self, query: Mapping[str, str]) -> Connection:
+        props = self._ask("/props", query)
+        try:
+            name, window = str(props["model_alias"]), int(props["default_generation_settings"]["n_ctx"])
+        except (LookupError, TypeError) as error:
+            raise LaunchError(f"{self.url} is no server of leftoff's kind: choose another --port") from error
+        return Connection(self.url, name, window, self._key or NO_KEY)
+
+    @contextmanager
+    def started(self, folder: Path) -> Iterator[Connection]:
+        """One of our own, which ends at the end of the block, and also if this process is killed."""
+        first = Lineup(self._values, config_of(self._values)).first
+        model_file(first)  # downloads it where that is seen
+        if not first.model and not first.ctx:
+            self._flags["ctx"] = _DEMONSTRATION_TOKENS
+            self._console.print(_DEMONSTRATION, style="dim")
+        log = folder / "server.log"
+        command = [sys.executable, "-m", "leftoff.cli.tethered", "serve", *_words(self._flags)]
+        with (
+            log.open("wb") as file,
+            # a session of its own: Ctrl-C in the terminal is for the agent
+            _ending(command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True) as server,
+        ):
+            self._wait(server, log)
+            yield self._connection({})
+            if server.poll() is not None:
+                raise LaunchError(f"the server has ended before the agent: {_end_of(log)}")
+            self._tell_what_was_spared()
+
+    def _wait(self, server: "subprocess.Popen[bytes]", log: Path) -> None:
+        began = time.monotonic()
+        title = f"starting a server at {self.url}"
+        if not self._console.is_terminal:
+            self._console.print(title)
+        with self._console.status(title) as status:
+            while server.poll() is None:
+                if self.is_there():
+                    return
+                time.sleep(_LOOK_S)
+                status.update(f"{title} · {time.monotonic() - began:.0f} s")
+        raise LaunchError(f"the server did not start: {_end_of(log)}")
+
+    def _tell_what_was_spared(self) -> None:
+        """In a few words, now that the agent's screen is gone."""
+
+    def _ask(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        with closing(connect(self.url, self._key, timeout=_TIMEOUT)) as http:
+            http.params = httpx.QueryParams(query or {})
+            return ChatClient(http).call("GET", path)
+
+
+def _play(agent: Agent, to: Connection, program: Sequence[str], arguments: Sequence[str], folder: Path) -> int:
+    """Runs the agent with what it is told; returns its exit code, as a shell would."""
+    told = agent.tell(to, str(folder / agent.file))
+    if agent.file:
+        (folder / agent.file).write_text(told.file, encoding="utf-8")
+    own = {name: value for name, value in os.environ.items() if name not in agent.without}
+    command = [*program, *told.arguments, *arguments]
+    with _ending(command, env=own | dict(told.environment)) as process:
+        if not sys.stdin.isatty():
+            return _code(process.wait())
+        with handled_by(lambda _number, _frame: None, signal.SIGINT):  # the terminal sends it to the agent too
+            return _code(process.wait())
+
+
+@contextmanager
+def _ending(command: Sequence[str], **options: Any) -> Iterator["subprocess.Popen[bytes]"]:  # noqa: ANN401
+    """A process that is ended with the block, by force if it must be."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(_STOP_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _words(given: Mapping[str, Any]) -> list[str]:
+    """The settings that were given here, as flags of `leftoff serve`; it finds the others where this command did."""
+    options = {definition.name: definition.option for definition in definitions()}
+    return [
+        f"{options[name]}={one}"
+        for name, value in given.items()
+        for one in (value if isinstance(value, tuple) else (value,))
+    ]
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+    return "; ".join(one_line(line) for line in lines if line.strip()) or "it has said nothing"
+
+
+def _code(code: int) -> int:
+    return 128 - code if code < 0 else code

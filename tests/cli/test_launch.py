@@ -1,0 +1,180 @@
+"""`leftoff launch`, with a program that stands for the agent. The agents themselves are played by `make clients`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from leftoff.agents import CODING_AGENTS
+from tests.cli.running import Server, serving
+from tests.factory import model_path
+from tests.patience import PATIENCE_S, until
+
+STANDIN = Path(__file__).with_name("standin.py")
+SMALL = {"LEFTOFF_THREADS": "1", "LEFTOFF_RAM": "16", "LEFTOFF_DISK": "0", "LEFTOFF_SLOTS": "2"}
+OWN = ("--port", "0", "--model", str(model_path("llama")), "--ctx", "1024")
+
+
+@dataclass
+class Launcher:
+    """Where stand-ins of agents are on the PATH, and the folder in which they are started."""
+
+    folder: Path
+
+    def install(self, name: str) -> None:
+        path = self.folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} {STANDIN} "$@"\n')
+        path.chmod(0o755)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        (self.folder / "tmp").mkdir(exist_ok=True)
+        own = {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "HOME": str(self.folder), "PYTHONPATH": str(Path.cwd())}
+        return own | SMALL | {"TOLD": str(self.folder / "told"), "TMPDIR": str(self.folder / "tmp")} | more
+
+    def start(self, *words: str, **more: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "leftoff", "launch", *words]
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment(**more),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
+        with self.start(*words, **more) as process:
+            out, err = process.communicate(timeout=PATIENCE_S)
+            return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.folder / "told").read_text())
+        return told
+
+    @property
+    def left(self) -> list[Path]:
+        """Of the temporary folders."""
+        return [*(self.folder / "tmp").glob("leftoff-launch-*")]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Launcher:
+    launcher = Launcher(tmp_path)
+    launcher.install("claude")
+    return launcher
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--alias", "one model", model=model_path("llama")) as server:
+        yield server
+
+
+def is_there(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200
+    return False
+
+
+def test_a_server_is_started_for_the_agent_and_stopped_after_it(launcher: Launcher) -> None:
+    done = launcher.run("claude", *OWN, "--", "--print", "-c", "Hello!", CODE="7", ANTHROPIC_API_KEY="a real one")
+    assert done.returncode == 7, done.stderr
+    told = launcher.told
+    assert told["health"] == 200, "the agent could ask it"
+    assert told["arguments"] == ["--print", "-c", "Hello!"]
+    assert told["folder"] == str(launcher.folder)
+    assert told["environment"]["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "1024"
+    assert told["environment"]["ANTHROPIC_MODEL"] == model_path("llama").stem
+    assert "ANTHROPIC_API_KEY" not in told["environment"]
+    assert not is_there(told["environment"]["ANTHROPIC_BASE_URL"])
+    assert launcher.left == []
+    assert done.stdout == "", "it is the agent's"
+    assert "starting a server at http://127.0.0.1:" in done.stderr
+    assert "Claude Code begins with about 16,000 tokens" in done.stderr
+
+
+@pytest.mark.parametrize("name", CODING_AGENTS)
+def test_a_server_that_runs_is_used_and_left_alone(name: str, launcher: Launcher, server: Server) -> None:
+    launcher.install(name)
+    done = launcher.run(name, "--url", server.url, "--", "last")
+    assert done.returncode == 0, done.stderr
+    told = launcher.told
+    said = json.dumps([told["arguments"], told["files"], told["environment"]])
+    assert server.url in said
+    assert "one model" in said
+    assert "1024" in said, "the window"
+    assert told["arguments"][-1] == "last"
+    assert bool(told["files"]) is bool(CODING_AGENTS[name].file)
+    assert launcher.left == []
+    assert is_there(server.url)
+
+
+def test_a_server_at_the_configured_address_is_found(launcher: Launcher, server: Server) -> None:
+    (launcher.folder / "leftoff.toml").write_text(f"port = {httpx.URL(server.url).port}\n")
+    done = launcher.run("claude")
+    assert done.returncode == 0, done.stderr
+    assert launcher.told["environment"]["ANTHROPIC_BASE_URL"] == server.url
+
+
+def test_a_server_with_another_model_is_not_used(launcher: Launcher, server: Server) -> None:
+    done = launcher.run("claude", "--url", server.url, "--model", "another.gguf")
+    assert done.returncode == 1
+    assert f"the server at {server.url} has one model, and not another" in done.stderr
+    assert not (launcher.folder / "told").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_agent_and_the_server(number: signal.Signals, launcher: Launcher) -> None:
+    with launcher.start("claude", *OWN, "--", "--stay") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n", process.stderr and process.stderr.read()
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + number
+    assert not is_there(launcher.told["environment"]["ANTHROPIC_BASE_URL"])
+    assert launcher.left == []
+
+
+def test_the_server_ends_also_if_the_command_is_killed(launcher: Launcher) -> None:
+    with launcher.start("claude", *OWN, "--", "--stay") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        url = launcher.told["environment"]["ANTHROPIC_BASE_URL"]
+        assert is_there(url)
+        process.kill()
+        assert until(lambda: not is_there(url))
+        os.kill(launcher.told["pid"], signal.SIGKILL)  # nobody else can
+
+
+def test_an_agent_that_is_not_installed_is_told_how(launcher: Launcher) -> None:
+    done = launcher.run("codex")
+    assert done.returncode == 1
+    assert done.stderr == "leftoff: Codex is not installed, there is no command codex: npm install -g @openai/codex\n"
+
+
+def test_a_server_that_cannot_start_says_why(launcher: Launcher) -> None:
+    broken = launcher.folder / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    done = launcher.run("claude", "--port", "0", "--model", str(broken))
+    assert done.returncode == 1
+    assert "the server did not start" in done.stderr
+    assert "broken.gguf" in done.stderr
+    assert launcher.left == []
+
+
+def test_an_address_that_is_none_is_refused(launcher: Launcher) -> None:
+    done = launcher.run("claude", "--url", "no address")
+    assert done.returncode == 1
+    assert "--url 'no address' is no address" in done.stderr
