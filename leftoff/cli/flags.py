@@ -109,7 +109,8 @@ class CommandLine(argparse.ArgumentParser):
         self.bare |= dict.fromkeys(options, (meaning, words))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
-        words, behind = sys.argv[1:] if args is None else args, []
+        words = sys.argv[1:] if args is None else args
+        behind: list[str] = []
         if self.behind and "--" in words:
             words, behind = words[: words.index("--")], words[words.index("--") + 1 :]
         unknown = [] if self._has_commands else self._glued(words)
