@@ -17,6 +17,7 @@ from leftoff.host.budgets import Capacities
 from leftoff.host.build import Fitted, fitted, open_host, open_text_encoder, sleep_after_s
 from leftoff.host.encoder import EncoderHost, is_encoder
 from leftoff.host.host import ModelHost
+from leftoff.host.kept import cache_root
 from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
 from leftoff.host.seats import Seat, Seats
@@ -207,7 +208,8 @@ class _Openings:
     def _late_host(self, settings: Settings) -> LateHost:
         seat = self.seats.add(sleep_after_s=sleep_after_s(settings), pinned=settings.pinned)
         opening = _Opening(self, settings, seat)
-        late = LateHost(settings.alias[0], seat, opening.make, prepare=opening.prepare, settings=settings)
+        disk = self.capacities.disk(cache_root(settings)) if settings.disk else None
+        late = LateHost(settings.alias[0], seat, opening.make, prepare=opening.prepare, settings=settings, disk=disk)
         self._late[late.name, settings.model] = late
         return late
 

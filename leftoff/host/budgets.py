@@ -2,11 +2,13 @@
 
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from leftoff.blobs.writer import QueueLimit
 from leftoff.cache.capacity import Capacity
-from leftoff.disk.tools.models import ClosedFolder, models
+from leftoff.disk.folder import noted_model
+from leftoff.disk.tools.models import ClosedFolder, Pruned, models
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.base import Memory
 
@@ -75,6 +77,11 @@ class Disk:
             with each.lock:
                 each.is_kept = True
         return left
+
+    def forget(self, model: Path, is_meant: Callable[[str], bool]) -> list[Pruned]:
+        """Deletes what a model that is not open has for the namespaces that are meant, under all its settings."""
+        closed = [each for folder, each in [*self._closed.items()] if noted_model(folder) == model]
+        return [each.forget(is_meant) for each in closed]
 
     def closed(self, folder: Path) -> None:
         """A model is not open any more: what it has left counts, if others are."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from leftoff.config import Settings
+from leftoff.disk.tools.models import Pruned
 from leftoff.engine.errors import CancelledError
+from leftoff.host.budgets import Disk
 from leftoff.host.fleet import ModelState
 from leftoff.host.host import LOADING, HostClosedError, ModelHost
 from leftoff.host.seats import Seat, Seats
@@ -32,6 +34,7 @@ class LateHost:
         *,
         prepare: Callable[[], None] = lambda: None,
         settings: Settings | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """`prepare` is called before it waits for its turn, and tells the seat what the model needs."""
         self.name = seat.name = name
@@ -42,6 +45,7 @@ class LateHost:
         seat.path = Path(self.settings.model).expanduser() if self.settings.model else None
         self._make = make
         self._prepare = prepare
+        self._disk = disk
         self._asked: list[Future[ModelHost]] = []
         self._lock = threading.Lock()
         self._has_news = threading.Event()
@@ -101,6 +105,14 @@ class LateHost:
         is_open = self.host is not None and self.is_open
         gate = self.host.scheduler.gate if self.host is not None and is_open else self.seat
         return ModelState(self.name, tuple(self.aliases), replace(gate.readiness(), is_open=is_open))
+
+    def forget(self, is_meant: Callable[[str], bool]) -> list[Pruned]:
+        """Of a model that is not open, deletes what lies on disk for the namespaces that are meant. Blocks, and raises.
+
+        Only a file tells which folder is its own: of a name of the hub, that is known once it is open.
+        """
+        path = self.seat.path
+        return self._disk.forget(path.resolve(), is_meant) if self._disk is not None and path is not None else []
 
     def close(self) -> None:
         with self._lock:

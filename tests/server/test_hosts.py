@@ -21,6 +21,7 @@ from leftoff.config import MIB
 from leftoff.host.budgets import Capacities
 from leftoff.host.build import fitted, open_host
 from leftoff.host.host import ModelHost
+from leftoff.host.kept import cache_root
 from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
 from leftoff.host.seats import Seats
@@ -55,8 +56,9 @@ def served(
 
     def late(name: str) -> LateHost:
         own = {"alias": (name, *(aliases or {}).get(name, ()))} | changes
-        make = partial(opened, name, own, log=log, shared=shared)
-        return LateHost(name, seats.add(), make, settings=settings(name, **own))
+        make, chosen = partial(opened, name, own, log=log, shared=shared), settings(name, **own)
+        disk = shared.disk(cache_root(chosen)) if chosen.disk else None
+        return LateHost(name, seats.add(), make, settings=chosen, disk=disk)
 
     models = [late(name) for name in architectures]
     with ExitStack() as stack:
@@ -344,3 +346,32 @@ def test_a_file_that_was_replaced_is_another_model_under_the_same_name(tmp_path:
         reply = ask(url, "gemma3", SAID)
         assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "what the old one has read is not for it"
         assert reply["choices"][0]["text"] == ask(other, "qwen35", SAID)["choices"][0]["text"] != before
+
+
+def test_what_a_model_has_on_disk_is_deleted_though_nobody_has_asked_it(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"most": 2, "disk": 64, "cache_dir": str(tmp_path), "ctx": 2048, "api_key": ("one", "two")}
+    keys = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "two")}
+
+    def num_cached(url: str, model: str, key: str) -> int:
+        body = {"model": model, "prompt": SAID * 5, "max_tokens": 4, "temperature": 0}
+        reply = httpx.post(f"{url}/v1/completions", json=body, headers=keys[key], timeout=PATIENCE_S).json()
+        return int(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    with served("llama", "qwen35", **flags) as (url, _):
+        assert [num_cached(url, "qwen35", key) for key in keys] == [0, 0]
+    with served("llama", "qwen35", **flags) as (url, late):
+        for query, freed in (("?model=llama", False), ("?model=qwen35", True), ("", False)):
+            reply = httpx.delete(f"{url}/cache{query}", headers=keys["one"], timeout=PATIENCE_S)
+            assert (reply.json()["freed_bytes"] > 0, reply.json()["entries"] > 0) == (freed, freed)
+        assert late[1].host is None, "it was not opened for that"
+        assert num_cached(url, "qwen35", "one") == 0
+        assert num_cached(url, "qwen35", "two") > 0
+    with served("llama", "qwen35", **flags) as (url, late):
+        assert num_cached(url, "qwen35", "two") > 0
+        with served("llama", "qwen35", **flags) as (other, _):
+            refused = httpx.delete(f"{other}/cache?model=qwen35", headers=keys["two"], timeout=PATIENCE_S)
+            assert refused.status_code == 503
+            assert "is in use by another leftoff" in refused.json()["error"]["message"]
+        assert httpx.delete(f"{url}/cache", headers=keys["two"], timeout=PATIENCE_S).json()["freed_bytes"] > 0
+    with served("llama", "qwen35", **flags) as (url, late):
+        assert num_cached(url, "qwen35", "two") == 0

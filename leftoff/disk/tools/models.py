@@ -3,7 +3,7 @@
 import math
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,9 +14,11 @@ from leftoff.blobs import clock
 from leftoff.blobs.blob import Blob
 from leftoff.cache.capacity import Capacity, Offer, TreeLock
 from leftoff.cache.policy import Limit, ValuePerByte
-from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderBusyError, NewerFormatError
+from leftoff.disk.errors import PROBLEMS, DamagedIndexError, FolderBusyError, FolderError, NewerFormatError
 from leftoff.disk.folder import BLOBS, LAYOUT, FolderLock, ModelFolder, holder, is_locked, noted_rate
 from leftoff.disk.index import FILE, Index
+from leftoff.disk.picture_files import PictureFiles
+from leftoff.disk.reply_store import open_replies
 
 _BATCH_BYTES = 64 << 20  # are removed at a time, since each time takes a synced transaction
 
@@ -49,7 +51,7 @@ class ModelUsage:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of `prune`."""
+    """What was removed, and what is left."""
 
     num_blobs: int
     nbytes: int
@@ -141,6 +143,30 @@ class ClosedFolder:
         if left_bytes:
             self._look()
         return True
+
+    def forget(self, is_meant: Callable[[str], bool]) -> Pruned:
+        """Deletes for good what is kept for the namespaces that are meant. Raises `PROBLEMS`: also if it is in use."""
+        with self.lock:
+            self._look()
+            before = self._usage
+            if before.problem:
+                raise FolderError(f"{before.problem}: `leftoff cache clear` removes it")
+            if self.is_kept:
+                raise FolderBusyError(self.path, before.pid)
+            folder = ModelFolder(self.path, before.fingerprint)
+            try:
+                folder.open()
+                folder.clear(is_meant)
+                if (replies := open_replies(self.path, before.fingerprint)) is not None:
+                    with closing(replies):
+                        for removed in replies.remove(is_meant):
+                            removed.result()
+                PictureFiles(self.path, 0).remove(is_meant)
+            finally:
+                folder.close()
+            self._look()
+            usage = self._usage
+            return Pruned(before.num_blobs - usage.num_blobs, before.nbytes - usage.nbytes, usage.nbytes)
 
 
 def remove_model(folder: Path) -> bool:

@@ -107,13 +107,19 @@ class CacheApi(Dialect):
     async def clear(self, request: Request) -> Response:
         tenant, salt, model = tenant_of(request), request.query_params.get("salt"), request.query_params.get("model")
         own = partial(eq, tenant.namespace(salt)) if salt else tenant.sees
-        hosts, freed, deleted = self._hosts.opened(model), Counter[str](), list[Future[None]]()
+        named = [self._hosts.named(model)] if model else self._hosts.listed()
+        closed = [late for late in named if not late.is_open]
+        hosts = [] if model and closed else self._hosts.opened(model)
+        freed, deleted = Counter({"freed_bytes": 0, "entries": 0, "running": 0}), list[Future[None]]()
         for host in hosts:
             freed_there, deleted_there = await host.between_steps(partial(_clear, host, own))
             freed.update(freed_there)
             deleted += deleted_there
-        self._hosts.log.forget(own, hosts[0].name if model else None)
+        self._hosts.log.forget(own, named[0].name if model else None)
         try:
+            for late in closed:
+                for pruned in await asyncio.to_thread(late.forget, own):
+                    freed.update(freed_bytes=pruned.nbytes, entries=pruned.num_blobs)
             if not model:  # what follows is of no one model
                 self._forget_others(own)
                 for encoder in self._hosts.encoders:
