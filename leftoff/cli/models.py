@@ -142,7 +142,7 @@ def opened(console: Console, lineup: Lineup, leave: Leave, sampled: Callable[[Va
 
     `sampled` gives how replies are sampled, if the file wants it so.
     """
-    if lineup.has_one:
+    if lineup.has_one and lineup.first.sleep_idle_seconds < 0:  # one that never sleeps is never opened again
         with load_host(console, lineup.first, leave, sampled(lineup.sampling_of(lineup.first))) as host:
             yield Hosts(host)
         return

@@ -1,5 +1,6 @@
 """Which models a server has: by the command line, by leftoff.toml and by the files of a folder."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -239,6 +240,19 @@ def test_a_signal_ends_a_server_that_loads_a_model_and_nothing_is_lost(tmp_path:
     with running.serving(big, *flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         assert num_cached(http, "") > 0
         assert num_cached(http, "big") > 0
+
+
+def test_a_single_model_whose_file_was_replaced_while_it_slept_is_opened_anew(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("llama"), tmp_path / "own.gguf"))
+    with serving(str(path), *FLAGS, "--sleep-idle-seconds", "0") as http:
+        assert who_answers(http, "any name") == "own"
+        assert until(lambda: listed(http) == {"own": "sleeping"})
+        assert who_answers(http, "own") == "own"
+        before = http.get("/v1/models").json()["data"][0]["meta"]["n_params"]
+        assert until(lambda: listed(http) == {"own": "sleeping"})
+        Path(shutil.copy(model_path("qwen35"), tmp_path / "part")).replace(path)
+        assert who_answers(http, "any name") == "own"
+        assert http.get("/v1/models").json()["data"][0]["meta"]["n_params"] != before
 
 
 def test_an_encoder_alone_is_refused_with_the_way_out() -> None:
