@@ -14,6 +14,7 @@ from prometheus_client import Histogram
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
 from leftoff.chat.learner import VOLATILE
+from leftoff.host.callers import NOBODY, Caller, Callers, Sums
 from leftoff.lru import LruCache
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
@@ -26,24 +27,6 @@ _SHARED_TOKENS = 192  # shown before a difference, to tell what kind it is
 _LOGGED_NOTES = 256
 _TOLD_MS = 100  # less is not worth a word
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-
-
-@dataclass(frozen=True)
-class Caller:
-    """The sender of a request: the name of its client, the route, and the conversation by hash and first words."""
-
-    client: str = ""
-    route: str = ""
-    conversation: str = ""  # the same for all turns; without one, the prompt was no chat
-    title: str = ""
-
-    def __str__(self) -> str:
-        """For the log, which has no words of conversations."""
-        conversation = f"conversation {self.conversation}" if self.conversation else ""
-        return " · ".join(filter(None, (self.client, self.route, conversation)))
-
-
-NOBODY = Caller()
 
 
 @dataclass(frozen=True)
@@ -262,6 +245,7 @@ class RequestLog:
     def __init__(self, size: int) -> None:
         self.size = size
         self.started_at = time.time()
+        self.callers = Callers()
         self.counts: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)  # by tenant and model
         self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by tenant, and HTTP status
         self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on an event loop
@@ -277,12 +261,15 @@ class RequestLog:
         """Drops the records of the namespaces that are meant: they quote prompts. Counts stay. On the event loop."""
         is_kept = lambda each: model not in (None, each.model) or not is_meant(each.namespace)  # noqa: E731
         self._records = deque(filter(is_kept, self._records), self.size)
+        self.callers.forget(is_meant, model)
 
     def add(self, record: RequestRecord) -> None:
         """Keeps, counts and logs a request that ended, and tells the watchers."""
         self._records.append(record)
         tenant = owner_of(record.namespace)
         self.counts[tenant, record.model].add(record)
+        sums = Sums(record.at, 1, record.prompt_tokens, record.reused, record.saved_ms, record.origins)
+        self.callers.add(record.caller, record.namespace, record.model, sums)
         for watch in [*self.watchers]:
             watch(record)
         new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]

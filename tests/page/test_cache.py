@@ -62,6 +62,30 @@ def test_a_request_that_ends_while_the_view_opens_is_shown_once(
     expect(page.locator(".requests > ul > li")).to_have_count(1)
 
 
+def test_each_client_is_told_by_name_and_its_conversations_are_found(
+    chat: Chat, page: Page, http: httpx.Client, host: ModelHost
+) -> None:
+    before = {each["client"]: each for each in host.log.callers.shown("", 0)}
+    for agent, words in (("claude-cli/2", "where does the road end"), ("codex_cli_rs/1", "only a map")):
+        http.headers["user-agent"] = agent
+        for _ in range(2):
+            ask(http, words)
+    chat.open("cache")
+    claude = page.locator(".callers > ul > li", has_text="Claude Code")
+    expect(page.locator(".callers > ul > li", has_text="Codex")).to_be_visible()
+    sums = next(each for each in http.get("/cache/clients").json()["clients"] if each["client"] == "Claude Code")
+    assert sums["requests"] == 2 + before.get("Claude Code", {"requests": 0})["requests"]
+    share = round(100 * sums["reused"] / sums["prompt_tokens"])
+    expect(claude).to_contain_text(f"{sums['requests']} requests · {sums['prompt_tokens']} tokens, {share} % reused")
+    claude.locator("summary").click()
+    talk = claude.locator(".talks li")
+    expect(talk).to_have_count(1)
+    expect(talk).to_contain_text("where does the road end")
+    talk.get_by_role("button", name="Find where does the road end in the tree").click()
+    expect(page.locator(".node.found")).to_be_in_viewport()
+    expect(page.get_by_label("Search the cache by text")).to_have_value("where does the road end")
+
+
 def test_the_drawing_is_in_proportion(chat: Chat, page: Page, http: httpx.Client) -> None:
     for question in ("where does the road end", "only a map", "only a lamp"):
         ask(http, question)

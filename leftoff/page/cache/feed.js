@@ -5,7 +5,7 @@ import { eventsOf } from "../shared/events.js";
 import { ApiError, apiKey, ask, askJson, problemWith } from "../shared/http.js";
 import { query } from "../shared/models.js";
 
-/** @import {Report} from "../shared/origins.js" */
+/** @import {Origins, Report} from "../shared/origins.js" */
 /**
  * @typedef {{position: number, tier: "RAM" | "disk" | "store", bytes: number, hits: number, is_pinned: boolean}} Point
  * @typedef {{id: string, parent: string | null, start: number, end: number, age_s: number, slots: number[],
@@ -14,6 +14,9 @@ import { query } from "../shared/models.js";
  * @typedef {{namespace: string, is_whole: boolean, nodes: TreeNode[], model?: string}} Tree of several models, each says whose it is
  * @typedef {{name: string, used_bytes: number, budget_bytes: number, entries: number, evictions?: number,
  *   written_bytes?: number, most_bytes?: number}} Tier
+ * @typedef {{at: number, requests: number, prompt_tokens: number, reused: number, saved_ms: number, origins: Origins}} Sums
+ * @typedef {Sums & {conversation: string, title: string, model: string}} Talk
+ * @typedef {Sums & {client: string, conversations: number, latest: Talk[]}} Client
  * @typedef {{id: number, is_busy: boolean, tokens?: number, model?: string}} Slot
  * @typedef {{requests: number, reused_tokens: number, computed_tokens: number, generated_tokens: number,
  *   read_ahead_tokens: number, prompt_seconds: number, started_at: number}} Totals
@@ -28,6 +31,7 @@ const RECONNECT_MS = 2000;
 export const state = new Cell(/** @type {State | null} */ (null));
 export const reports = new Cell(/** @type {Report[]} */ ([]));
 export const trees = new Cell(/** @type {Tree[] | null} */ (null)); // null: not read yet
+export const clients = new Cell(/** @type {Client[]} */ ([]));
 export const wanted = new Cell("");
 /** Why there is nothing new; empty while the server is heard. */
 export const silence = new Cell("");
@@ -56,7 +60,7 @@ async function listen(signal) {
     try {
       const response = await ask("/cache/events", { signal }); // first: what ends while the rest is read is not missed
       reports.value = (await askJson(`/cache/requests?n=${MOST_REPORTS}`, { signal })).requests;
-      await readTree();
+      await readAll();
       silence.value = "";
       for await (const { name, data } of eventsOf(response)) take(name, JSON.parse(data));
       silence.value = "The server has ended the stream of events.";
@@ -77,21 +81,31 @@ function take(name, content) {
   if (name === "state") state.value = content;
   else if (!reports.value.some(({ id, at }) => id === content.id && at === content.at))
     reports.value = [content, ...reports.value].slice(0, MOST_REPORTS);
-  readTreeSoon();
+  readSoon();
 }
 
 /** @type {number | undefined} */
 let timer;
 
-function readTreeSoon() {
+function readSoon() {
   if (timer !== undefined) return;
   timer = window.setTimeout(() => {
     timer = undefined;
-    void readTree();
+    void readAll();
   }, TREE_PAUSE_MS);
 }
 
-export async function readTree() {
+const readAll = () => Promise.all([readTree(), readClients()]);
+
+async function readClients() {
+  try {
+    clients.value = (await askJson("/cache/clients")).clients;
+  } catch {
+    // as below
+  }
+}
+
+async function readTree() {
   try {
     trees.value = (await askJson(`/cache/tree?q=${encodeURIComponent(wanted.value)}`)).trees;
   } catch {

@@ -8,6 +8,8 @@ import { askJson } from "../shared/http.js";
 import { models } from "../shared/models.js";
 import { ReportView, sentence, spared } from "../shared/report.js";
 
+import { intoSight } from "./clients.js";
+
 /** @import {MessageOrigins, Report} from "../shared/origins.js" */
 
 const SHOWN_MESSAGES = 50;
@@ -25,8 +27,9 @@ export function Requests({ reports }) {
 /** @param {{report: Report}} props */
 function Request({ report }) {
   const [messages, setMessages] = useState(/** @type {MessageOrigins[] | null} */ (null));
-  const open = async (/** @type {{target: HTMLDetailsElement}} */ { target }) => {
-    if (!target.open || messages || !report.id) return;
+  const open = async (/** @type {{target: HTMLDetailsElement}} */ event) => {
+    intoSight(event);
+    if (!event.target.open || messages || !report.id) return;
     const found = await askJson(`/cache/requests/${report.id}`).catch(() => ({ messages: [] }));
     setMessages(found.messages);
   };

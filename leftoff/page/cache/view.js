@@ -6,9 +6,10 @@ import { count, counted, size } from "../shared/format.js";
 import { html, useEffect, useRef, useState } from "../shared/html.js";
 import { models, useModels } from "../shared/models.js";
 import { Problem } from "../shared/server.js";
+import { Clients } from "./clients.js";
 import { Details } from "./details.js";
 import { Drawing } from "./drawing.js";
-import { follow, reports, silence, state, trees, wanted } from "./feed.js";
+import { clients, follow, reports, silence, state, trees, wanted } from "./feed.js";
 import { Gauges } from "./gauges.js";
 import { Requests } from "./requests.js";
 
@@ -25,12 +26,14 @@ export function CacheView() {
   const problem = useCell(silence);
   const forest = useCell(trees);
   const last = useCell(reports);
+  const callers = useCell(clients);
   useModels();
   return html`
     <div class="view cache">
       <h1 class="unseen">The cache</h1>
       <${Problem} text=${problem} />
       ${now ? html`<${Gauges} state=${now} />` : html`<div class="gauges waiting"></div>`}
+      <${Clients} clients=${callers} />
       <${Forest} trees=${forest} isSilent=${Boolean(problem)} />
       <${Requests} reports=${last} />
     </div>`;
@@ -127,5 +130,5 @@ function Search() {
       wanted.value = target.value.trim();
     }, SEARCH_PAUSE_MS);
   };
-  return html`<input type="search" aria-label="Search the cache by text" placeholder="Search by text" defaultValue=${wanted.value} onInput=${onInput} />`;
+  return html`<input type="search" aria-label="Search the cache by text" placeholder="Search by text" value=${useCell(wanted)} onInput=${onInput} />`;
 }

@@ -19,8 +19,8 @@ export function sentence(report) {
 }
 
 /**
- * What the cache spared a request: `26k tokens, 99 % reused, 41 s saved`.
- * @param {Report} report
+ * What the cache spared a request, or several: `26k tokens, 99 % reused, 41 s saved`.
+ * @param {Pick<Report, "prompt_tokens" | "reused" | "saved_ms">} sums
  */
 export function spared({ prompt_tokens, reused, saved_ms }) {
   const share = prompt_tokens ? reused / prompt_tokens : 0;

@@ -90,6 +90,7 @@ class CacheApi(Dialect):
         return [
             Endpoint("GET", "/cache", "The tree of cached prefixes, with bytes, ages and hits", self.tree),
             Endpoint("DELETE", "/cache", "Delete what the tenant has in the cache (?salt=one)", self.clear),
+            Endpoint("GET", "/cache/clients", "Who asked, and what was spared each conversation (?n=20)", self.clients),
             Endpoint("GET", "/cache/requests", "The last reuse reports (?n=20)", self.requests),
             Endpoint("GET", "/cache/requests/{id}", "One of them, message by message", self.request),
         ]
@@ -130,6 +131,10 @@ class CacheApi(Dialect):
         except Exception as error:  # a medium may fail in any way
             raise _not_deleted(error) from error
         return json_response(freed)
+
+    async def clients(self, request: Request) -> Response:
+        limit = _count(request, _SHOWN_REQUESTS)
+        return json_response({"clients": self._hosts.log.callers.shown(tenant_of(request).name, limit)})
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from leftoff.chat.template.render import MessageDict
-from leftoff.host.request_log import Caller
+from leftoff.host.callers import Caller
 from leftoff.picture import MARKER
 
 # How a User-Agent begins, in lower case, and what people call that client. Of others, its first word is the name.

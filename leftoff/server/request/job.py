@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.formats.parser import Output
-from leftoff.host.request_log import NOBODY, Caller
+from leftoff.host.callers import NOBODY, Caller
 from leftoff.scheduler.job import Job
 
 

@@ -68,6 +68,21 @@ def test_reports_tell_the_first_difference(http: httpx.Client) -> None:
     assert http.get("/cache/requests?n=many").json()["error"]["param"] == "n"
 
 
+def test_clients_are_told_by_name_with_what_they_were_spared(http: httpx.Client) -> None:
+    for words in ("where does the road end", "where does the road end", "only a map"):
+        chat(http, words)
+    reports = http.get("/cache/requests").json()["requests"]
+    (client,) = [each for each in http.get("/cache/clients").json()["clients"] if each["client"] == "python-httpx"]
+    assert [(each["title"], each["requests"]) for each in client["latest"]] == [
+        ("only a map", 1),
+        ("where does the road end", 2),
+    ]
+    assert client["latest"][1]["reused"] == sum(report["reused"] for report in reports[1:])
+    assert len(http.get("/cache/clients?n=1").json()["clients"][0]["latest"]) == 1
+    http.delete("/cache")
+    assert all(each["latest"] == [] for each in http.get("/cache/clients").json()["clients"])
+
+
 def test_prompts_that_only_begin_alike_do_not_differ(http: httpx.Client) -> None:
     for words in ("where does the road end", "where does the river end"):
         chat(http, words)
