@@ -74,7 +74,7 @@ class Settings:
     """The settings of one server, checked when they are made."""
 
     model: str = setting(
-        "", "GGUF file, or org/repo[:quant] of the Hugging Face hub", "-m", "-hf", "-hfr", "--hf-repo", metavar="MODEL"
+        "", "GGUF file, or org/repo[:quant] or short name of the hub", "-m", "-hf", "-hfr", "--hf-repo", metavar="MODEL"
     )
     mmproj: str = setting(
         "", "to see images with (default: mmproj*.gguf beside the model; or none)", "-mm", metavar="FILE"

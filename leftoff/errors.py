@@ -1,5 +1,17 @@
-"""The base of all errors, apart from other types: commands that only show help import nothing heavy."""
+"""The base of all errors, apart from other types: commands that only show help import nothing heavy.
+
+With it, what is said of a word that was mistyped.
+"""
+
+import difflib
+from collections.abc import Iterable
 
 
 class LeftoffError(Exception):
     """Something that a person can solve: the message names the value and the way out."""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`: did you mean --port?`, if one of the known words is close to this one; else nothing."""
+    close = difflib.get_close_matches(word.lower(), [*known], 1, 0.7)
+    return f": did you mean {close[0]}?" if close else ""

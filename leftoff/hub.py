@@ -1,21 +1,21 @@
-"""Model references: the path of a GGUF file, or `org/repo[:quant]` of the Hugging Face hub, downloaded once.
+"""Model references: the path of a GGUF file, or a model of the Hugging Face hub, downloaded once.
 
+    qwen3.5-9b[:Q8_0]        a name of the catalogue
     org/repo                 the first quantisation of `PREFERRED` that the repository has
     org/repo:Q8_0            this quantisation
     org/repo:some-file.gguf  this file
 
-This module chooses the files; the optional package `huggingface_hub` lists and downloads them.
+This module chooses the files; `hub_files.py` lists and downloads them.
 """
 
-import importlib
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from leftoff.errors import LeftoffError
+from leftoff.catalogue import catalogue, reference_of
+from leftoff.errors import meant
+from leftoff.hub_files import HubError, download_file, list_files
 from leftoff.models import EMBEDDED
 
 ListFiles = Callable[[str], Sequence[str]]
@@ -36,11 +36,6 @@ _PROJECTOR = "mmproj"
 _NOT_A_MODEL = (_PROJECTOR, "imatrix", "mtp-")
 _QUANT_F16 = re.compile(r"[-._]f16\.gguf$", re.IGNORECASE)
 _MAX_LISTED = 40
-_TIMEOUT_S = 10
-
-
-class HubError(LeftoffError):
-    """A model that could not be found or downloaded. The message names it and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -106,25 +101,33 @@ def _preferred_projector(files: Sequence[str]) -> str | None:
     return next((file for file in found if _QUANT_F16.search(file)), found[0] if found else None)
 
 
-def find_model(text: str, list_files: ListFiles | None = None, download: Download | None = None) -> Path:
+def find_model(text: str, list_: ListFiles = list_files, download: Download = download_file) -> Path:
     """The file of a reference, downloaded if needed. Whether a path exists is checked when it is loaded."""
     reference = parse_reference(text)
     if reference is None or Path(text).is_file():
+        _refuse_unknown_name(text)
         return Path(text).expanduser()
-    return fetch(reference, list_files or _list_files, download or _download)
+    return fetch(reference, list_, download)
 
 
 def parse_reference(text: str) -> Reference | None:
     """None if the text is a path."""
-    match = _REFERENCE.fullmatch(text)
+    match = _REFERENCE.fullmatch(reference_of(text) or text)
     if match is None or match[1].startswith(".") or match[1].lower().endswith(".gguf"):
         return None
     return Reference(match[1], match[2] or "")
 
 
-def fetch(reference: Reference, list_files: ListFiles, download: Download) -> Path:
+def _refuse_unknown_name(text: str) -> None:
+    """A word that is no path is meant to be a name of the catalogue."""
+    if text and not {*text} & {*"/\\~"} and not text.lower().endswith(".gguf") and not Path(text).exists():
+        hint = meant(text.partition(":")[0], catalogue().models) or ": `leftoff models` lists the names"
+        raise HubError(f"{text} is neither a file here nor the name of a model{hint}")
+
+
+def fetch(reference: Reference, list_: ListFiles, download: Download) -> Path:
     """Downloads all parts of a model, and its projector; returns the first part, from which the others are found."""
-    files = [file for file in list_files(reference.repo) if file.lower().endswith(".gguf")]
+    files = [file for file in list_(reference.repo) if file.lower().endswith(".gguf")]
     weights = choose(reference, files)
     paths = [download(reference.repo, file) for file in weights.files]
     if (projector := _preferred_projector(files)) is not None:
@@ -194,67 +197,3 @@ def _listed(found: list[Weights]) -> str:
     names = sorted(quants if unique else [Path(weights.name).name for weights in found])
     more = [f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []
     return ", ".join([*names[:_MAX_LISTED], *more])
-
-
-# --- huggingface_hub
-
-
-def _library(repo: str) -> Any:  # noqa: ANN401
-    try:
-        for part in ("errors", "utils"):  # the package does not import them by itself
-            importlib.import_module(f"huggingface_hub.{part}")
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError:
-        raise HubError(
-            f"{repo} is no file here, and to download it from the hub one package is missing: "
-            "pip install huggingface_hub, or give the path of a GGUF file"
-        ) from None
-    if not sys.stderr.isatty():
-        hub.utils.disable_progress_bars()
-    return hub
-
-
-def _list_files(repo: str) -> Sequence[str]:
-    hub = _library(repo)
-    try:
-        siblings = hub.model_info(repo, timeout=_TIMEOUT_S).siblings
-    except (hub.errors.RepositoryNotFoundError, hub.errors.HFValidationError) as error:
-        raise _refusal(hub, repo, error) from error
-    except Exception as error:  # what a network raises differs between versions of the library
-        return _downloaded_before(hub, repo, error)
-    return [sibling.rfilename for sibling in siblings or ()]
-
-
-def _download(repo: str, file: str) -> Path:
-    hub = _library(repo)
-    try:
-        return Path(hub.hf_hub_download(repo, file))
-    except hub.errors.GatedRepoError as error:
-        raise _refusal(hub, repo, error) from error
-    except Exception as error:
-        raise HubError(f"{file} of {repo} did not arrive: {_line(error)}. Try again: it goes on from there") from error
-
-
-def _refusal(hub: Any, repo: str, error: Exception) -> HubError:  # noqa: ANN401
-    if isinstance(error, hub.errors.GatedRepoError):
-        return HubError(
-            f"{repo} asks for its licence to be accepted: do so at https://huggingface.co/{repo}, then set HF_TOKEN"
-        )
-    return HubError(
-        f"there is no {repo}, neither a file here nor a public model on the hub; private ones need HF_TOKEN"
-    )
-
-
-def _downloaded_before(hub: Any, repo: str, error: Exception) -> Sequence[str]:  # noqa: ANN401
-    """The files that an earlier run downloaded, for use without a network."""
-    try:
-        folder = Path(hub.snapshot_download(repo, local_files_only=True))
-    except Exception:
-        raise HubError(
-            f"the hub cannot be reached for {repo} ({_line(error)}): check the network, or give the path of a GGUF file"
-        ) from error
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

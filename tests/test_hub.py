@@ -1,6 +1,5 @@
 """Model references, on listings as they are found on the hub. Nothing here reaches a network."""
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -138,12 +137,3 @@ def test_a_file_wins_over_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_path_need_not_exist_for_loading_says_so() -> None:
     assert find_model("~/models/missing.gguf") == Path.home() / "models/missing.gguf"
-
-
-def test_without_the_library_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(HubError, match=r"org/repo is no file here.*pip install huggingface_hub"):
-        find_model("org/repo:Q8_0")

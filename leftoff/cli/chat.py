@@ -93,7 +93,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "whom",
         metavar="MODEL | URL",
         nargs="?",
-        help="GGUF file, org/repo[:quant] of the hub, a name of leftoff.toml, or http://host:port "
+        help="GGUF file, org/repo[:quant] of the hub, a name of `leftoff models` or leftoff.toml, or http://host:port "
         "(default: the first of leftoff.toml, or the model that comes with leftoff)",
     )
     parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")

@@ -1,7 +1,6 @@
 """The command-line parser, and the settings as its flags, as environment variables and as docs/settings.md."""
 
 import argparse
-import difflib
 import math
 import os
 import re
@@ -12,6 +11,7 @@ from typing import Any
 
 from leftoff.cli.config_file import ConfigFile, Values, read_config
 from leftoff.config import Settings, definitions
+from leftoff.errors import meant
 from leftoff.sampling import DEFAULT_SAMPLING, PARAMETERS, Parameter
 from leftoff.setting import SWITCH, Definition, SettingError
 
@@ -24,7 +24,8 @@ default. A flag for a list may be given several times: each value is added to th
 the list. In an environment variable, `,` separates names, keys, origins, hosts and overrides, and a line break
 separates regular expressions. All models of a server share the settings marked with *; in the others they may differ.
 
-`--open` is a flag alone: it opens the page in the browser once the server listens.
+`--open` is a flag alone: it opens the page in the browser once the server listens. `--help` describes what is most
+used, `--help-all` everything.
 
 This page is written by `python -m leftoff.cli.flags`; the definitions are in `leftoff/config.py` and
 `leftoff/sampling.py`.
@@ -62,12 +63,6 @@ GROUPS = {
 _LETTERS = re.compile(r"-[A-Za-z][A-Za-z-]")
 _MANY = 1e6  # as a limit, it is none
 _WIDTH = 79  # of the help, as far as it is not argparse's
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """`: did you mean --port?`, if one of the known words is close to this one; else nothing."""
-    close = difflib.get_close_matches(word.lower(), [*known], 1, 0.7)
-    return f": did you mean {close[0]}?" if close else ""
 
 
 class CommandLine(argparse.ArgumentParser):

@@ -26,6 +26,7 @@ from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
 from leftoff.host.request_log import RequestLog
 from leftoff.hub import default_model, find_model
+from leftoff.hub_files import Begin, download_file
 from leftoff.scheduler.gate import Gate
 from leftoff.server.http.line_rate import LineRate
 from leftoff.setting import SettingError
@@ -47,7 +48,8 @@ def load_host(
     With `fit`, what is chosen for the settings is known already.
     """
     _check_template(settings.chat_template_file)
-    path = model_file(settings)
+    with show_stages(console, visible=console.is_terminal) as stages:
+        path = model_file(settings, stages.begin)
     with show_stages(console, visible=console.is_terminal) as stages, ends_at_once(console, leave):
         progress = stages.begin(f"loading {path.name}")
         try:
@@ -63,9 +65,10 @@ def load_host(
             raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
 
 
-def model_file(settings: Settings) -> Path:
-    """The file of the model that is wanted, fetched if need be."""
-    return find_model(settings.model) if settings.model else default_model()
+def model_file(settings: Settings, begin: Begin | None = None) -> Path:
+    """The file of the model that is wanted, fetched if need be; `begin` shows how far that is."""
+    fetch = partial(download_file, begin=begin) if begin else download_file
+    return find_model(settings.model, download=fetch) if settings.model else default_model()
 
 
 def open_fleet(settings: Settings) -> Fleet | None:

@@ -17,6 +17,7 @@ from leftoff.errors import LeftoffError
 _COMMANDS = {
     "serve": "run the server",
     "launch": "start a coding agent on a server, here and now",
+    "models": "list models by name, and what fits this machine",
     "chat": "talk to a model in the terminal",
     "demo": "compare replies with the cache off and on",
     "prewarm": "have a running server read a header before a client asks",
@@ -27,6 +28,7 @@ _COMMANDS = {
     "engine": "show and install the llama.cpp library, for a GPU or the CPU",
     "doctor": "describe the library, this machine and a model, and measure its speed",
 }
+_MODULES = {"models": "catalogue"}  # of commands that are not in a module of their name
 _FAILED = 1
 _UNREAD = 128 + 13  # SIGPIPE
 
@@ -94,7 +96,7 @@ def _parser(asked: str) -> CommandLine:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, summary in _COMMANDS.items():
         if name == asked:
-            import_module(f"leftoff.cli.{name}").add_parser(subparsers)
+            import_module(f"leftoff.cli.{_MODULES.get(name, name)}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

@@ -60,7 +60,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
         "positional",
         metavar="MODEL",
         nargs="*",
-        help="GGUF file, or org/repo[:quant] of the Hugging Face hub (default: the model that comes with leftoff); "
+        help="GGUF file, org/repo[:quant] of the Hugging Face hub, or a name that `leftoff models` lists, such as "
+        "qwen3.5-9b, which are downloaded once (default: the model that comes with leftoff); "
         "of several, as MODEL, NAME=MODEL or a name of leftoff.toml, those that a request names are loaded, as many as "
         "fit",
     )

@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused_in_one_line(capsys: Capture) -> None:
         assert output.err.count("\n") == 1
     with pytest.raises(SystemExit):
         main(["engine", "install", "quantum"])
-    assert "invalid choice: 'quantum'" in capsys.readouterr().err
+    assert "'quantum' is unknown: must be one of cuda" in capsys.readouterr().err
 
 
 def test_the_library_in_use_is_tried(capsys: Capture) -> None:

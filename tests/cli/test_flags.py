@@ -12,12 +12,12 @@ from leftoff.cli.flags import (
     CommandLine,
     add_settings,
     grouped,
-    meant,
     settings_from,
     settings_page,
 )
 from leftoff.cli.main import main
 from leftoff.config import ALL_LAYERS, BILLING_LINE, Settings, definitions
+from leftoff.errors import meant
 from leftoff.sampling import PARAMETERS
 from leftoff.setting import SettingError
 

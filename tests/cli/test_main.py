@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.cli.main import _COMMANDS, main
+from leftoff.cli.main import _COMMANDS, _MODULES, main
 
 
 def test_help_lists_every_command_and_loads_none() -> None:
@@ -31,7 +31,7 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         main([name, "--help"])
     assert exited.value.code == 0
     assert f"leftoff {name}" in capsys.readouterr().out
-    assert callable(import_module(f"leftoff.cli.{name}").add_parser)
+    assert callable(import_module(f"leftoff.cli.{_MODULES.get(name, name)}").add_parser)
 
 
 def leftoff(*arguments: str, **environment: str) -> list[str]:
@@ -94,7 +94,7 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_command_like_none_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["xyzzy"])
-    assert "'xyzzy' is unknown: must be one of serve, chat," in capsys.readouterr().err
+    assert "'xyzzy' is unknown: must be one of serve, models, chat," in capsys.readouterr().err
 
 
 def test_the_commands_of_a_command_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
+from leftoff.download import InterruptedDownloadError, check_hash
 from leftoff.engine.binding.backends import is_on_this_machine
 from leftoff.engine.binding.image import read_image
 from leftoff.engine.binding.search import (
@@ -35,7 +36,7 @@ from leftoff.engine.binding.search import (
 from leftoff.engine.devices import DeviceMemory
 from leftoff.engine.errors import EngineError
 from leftoff.engine.fingerprint import cache_folder
-from leftoff.engine.install.download import InterruptedDownloadError, check_hash, fetch
+from leftoff.engine.install.download import expected, fetch
 from leftoff.engine.install.packages import Archive, Package
 
 Begin = Callable[[str], Callable[[float], None]]  # starts a stage of this title; takes its progress, from 0 to 1
@@ -178,7 +179,7 @@ def _copied(archive: Archive, folder: Path, aside: Path) -> Path:
             f"{folder} has no {archive.file}: download it from {archive.project} {archive.version} first"
         )
     copy = Path(shutil.copyfile(path, aside / archive.file))
-    check_hash(copy, archive)
+    check_hash(copy, expected(archive))
     return copy
 
 

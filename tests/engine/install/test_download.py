@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.engine.install.download import (
-    DownloadError,
-    InterruptedDownloadError,
-    check_hash,
-    fetch,
-    npm_registry,
-    python_index,
-)
+from leftoff.download import DownloadError, InterruptedDownloadError, check_hash
+from leftoff.engine.install.download import expected, fetch, npm_registry, python_index
 from leftoff.engine.install.packages import Archive
 from tests.engine.install.mirror import Mirror, serving_mirror
 
@@ -100,9 +94,9 @@ def test_another_file_than_the_pinned_one_is_not_kept(mirror: Mirror, tmp_path: 
 def test_the_hash_of_a_given_file_is_checked_and_the_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / WHEEL
     path.write_bytes(CONTENT)
-    check_hash(path, archive())
+    check_hash(path, expected(archive()))
     with pytest.raises(DownloadError, match="is expected"):
-        check_hash(path, archive(b"other"))
+        check_hash(path, expected(archive(b"other")))
     assert path.exists()
 
 

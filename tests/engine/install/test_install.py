@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from leftoff.download import DownloadError, Expected, InterruptedDownloadError, check_hash
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import engines_folder, found_libraries, installed_engines
-from leftoff.engine.install.download import DownloadError, InterruptedDownloadError, check_hash
 from leftoff.engine.install.install import InstallError, choose, install, remove, try_library
 from leftoff.engine.install.packages import Archive, Package
 from tests.engine.install.mirror import Mirror, serving_mirror
@@ -176,8 +176,8 @@ def test_a_given_archive_that_is_changed_after_it_was_checked_is_not_unpacked(
     given.mkdir()
     (given / FILE).write_bytes(content)
 
-    def check_and_change(path: Path, archive: Archive) -> None:
-        check_hash(path, archive)
+    def check_and_change(path: Path, expected: Expected) -> None:
+        check_hash(path, expected)
         (given / FILE).write_bytes(hostile)
 
     monkeypatch.setattr("leftoff.engine.install.install.check_hash", check_and_change)

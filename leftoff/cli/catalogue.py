@@ -1,0 +1,128 @@
+"""`leftoff models` lists models by the names that `leftoff serve` takes, and what fits this machine."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from leftoff.catalogue import CatalogueModel, catalogue
+from leftoff.cli.flags import CommandLine, positive
+from leftoff.cli.loading import quiet_logs
+from leftoff.cli.units import show_budget
+from leftoff.engine.binding.library import load_library
+from leftoff.engine.choice import Room
+from leftoff.engine.devices import available_ram, default_gpus, free_bytes
+from leftoff.engine.needs import HOST
+from leftoff.engine.reckon import Reckoned, reckon
+
+_GIB = 1 << 30
+_MARGIN_BYTES = _GIB  # that --fit leaves free on a GPU
+_FOOT = (
+    "Reckoned from the facts of {as_of}, about as --fit does once the file is here. leftoff serve NAME downloads it "
+    "once; the repositories have other quantisations too: NAME:Q6_K."
+)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A model in one of its quantisations, and how it would fit."""
+
+    name: str
+    model: CatalogueModel
+    file_bytes: int
+    reckoned: Reckoned
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
+    """Adds the command `models`."""
+    parser = subparsers.add_parser(
+        "models",
+        description="Lists models by the names that `leftoff serve` takes, with the context that fits this machine "
+        "now, or another one. No network is asked.",
+    )
+    parser.add_argument("--vram", metavar="GIB", type=positive, help="as if one GPU with so much free memory were here")
+    parser.add_argument("--ram", metavar="GIB", type=positive, help="as if so much RAM were free here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the list; returns the exit code."""
+    room = _room(args.vram, args.ram)
+    found = [*listed(room)]
+    if args.json:
+        print(json.dumps({"as_of": catalogue().as_of, "models": [*map(_as_json, found)]}))
+        return 0
+    console = Console(markup=False, highlight=False, emoji=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("name", "file", "memory", "images", "tools"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("fits here")
+    for item in found:
+        model = item.model
+        words = (item.name, show_budget(item.file_bytes), model.kind, "yes" if model.projector else "", "yes")
+        table.add_row(*words, _fit_in_words(item, room), style=None if item.reckoned.fits else "dim")
+    console.print(f"{_room_in_words(room)}\n", style="bold", soft_wrap=True)
+    console.print(table)
+    console.print(f"\n{_FOOT.format(as_of=catalogue().as_of)}", style="dim", soft_wrap=True)
+    return 0
+
+
+def listed(room: Room) -> Iterator[Listed]:
+    """Every model in every quantisation that the catalogue knows, reckoned for a machine."""
+    for name, model in catalogue().models.items():
+        for number, (quant, file_bytes) in enumerate(model.quants.items()):
+            shown = f"{name}:{quant}" if number else name
+            yield Listed(shown, model, file_bytes, reckon(model, file_bytes, room))
+
+
+def _room(vram: int | None, ram: int | None) -> Room:
+    """The free memory of this machine, or of one that has what is asked for."""
+    in_ram = ram * _GIB if ram else available_ram()
+    if vram:
+        return Room(in_ram, {"GPU": vram * _GIB}, {"GPU": _MARGIN_BYTES})
+    if ram:
+        return Room(in_ram)
+    quiet_logs()
+    library = load_library()
+    gpus = {device.name: free_bytes(library, device) for device in default_gpus(library)}
+    return Room(in_ram, gpus, dict.fromkeys(gpus, _MARGIN_BYTES))
+
+
+def _room_in_words(room: Room) -> str:
+    free = [*(f"{show_budget(nbytes)} on {name}" for name, nbytes in room.gpus.items()), f"{show_budget(room.ram)} RAM"]
+    return f"free: {', '.join(free)}"
+
+
+def _fit_in_words(item: Listed, room: Room) -> str:
+    choice, needs = item.reckoned.choice, item.reckoned.needs
+    if not item.reckoned.fits:
+        return f"no: {show_budget(sum(map(needs.total, (*room.gpus, HOST))))} are too much"
+    tokens = f"{choice.num_cells:,} tokens"
+    if not room.gpus:
+        return f"{tokens}, on the CPU"
+    if choice.gpu_layers <= item.model.layers:
+        return f"{tokens}, {choice.gpu_layers} of {item.model.layers + 1} layers on the GPU: slow"
+    return f"{tokens}, experts of {choice.n_cpu_moe} layers in RAM" if choice.n_cpu_moe else f"{tokens}, all on the GPU"
+
+
+def _as_json(item: Listed) -> dict[str, object]:
+    choice, needs = item.reckoned.choice, item.reckoned.needs
+    return {
+        "name": item.name,
+        "repo": item.model.repo,
+        "kind": item.model.kind,
+        "bytes": item.file_bytes,
+        "images": item.model.projector,
+        "tools": item.model.tools,
+        "trained_context": item.model.context,
+        "fits": item.reckoned.fits,
+        "context": choice.num_cells,
+        "gpu_layers": choice.gpu_layers,
+        "layers": item.model.layers + 1,
+        "n_cpu_moe": choice.n_cpu_moe,
+        "needs": {device: needs.total(device) for device in sorted({*needs.weights, *needs.context})},
+    }

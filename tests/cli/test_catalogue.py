@@ -1,0 +1,60 @@
+"""`leftoff models`: what it lists for a machine, in words and for programs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from leftoff.catalogue import catalogue
+from leftoff.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_every_model_is_listed_with_what_fits_the_machine_that_is_asked_for(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["models", "--vram", "24", "--ram", "32"]) == 0
+    shown = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in shown.splitlines() if line}
+    for name, model in catalogue().models.items():
+        assert name in rows
+        assert model.kind in rows[name]
+    assert "all on the GPU" in rows["qwen3.6-27b"]
+    assert "experts of" in rows["qwen3.6-35b-a3b:Q8_0"]
+    assert "layers on the GPU: slow" in rows["qwen3.6-27b:Q8_0"]
+    assert "are too much" in rows["gpt-oss-120b"]
+    assert "24.0 GiB on GPU, 32.0 GiB RAM" in shown
+    assert catalogue().as_of in shown
+
+
+def test_programs_get_the_same_as_json(capsys: Capture) -> None:
+    assert main(["models", "--ram", "32", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    small = next(model for model in told["models"] if model["name"] == "qwen3.5-4b")
+    assert (small["fits"], small["repo"], small["context"]) == (True, "unsloth/Qwen3.5-4B-GGUF", 131_072)
+    assert small["needs"]["RAM"] > small["bytes"]
+    assert {model["fits"] for model in told["models"]} == {True, False}
+
+
+def test_this_machine_is_asked_and_no_network() -> None:
+    code = """
+import socket, sys
+def refuse(*_): raise AssertionError("the network was asked")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+from leftoff.cli.main import main
+sys.exit(main(["models"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("free: ")
+    assert "qwen3.5-0.8b" in done.stdout
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "much"])
+def test_an_amount_that_is_none_is_refused(amount: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["models", "--vram", amount])
+    assert "not a positive whole number" in capsys.readouterr().err
