@@ -11,7 +11,7 @@ from rich.table import Table
 from leftoff.catalogue import CatalogueModel, catalogue
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import quiet_logs
-from leftoff.cli.units import show_budget
+from leftoff.cli.units import show_bytes
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.choice import Room
 from leftoff.engine.devices import available_ram, default_gpus, free_bytes
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     table.add_column("fits here")
     for item in found:
         model = item.model
-        words = (item.name, show_budget(item.file_bytes), model.kind, "yes" if model.projector else "", "yes")
+        words = (item.name, show_bytes(item.file_bytes), model.kind, "yes" if model.projector else "", "yes")
         table.add_row(*words, _fit_in_words(item, room), style=None if item.reckoned.fits else "dim")
     console.print(f"{_room_in_words(room)}\n", style="bold", soft_wrap=True)
     console.print(table)
@@ -93,14 +93,14 @@ def _room(vram: int | None, ram: int | None) -> Room:
 
 
 def _room_in_words(room: Room) -> str:
-    free = [*(f"{show_budget(nbytes)} on {name}" for name, nbytes in room.gpus.items()), f"{show_budget(room.ram)} RAM"]
+    free = [*(f"{show_bytes(nbytes)} on {name}" for name, nbytes in room.gpus.items()), f"{show_bytes(room.ram)} RAM"]
     return f"free: {', '.join(free)}"
 
 
 def _fit_in_words(item: Listed, room: Room) -> str:
     choice, needs = item.reckoned.choice, item.reckoned.needs
     if not item.reckoned.fits:
-        return f"no: {show_budget(sum(map(needs.total, (*room.gpus, HOST))))} are too much"
+        return f"no: {show_bytes(sum(map(needs.total, (*room.gpus, HOST))))} are too much"
     tokens = f"{choice.num_cells:,} tokens"
     if not room.gpus:
         return f"{tokens}, on the CPU"

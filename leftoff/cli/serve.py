@@ -26,7 +26,7 @@ from leftoff.cli.loading import hint_at_engine, logging_to_stderr
 from leftoff.cli.models import Lineup, opened
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
-from leftoff.cli.units import printable, show_budget, show_bytes, show_count
+from leftoff.cli.units import printable, show_bytes, show_count
 from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
@@ -205,7 +205,7 @@ def _budgets(host: ModelHost) -> str:
 
 def _own_budgets(host: ModelHost) -> str:
     settings, ram_bytes = host.settings, host.cache.ram.budget.budget_bytes
-    ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {show_budget(ram_bytes)} of RAM"
+    ram = "RAM without a limit" if settings.ram == NO_LIMIT else f"up to {show_bytes(ram_bytes)} of RAM"
     ram += f" for {_conversations(host, ram_bytes)}" if settings.ram != NO_LIMIT else ""
     if not settings.disk:
         return f"{ram}, nothing on disk: a restart forgets"
@@ -216,7 +216,7 @@ def _own_budgets(host: ModelHost) -> str:
     if problem:
         return f"{ram}, nothing on disk ({problem})"
     disk_bytes = host.cache.disk.budget.budget_bytes
-    return f"{ram}; {show_budget(disk_bytes)} on disk for {_conversations(host, disk_bytes)}, in {root}"
+    return f"{ram}; {show_bytes(disk_bytes)} on disk for {_conversations(host, disk_bytes)}, in {root}"
 
 
 def _conversations(host: ModelHost, budget_bytes: int) -> str:

@@ -3,20 +3,21 @@
 import unicodedata
 
 _DECIMAL = ("", "k", "M", "G", "T")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def show_bytes(nbytes: float) -> str:
-    """`21.5 MB`: decimal units, as disks and networks count."""
-    return f"{_scaled(nbytes)}B"
-
-
-def show_budget(nbytes: int) -> str:
-    """`64 MiB` or `12.0 GiB`: binary units, as the settings count."""
-    return f"{nbytes / (1 << 20):,.0f} MiB" if nbytes < 1 << 30 else f"{nbytes / (1 << 30):,.1f} GiB"
+    """`21.5 MiB` or `64 MiB`: binary units everywhere, as the settings count."""
+    power = 0
+    while abs(nbytes) >= 1023.5 and power < len(_BINARY) - 1:
+        nbytes /= 1024
+        power += 1
+    shown = f"{nbytes:,.0f}" if nbytes >= 99.95 else f"{nbytes:.1f}".removesuffix(".0")
+    return f"{shown} {_BINARY[power]}"
 
 
 def show_bandwidth(bytes_per_s: float) -> str:
-    """`3.2 GB/s`."""
+    """`3.2 GiB/s`."""
     return f"{show_bytes(bytes_per_s)}/s"
 
 

@@ -76,7 +76,8 @@ def device_memory(library: Library) -> tuple[DeviceMemory, ...]:
 def _memory(library: Library, device: Device) -> DeviceMemory:
     free, total = C.c_size_t(), C.c_size_t()
     library.dll.ggml_backend_dev_memory(device.handle, C.byref(free), C.byref(total))
-    return DeviceMemory(device.name, device.description, device.is_gpu, free.value, total.value)
+    unused = free.value if device.is_gpu else min(free.value, available_ram())  # of RAM, ggml calls all of it free
+    return DeviceMemory(device.name, device.description, device.is_gpu, unused, total.value)
 
 
 def buffer_types(library: Library) -> dict[str, int]:
