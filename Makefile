@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel wheel-check engine-check image formula clean
+.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel release-check engine-check image formula clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -96,13 +96,11 @@ mutants: $(DEV) ## change the code in 300 places, one at a time, and list the ch
 clients: $(DEV) ## play real clients from npm and PyPI against a server, and write docs/clients.md; needs npm and the network
 	@$(BIN)/python -m lab.clients --markdown docs/clients.md
 
-wheel: $(DEV) ## build the package into dist/
-	@$(BIN)/python -m build
+wheel: $(DEV) ## build the wheel and the source archive into dist/
+	@rm -rf dist && $(BIN)/python -m build
 
-wheel-check: wheel ## install the wheel into an empty environment, and run the demo there
-	@rm -rf build/empty && mkdir -p build/empty && $(PYTHON) -m venv build/empty/venv
-	@build/empty/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
-	@cd build/empty && venv/bin/leftoff doctor && venv/bin/leftoff demo
+release-check: wheel ## try them in empty environments: pip, uvx, pipx, every Python that is there; needs the network
+	@$(BIN)/python -m lab.release
 
 # The models are made with the library of the package: not every build can make one from metadata alone.
 ENGINE := build/engine

@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Session", "__version__"]
 
 # A program that embeds leftoff decides what is shown; until it does, nothing is.

@@ -1,6 +1,6 @@
 """The package as it is built: it holds the model, and works where the repository is not.
 
-`make wheel-check` goes further: an environment that is empty, and the whole demonstration in it.
+`make release-check` goes further: environments that are empty, and the whole demonstration in them.
 """
 
 import os

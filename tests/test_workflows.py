@@ -77,7 +77,7 @@ def test_coverage_has_a_floor() -> None:
 def test_a_release_is_built_and_checked_before_it_is_published() -> None:
     workflow = read(WORKFLOWS / "release.yml")
     assert workflow["on"] == {"push": {"tags": ["v*"]}}
-    assert "make wheel-check" in commands("release.yml", "build")
+    assert "make release-check" in commands("release.yml", "build")
     assert "$GITHUB_REF_NAME" in commands("release.yml", "build")[0], "the tag is compared with the version"
     publish = workflow["jobs"]["publish"]
     assert (publish["needs"], publish["permissions"]) == ("build", {"id-token": "write"})
@@ -88,6 +88,11 @@ def test_the_version_is_in_one_place() -> None:
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "leftoff.__version__"}
     named = [path for path in (ROOT / "leftoff").rglob("*.py") if f'"{leftoff.__version__}"' in path.read_text()]
     assert named == [ROOT / "leftoff" / "__init__.py"]
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions == [leftoff.__version__, "0.1.0"]
 
 
 def test_commit_hooks_check_what_make_lint_checks() -> None:
