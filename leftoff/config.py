@@ -33,17 +33,8 @@ LEARN = "learn"  # stands for what chat/learner.py finds
 
 MAX_SEQUENCES = 255  # llama.cpp's limit of 256, less the engine's scratch sequence
 _SMALLEST_BATCH = 32  # the probe of a model's memory decodes a few tokens at once
-KV_TYPES = {  # ggml's numbers
-    "f32": 0,
-    "f16": 1,
-    "bf16": 30,
-    "q8_0": 8,
-    "q5_1": 7,
-    "q5_0": 6,
-    "q4_1": 3,
-    "q4_0": 2,
-    "iq4_nl": 20,
-}
+# ggml's numbers
+KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2, "iq4_nl": 20}
 MAX_DRAFTED = 255  # llama-server takes more, which no match is worth
 _PLAIN_TYPES = ("f32", "f16", "bf16")
 ALL_LAYERS = -2  # as llama-server counts them; -1 is as many as fit
@@ -296,10 +287,16 @@ class Settings:
     draft: str = setting(
         "auto",
         "speculative decoding, with drafts copied from what the cache knows: tree; guessed by the model's next-token "
-        "layer: mtp; off; auto: both, where it pays",
+        "layer: mtp; by --model-draft: model; off; auto: what pays most",
         metavar="HOW",
-        choices=("auto", "tree", "mtp", "off"),
+        choices=("auto", "tree", "mtp", "model", "off"),
         words={word: "tree" if is_on else "off" for word, is_on in SWITCH.items()},
+    )
+    model_draft: str = setting(
+        "",
+        "smaller model with the same tokens, to guess what a reply goes on with; a file, or org/repo[:quant]",
+        *("-md", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"),
+        metavar="MODEL",
     )
     draft_max: int = setting(
         24, "most tokens of a draft", "--draft-n", "--spec-draft-n-max", limits=(1, MAX_DRAFTED), words={"-1": 24}

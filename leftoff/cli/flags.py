@@ -52,7 +52,7 @@ GROUPS = {
     MOST_USED: "model ctx port host api_key alias slots ram disk gpu_layers kv_type config",
     "Models": "models_dir models_max pinned sleep_idle_seconds chat_template_file pooling",
     "Cache": "disk_daily cache_dir parked prewarm read_ahead remember_replies",
-    "Prompts and replies": "max_tokens overflow drop_header move pin draft draft_max deterministic",
+    "Prompts and replies": "max_tokens overflow drop_header move pin draft model_draft draft_max deterministic",
     "Pictures": "mmproj image_min_tokens image_max_tokens max_images image_megapixels fetch_images",
     "Devices and memory": "fit fit_target fit_ctx device split_mode tensor_split main_gpu n_cpu_moe cpu_moe "
     "override_tensor mmap mlock flash_attn cache_type_k cache_type_v threads threads_batch batch ubatch",

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from leftoff.agents import CODING_AGENTS, NO_KEY, Agent, Connection
 from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values, settings_from
-from leftoff.cli.loading import model_file
+from leftoff.cli.loading import with_files
 from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals, handled_by
 from leftoff.cli.talk import as_url
@@ -143,7 +143,7 @@ class _Server:
     def started(self, folder: Path) -> Iterator[Connection]:
         """One of our own, which ends at the end of the block, and also if this process is killed."""
         first = Lineup(self._values, config_of(self._values)).first
-        model_file(first)  # downloads it where that is seen
+        with_files(first)  # downloads it where that is seen
         if not first.model and not first.ctx:
             self._flags["ctx"] = _DEMONSTRATION_TOKENS
             self._console.print(_DEMONSTRATION, style="dim")

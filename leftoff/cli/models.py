@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from leftoff.cli.config_file import ConfigFile, Values
-from leftoff.cli.loading import Leave, ends_at_once, load_host, model_file, open_fleet
+from leftoff.cli.loading import Leave, ends_at_once, load_host, open_fleet, with_files
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.engine.devices import available_ram
 from leftoff.host.budgets import Capacities
@@ -225,7 +225,7 @@ class _Opening:
 
     def prepare(self) -> None:
         seats = self._openings.seats
-        with_file = dataclasses.replace(self._settings, model=str(model_file(self._settings)))
+        with_file = with_files(self._settings)
         self._fit = dataclasses.replace(fitted(with_file, seats.room), shared=self._openings.capacities)
         seats.room = {**self._fit.room, **seats.room}
         self._seat.needs = self._fit.needs

@@ -1,18 +1,20 @@
 """Chooses drafts for running replies: what comes next by the trail of each, as far as verifying it pays.
 
-Where the trail has nothing that pays, the model's next-token (MTP) layer may guess, if there is one.
+For a reply that runs alone, a draft may be guessed as well, by the model's next-token (MTP) layer or a draft model. Of
+all these the one is taken that promises the most tokens per second.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from leftoff.drafts.batch_times import MAX_TOKENS, BatchTimes
-from leftoff.drafts.mtp import MtpDrafts
+from leftoff.drafts.draft_model import DraftModel
+from leftoff.drafts.guesses import Guesses, Reply
 from leftoff.drafts.token_log import ORDERS, TokenLog
-from leftoff.drafts.trail import Draft, DraftSource, Odds, Trail, family_of
-from leftoff.engine.engine import Work
+from leftoff.drafts.trail import Draft, Odds, Trail, family_of
 from leftoff.types import Tokens
 
 _LOG_TOKENS = 1 << 20  # of one namespace: 20 MiB with its tables
@@ -25,6 +27,13 @@ Known = Callable[[str, int], Iterable[Tokens]]
 Chance = Callable[[int], float]
 
 
+class Promise(NamedTuple):
+    """The best length of a draft, and how many times more tokens per second are expected with it; 0 if none pays."""
+
+    length: int = 0
+    rate: float = 0.0
+
+
 class Drafter:
     """Owns the logs of all namespaces. Belongs to the engine's thread."""
 
@@ -35,25 +44,23 @@ class Drafter:
         decodes_again: bool,
         most_drafted: int = 24,
         known: Known = lambda _namespace, _most: (),
-        mtp: MtpDrafts | None = None,
+        guesses: Sequence[Guesses] = (),
         has_trails: bool = True,
+        model: DraftModel | None = None,
     ) -> None:
         """With `decodes_again`, a draft that is wrong in part takes all of its batch back, to be decoded again.
 
-        Without trails all drafts are guesses of the MTP layer.
+        Without trails all drafts are guesses. The draft `model` makes some of them.
         """
         self.times = times
         self.has_trails = has_trails
-        self._mtp = mtp
+        self.guesses = guesses
+        self.model = model
         self._decodes_again = decodes_again
         self._most_drafted = most_drafted
         self._known = known
         self._odds = Odds()
         self._logs: OrderedDict[str, TokenLog] = OrderedDict()
-
-    @property
-    def has_mtp(self) -> bool:
-        return self._mtp is not None
 
     @property
     def nbytes(self) -> int:
@@ -70,10 +77,17 @@ class Drafter:
         """A reply has ended: others may repeat it."""
         self._log(namespace).add(np.array(trail.reply, np.int32), trail.reply_position, family_of(prompt))
 
+    def tidy(self, is_wanted: Callable[[], bool]) -> None:
+        """To be called when nothing runs, until a request `is_wanted`."""
+        if self.model is not None:
+            self.model.tidy(is_wanted)
+
     def forget(self, is_meant: Callable[[str], bool]) -> None:
         """Forgets the namespaces that are meant."""
         for namespace in filter(is_meant, list(self._logs)):
             del self._logs[namespace]
+        if self.model is not None:
+            self.model.forget(is_meant)
 
     def draft(self, trail: Trail, most: int, *, num_sure: int = 1, num_others: int = 0) -> Draft | None:
         """A draft of at most so many tokens, if one pays.
@@ -83,37 +97,59 @@ class Drafter:
         tokens = trail.expected(min(most, self._most_drafted))
         if not tokens:
             return None
-        length = self._best_length(trail.odds.chance, trail.length, len(tokens), num_sure, num_others)
-        return trail.draft(tokens[:length]) if length else None
+        best = self._best(trail.odds.chance, trail.length, len(tokens), num_sure, num_others)
+        return trail.draft(tokens[: best.length], best.rate) if best.length else None
 
-    def guess(self, work: Work, start: int, most: int) -> Draft | None:
-        """A draft of the MTP layer, if one pays, for a reply alone in its batch: what follows the work at `start`."""
-        mtp = self._mtp
-        if mtp is None or most < 1:
-            return None
-        most = min(most, self._most_drafted, len(mtp.chances))
-        step = mtp.step_ms / self.times.ms
-        return mtp.draft(work, start, self._best_length(mtp.chances.__getitem__, 0, most, work.tokens.size, 0, step))
+    def guess(self, reply: Reply, most: int, rate: float = 0.0) -> Draft | None:
+        """A draft of whoever guesses best, if that pays and more than `rate`, for a reply alone in its batch.
+
+        Where nothing pays, a token is guessed now and then to see whether it would by now.
+        """
+        most, token_ms, num_sure = min(most, self._most_drafted), self.times.ms, reply.work.tokens.size
+        chosen: tuple[Promise, Guesses] | None = None
+        for each in self.guesses if most > 0 else ():
+            step, lag = each.step_ms / token_ms, each.lag_ms(reply) / token_ms
+            promise = self._best(
+                *(each.chances.__getitem__, 0, min(most, len(each.chances)), num_sure, 0),
+                *(step, lag / max(1.0, reply.num_left)),
+            )
+            if promise.rate > max(rate, chosen[0].rate if chosen else 0.0):
+                chosen = promise, each
+            elif not promise.length and not rate and chosen is None:
+                longer = self.times.multiples[min(num_sure + 1, MAX_TOKENS)] - self.times.multiples[num_sure]
+                cost = step + lag + (1 + self._decodes_again) * longer
+                if each.is_due(cost * token_ms, token_ms):
+                    chosen = Promise(1), each
+        return chosen[1].draft(reply, chosen[0].length) if chosen else None
 
     def verified(self, draft: Draft, num_drafted: int, num_right: int) -> None:
         """Learns from a draft whose reply goes on. A trail has learnt at every token already."""
-        if draft.source is DraftSource.MTP and self._mtp is not None:
-            self._mtp.saw(num_drafted, num_right)
+        for each in self.guesses:
+            if each.source is draft.source:
+                each.saw(num_drafted, num_right)
 
-    def _best_length(
-        self, chance_after: Chance, first: int, most: int, num_sure: int, num_others: int, step: float = 0.0
-    ) -> int:
-        """The length of draft that gives the most tokens per second; 0 if none pays.
+    def _best(
+        self,
+        chance_after: Chance,
+        first: int,
+        most: int,
+        num_sure: int,
+        num_others: int,
+        step: float = 0.0,
+        lag: float = 0.0,
+    ) -> Promise:
+        """The length of draft that gives the most tokens per second.
 
         Other replies in the batch must not wait longer than for one drafted token. The first token is right with the
         chance `chance_after(first)`, the next with `chance_after(first + 1)` if the first was, and so on. To draft a
-        token takes `step` times as long as to decode one.
+        token takes `step` times as long as to decode one; with each comes `lag` times as long of what had to be read.
         """
         times, num_tokens = self.times.multiples, num_sure + num_others
         most = min(most, MAX_TOKENS - num_tokens)
         if most < 1:
-            return 0
-        best_length, best_rate = 0, _MIN_GAIN * (1 + num_others) / times[num_tokens]
+            return Promise()
+        best, base = Promise(), (1 + num_others) / times[num_tokens]
+        best_rate = _MIN_GAIN * base
         longest = times[num_tokens + 1] if num_others else float("inf")
         chance, expected, again = 1.0, 1.0 + num_others, 0.0
         for length in range(1, most + 1):
@@ -125,10 +161,10 @@ class Drafter:
                 break
             expected += chance
             time = times[num_tokens + length] + step * length
-            rate = expected / (time + again)
+            rate = expected / (time + again + lag * expected)
             if rate > best_rate and time <= longest:
-                best_length, best_rate = length, rate
-        return best_length
+                best, best_rate = Promise(length, rate / base), rate
+        return best
 
     def _log(self, namespace: str) -> TokenLog:
         log = self._logs.get(namespace)

@@ -21,15 +21,20 @@ class DraftSource(Enum):
     SIBLING = "sibling"  # another sequence that begins with the same tokens
     OTHER = "other"  # any other of the namespace
     MTP = "mtp"  # the next-token layer of the model
+    MODEL = "model"  # a draft model
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Tokens that may come next, and how many before them are the same where they were copied from."""
+    """Tokens that may come next, and how many before them are the same where they were copied from.
+
+    With it `rate` times as many tokens a second are expected as come one at a time.
+    """
 
     tokens: list[int]
     length: int
     source: DraftSource
+    rate: float = 0.0
 
 
 def family_of(tokens: Tokens) -> int:
@@ -99,9 +104,9 @@ class Trail:
         """Up to `most` tokens that followed the matching tokens where they occurred before."""
         return self._expected(most) if self._at is not None and most > 0 else []
 
-    def draft(self, tokens: list[int]) -> Draft:
+    def draft(self, tokens: list[int], rate: float = 0.0) -> Draft:
         """A draft of the tokens that are expected."""
-        return Draft(tokens, self.length, self._source())
+        return Draft(tokens, self.length, self._source(), rate)
 
     def _expected(self, most: int) -> list[int]:
         assert self._at is not None

@@ -70,6 +70,7 @@ class LlamaEngine:
         self.batch_tokens = min(self.context.batch_tokens, self.memory.max_batch_tokens)
         self._embedder: Embedder | None = None
         self.projector: Projector | None = None  # of pictures; whoever sets it gives it away
+        self.draft: LlamaEngine | None = None  # of a draft model, which sleeps and wakes with it; given away as well
         self.mtp: MtpContext | None = None
         if model.settings.mtp:
             self._open_mtp()
@@ -97,6 +98,8 @@ class LlamaEngine:
         self._close_embedder()
         if self.projector is not None:
             self.projector.close()
+        if self.draft is not None:
+            self.draft.close()
         self.context.close()
         self.model.close()
 
@@ -119,6 +122,8 @@ class LlamaEngine:
         self._close_embedder()
         if self.projector is not None:
             self.projector.sleep()
+        if self.draft is not None:
+            self.draft.sleep()
         self.context.close()
         self.context.arena.free_idle()
         self.model.sleep()
@@ -126,7 +131,14 @@ class LlamaEngine:
 
     def wake(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Loads the model again, unless it is loaded. Raises `CancelledError` once that is not wanted any more."""
-        self.context.open(is_wanted)
+        if self.draft is not None:
+            self.draft.wake(is_wanted)
+        try:
+            self.context.open(is_wanted)
+        except EngineError:
+            if self.draft is not None:
+                self.draft.sleep()
+            raise
         self.context.arena.keeps_idle = True
 
     def __enter__(self) -> "LlamaEngine":

@@ -33,6 +33,15 @@ class Wishes:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A draft model that is loaded too, with a context of as many cells, or of as many as it is trained for."""
+
+    path: Path
+    model: ModelSettings
+    context: ContextSettings
+
+
+@dataclass(frozen=True)
 class Fit:
     """The settings to load a model with, and a line for the start screen: the choice and the memory it takes."""
 
@@ -51,17 +60,18 @@ def fit_model(
     known_room: Mapping[str, int] | None = None,
     *,
     beside_bytes: int = 0,
+    draft: Beside | None = None,
 ) -> Fit:
     """Chooses what the wishes leave open. Raises `OutOfMemoryError` if RAM, as much as is free, cannot hold it.
 
     Of devices in `known_room`, so many bytes may be used; of others, what is free less the margins. `beside_bytes` are
-    left free for a projector on the first GPU, or in RAM if there is none. Of a model that llama.cpp cannot examine
-    nothing is chosen: loading it will tell why.
+    left free for a projector on the first GPU, or in RAM if there is none; what a `draft` model takes counts as the
+    model's own. Of a model that llama.cpp cannot examine nothing is chosen: loading it will tell why.
     """
     if model.split_mode in _SPLIT_LAYERS:
         return Fit(model, wishes.num_cells, f"nothing was chosen: --split-mode {model.split_mode} splits every layer")
     try:
-        examiner = _Examiner(path, model, context)
+        examiner = _Examiner(path, model, context, draft)
     except ModelError:
         return Fit(model, wishes.num_cells)
     with closing(examiner):
@@ -98,15 +108,22 @@ def shortage_explained(path: Path, model: ModelSettings, context: ContextSetting
 class _Examiner:
     """Asks llama.cpp what a choice takes. Keeps all answers, and the model that was asked last."""
 
-    def __init__(self, path: Path, model: ModelSettings, context: ContextSettings) -> None:
-        self._path, self._model, self._context = path, model, context
+    def __init__(self, path: Path, model: ModelSettings, context: ContextSettings, draft: Beside | None = None) -> None:
+        self._path, self._model, self._context, self._draft = path, model, context, draft
         self._answers: dict[LoadChoice, Needs | None] = {}
         self._header = model_header(path)
         self._asked = model
         self._trial = self.whole = Trial(path, model, self._header)
+        try:
+            self._beside = Trial(draft.path, draft.model) if draft is not None else None
+        except ModelError:
+            self._trial.close()
+            raise
 
     def close(self) -> None:
         self._trial.close()
+        if self._beside is not None:
+            self._beside.close()
 
     def room(self, margins: Sequence[int], known: Mapping[str, int], beside_bytes: int = 0) -> Room:
         """The free memory, with the trial in it: a GPU needs some for whatever it computes."""
@@ -134,7 +151,12 @@ class _Examiner:
         if settings != self._asked:
             self._trial.close()
             self._asked, self._trial = settings, Trial(self._path, settings, self._header)
-        return self._trial.needs(dataclasses.replace(self._context, num_cells=choice.num_cells))
+        needs = self._trial.needs(dataclasses.replace(self._context, num_cells=choice.num_cells))
+        if needs is None or self._beside is None or self._draft is None:
+            return needs
+        num_cells = min(choice.num_cells, self._beside.trained_context)
+        beside = self._beside.needs(dataclasses.replace(self._draft.context, num_cells=num_cells))
+        return needs + beside if beside is not None else None
 
 
 def _limits(trial: Trial, model: ModelSettings, wishes: Wishes) -> LoadLimits:

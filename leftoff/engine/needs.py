@@ -52,6 +52,9 @@ class Needs:
     def total(self, device: str) -> int:
         return self.weights.get(device, 0) + self.context.get(device, 0)
 
+    def __add__(self, other: "Needs") -> "Needs":
+        return Needs(Counter(self.weights) + Counter(other.weights), Counter(self.context) + Counter(other.context))
+
 
 def model_header(path: Path) -> Header:
     """The header of a model, with the tensors of all its files. Raises `ModelError` if it cannot be read."""

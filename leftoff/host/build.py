@@ -1,7 +1,6 @@
 """From settings to a model host: the model, and on the engine's thread its engine, cache with tiers, and scheduler."""
 
 import dataclasses
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -16,20 +15,17 @@ from leftoff.cache.costs import SMALLEST_BYTES, Costs
 from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
 from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings
-from leftoff.drafts.batch_times import BatchTimes
-from leftoff.drafts.drafter import Drafter
-from leftoff.drafts.mtp import MtpDrafts
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.devices import available_ram
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
 from leftoff.engine.fit import Wishes, fit_model, shortage_explained
-from leftoff.engine.measure import measure_at_load, measure_batches, measure_mtp
+from leftoff.engine.measure import measure_at_load
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.mtp import mtp_problem
 from leftoff.host.budgets import Capacities, queue_budget, ram_budget
+from leftoff.host.drafts import beside, make_drafter, uses_mtp
 from leftoff.host.encoder import EncoderHost
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
@@ -42,15 +38,12 @@ from leftoff.scheduler.gate import Gate
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.setting import numbers
 
-logger = logging.getLogger("leftoff.drafts")
-
 # With --deterministic, prefill chunks end at multiples of this. With a larger number more would be read again at each
 # turn; a smaller one would slow prefill down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
 _VIEW_PART = 16  # times as much of the shared store is remembered as RAM holds
 _SHOWN_DIGITS = 8
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
-_MIN_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
 
@@ -81,7 +74,9 @@ def fitted(settings: Settings, room: Mapping[str, int] | None = None) -> Fitted:
     )
     projector = projector_file(settings.mmproj, Path(settings.model))
     context, num_bytes = _context_settings(settings), projector.stat().st_size if projector is not None else 0
-    fit = fit_model(Path(settings.model), _model_settings(settings), context, wishes, room, beside_bytes=num_bytes)
+    where = _model_settings(settings)
+    draft = beside(settings, where, context)
+    fit = fit_model(Path(settings.model), where, context, wishes, room, beside_bytes=num_bytes, draft=draft)
     chosen = dataclasses.replace(
         settings, ctx=fit.num_cells, gpu_layers=fit.model.gpu_layers, n_cpu_moe=fit.model.n_cpu_moe
     )
@@ -167,8 +162,9 @@ def make_scheduler(
         raise
     engine.projector = projector
     try:
-        cache = _cache(engine, settings, fleet, shared or Capacities(_ram_bytes(engine, settings)))
-        drafter = _drafter(engine, cache, settings)
+        shared = shared or Capacities(_ram_bytes(engine, settings))
+        cache = _cache(engine, settings, fleet, shared)
+        drafter = make_drafter(engine, cache, settings, lambda other: _cache_beside(other, shared))
     except BaseException:
         engine.close()
         raise
@@ -200,45 +196,11 @@ def _cache(engine: LlamaEngine, settings: Settings, fleet: Fleet | None, shared:
     )
 
 
-def _drafter(engine: LlamaEngine, cache: Cache, settings: Settings) -> Drafter | None:
-    """None where no draft can pay, or is not wanted. With a grid a reply is decoded one token at a time, always."""
-    if settings.draft == "off" or settings.deterministic or not engine.memory.can_draft:
-        return None
-    times = BatchTimes(measure_batches(engine))
-    if settings.draft == "auto" and times.best_gain() < _MIN_GAIN:
-        return None
-    mtp = _mtp_drafts(engine, times, settings)
-    if settings.draft == "mtp" and mtp is None:
-        problem = mtp_problem(engine.model.library, engine.model.path) or "there is no memory for a second context"
-        logger.warning("--draft mtp: nothing is drafted: %s", problem)
-        return None
-    return Drafter(
-        times,
-        decodes_again=engine.memory.has_state,
-        most_drafted=settings.draft_max,
-        known=cache.tiers.known_tokens,
-        mtp=mtp,
-        has_trails=settings.draft != "mtp",
-    )
-
-
-def _mtp_drafts(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> MtpDrafts | None:
-    """Drafts of the model's next-token layer, if there is one. If they cannot pay, its context is freed."""
-    if engine.mtp is None:
-        return None
-    step_ms = measure_mtp(engine)
-    if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _MIN_GAIN:
-        logger.info("no drafts with the MTP layer: it guesses for %.2f ms, a token takes %.2f", step_ms, times.ms)
-        engine.close_mtp()
-        return None
-    return MtpDrafts(engine.mtp, step_ms)
-
-
-def _uses_mtp(settings: Settings) -> bool:
-    """Whether the model is loaded with its next-token layer, for drafts."""
-    if settings.draft not in ("auto", "mtp") or settings.deterministic:
-        return False
-    return not mtp_problem(load_library(), Path(settings.model))
+def _cache_beside(engine: LlamaEngine, shared: Capacities) -> Cache:
+    """The cache of a draft model, in the RAM of all."""
+    shared.add(engine)
+    placement = _placement(engine)
+    return Cache(engine.memory, num_slots=1, budget_bytes=shared.ram, placement=placement, costs=measured_costs(engine))
 
 
 def _placement(engine: LlamaEngine) -> Placement:
@@ -300,7 +262,7 @@ def _model_settings(settings: Settings) -> ModelSettings:
         override_tensor=settings.override_tensor,
         mmap=settings.mmap,
         mlock=settings.mlock,
-        mtp=_uses_mtp(settings),
+        mtp=uses_mtp(settings),
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from leftoff.cache.costs import Costs
 from leftoff.drafts.drafter import Drafter
+from leftoff.drafts.guesses import Reply
 from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.machine import num_cores
@@ -146,18 +147,19 @@ class Batcher:
             draft = drafter.draft(run.trail, most, num_sure=work.tokens.size, num_others=num_others)
             if draft is not None and (drafted := run.work_with(draft)).num_drafted:
                 best = run, drafted, draft
-        if best is None and drafter.has_mtp and len(parts) == 1:
-            best = self._with_guess(*parts[0], room)
+        if drafter.guesses and len(parts) == 1:
+            best = self._with_guess(*parts[0], room, best[2].rate if best else 0.0) or best
         if best is None:
             return batch
         run, work, draft = best
         return Batch.of([*(part for part in parts if part[0] is not run), (run, work)], draft)
 
-    def _with_guess(self, run: Run, work: Work, room: int) -> tuple[Run, Work, Draft] | None:
-        """Adds a draft by the MTP layer to a reply that is alone, if that pays."""
+    def _with_guess(self, run: Run, work: Work, room: int, rate: float) -> tuple[Run, Work, Draft] | None:
+        """Adds a draft that is guessed to a reply that is alone, if that pays more than `rate`."""
         assert self._drafter is not None
-        start = self._engine.memory.length(work.seq)
-        draft = self._drafter.guess(work, start, min(room, run.most_drafted))
+        num_left = min(run.most_drafted, self._costs.reply_tokens)
+        reply = Reply(run.job.namespace, run.turn, work, num_left)
+        draft = self._drafter.guess(reply, min(room, run.most_drafted), rate)
         if draft is None or not (drafted := run.work_with(draft)).num_drafted:
             return None
         return run, drafted, draft

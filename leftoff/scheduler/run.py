@@ -215,18 +215,17 @@ class Run:
             self.sink.progress(self.timings.num_read)
         return self._engine.logits(row).copy() if work.logits else None
 
-    def report_end(self, finish: Finish, error: Exception | None) -> None:
+    def end(self, finish: Finish, error: Exception | None) -> None:
+        """Frees what it holds, and tells the sink."""
+        for source in self.prompt.sources.values():
+            source.cancel()
+        if self._sampler is not None:
+            self._sampler.close()
         self.timings.finished = time.perf_counter()
         try:
             self.sink.finished(finish, self.timings, error)
         except Exception:  # the sink's own matter: other runs go on
             logger.exception("the end of a reply could not be told")
-
-    def close(self) -> None:
-        for source in self.prompt.sources.values():
-            source.cancel()
-        if self._sampler is not None:
-            self._sampler.close()
 
     def _wants_none(self) -> bool:
         """Some jobs only want their prompt to be read."""

@@ -47,7 +47,7 @@ class Scheduler:
         self.cache = cache
         self.limits = limits or Limits()
         self.gate = gate or Gate()
-        self.waking = Waking(engine, cache, self.gate, self.wake, self.limits.queue)
+        self.waking = Waking(engine, cache, self.gate, self.wake, self.limits.queue, drafter)
         self.runs: list[Run] = []
         self.drafter = drafter
         self._batcher = Batcher(engine, cache.costs, self.limits, drafter, self.wake)
@@ -136,6 +136,8 @@ class Scheduler:
     def tidy(self) -> None:
         """To be called when there is nothing to do: writes behind, and makes memory ready until a request comes."""
         self.cache.save_idle(lambda: bool(self._waiting))
+        if self.drafter is not None:
+            self.drafter.tidy(lambda: bool(self._waiting))
         while not self._waiting and self.engine.context.arena.refill():
             pass
         if not self.is_busy and not self.engine.is_asleep and self.gate.gives_way(self.waking.idle_s):
@@ -239,7 +241,7 @@ class Scheduler:
         plan = self._plan(run)
         enough = self.limits.worth_going_on if plan.goes_on else self.limits.worth_reading_ahead
         if self.cache.kept_length(run.prompt) - plan.resume < enough:
-            run.report_end(Finish.CANCELLED, None)
+            run.end(Finish.CANCELLED, None)
             return
         with self._changed:
             if self._waiting:  # submitted meanwhile, when there was nothing to interrupt
@@ -390,11 +392,9 @@ class Scheduler:
             self.cache.costs.saw_reply(run.timings.num_generated)
         if run.trail is not None and self.drafter is not None:
             self.drafter.finish(run.job.namespace, run.trail, run.job.prompt.tokens)
-        run.close()
-        run.report_end(finish, error)
+        run.end(finish, error)
 
     def _end_waiting(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
         self._fetching.discard(run)
         run.stop_waiting()
-        run.close()
-        run.report_end(finish, error)
+        run.end(finish, error)

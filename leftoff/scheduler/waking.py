@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from leftoff.cache.cache import Cache
+from leftoff.drafts.drafter import Drafter
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import CancelledError, EngineError
 from leftoff.scheduler.errand import Errands
@@ -18,12 +19,19 @@ class Waking:
     """Belongs to the engine's thread, but for its errands, which any thread may add."""
 
     def __init__(
-        self, engine: LlamaEngine, cache: Cache, gate: Gate, notify: Callable[[], None], most_errands: int
+        self,
+        engine: LlamaEngine,
+        cache: Cache,
+        gate: Gate,
+        notify: Callable[[], None],
+        most_errands: int,
+        drafter: Drafter | None = None,
     ) -> None:
         """`notify` is called, on any thread, when there is something to ask the gate for."""
         self._engine = engine
         self._cache = cache
         self._gate = gate
+        self._drafter = drafter
         self.errands = Errands(most_errands, notify)
         self.is_shut = False  # the gate has not opened for those who wait
         self.worked_at = time.monotonic()  # the last time
@@ -67,6 +75,8 @@ class Waking:
     def sleep(self) -> None:
         """Gives the memory of the model back. What was read stays in the tiers."""
         self._cache.leave_engine()
+        if self._drafter is not None and self._drafter.model is not None:
+            self._drafter.model.leave_engine()
         self._engine.sleep()
         self._gate.slept()
         logger.info("%s sleeps: the next request loads it again", self._engine.model.path.stem)

@@ -99,8 +99,11 @@ class Worker:
             with scheduler.cache.lock:
                 scheduler.cancel_all()
 
-        save = partial(scheduler.cache.close, _SAVE_SECONDS)
-        acts: list[Callable[[], None]] = [cancel_all, self._run_calls, save]
+        caches = [scheduler.cache]
+        if scheduler.drafter is not None and scheduler.drafter.model is not None:
+            caches.append(scheduler.drafter.model.cache)
+        saves = [partial(cache.close, _SAVE_SECONDS) for cache in caches]
+        acts: list[Callable[[], None]] = [cancel_all, self._run_calls, *saves]
         for do in [*acts, *acts[:2]]:
             try:
                 do()

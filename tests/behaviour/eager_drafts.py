@@ -6,12 +6,12 @@ be seen.
 
 import sys
 
-import leftoff.host.build
+import leftoff.host.drafts
 from leftoff.cli.main import main
 from tests.scheduler.conftest import FreeBatches
 
 if __name__ == "__main__":
-    vars(leftoff.host.build).update(
+    vars(leftoff.host.drafts).update(
         measure_batches=lambda _: {1: 1.0, 64: 1.0}, measure_mtp=lambda _: 0.0, BatchTimes=FreeBatches
     )
     sys.exit(main())

@@ -1,6 +1,6 @@
 """The proof that sampled replies with drafts follow the model's own distribution.
 
-    python -m tests.drafts.distribution 20000
+    python -m tests.drafts.distribution 20000 [--source model]
 
 Each token of a reply at temperature 1 is placed in the cumulative distribution of its own logits, at a random point of
 its own share. If it was drawn from that distribution the place is uniform, whatever the distribution is, and so are the
@@ -19,13 +19,12 @@ from leftoff.cache.cache import Cache
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.sampler import log_probabilities
-from leftoff.hub import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Job
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt
-from tests.scheduler.conftest import eager_drafter
+from tests.drafts.sources import SOURCES, default_for, drafter_of, model_settings
 from tests.scheduler.recorder import Recorder, run
 
 NUM_BINS = 20
@@ -65,13 +64,14 @@ class Sampled:
         return float(((counts - expected) ** 2 / expected).sum())
 
 
-def sample(model: Path, num_tokens: int, *, drafts: bool, seed: int = 0) -> Sampled:
+def sample(model: Path, num_tokens: int, source: str = "", seed: int = 0) -> Sampled:
+    """Without a source, there are no drafts."""
     settings = ContextSettings(num_cells=4096, num_sequences=1, threads=1)
     places: list[float] = []
     num_drafted = num_accepted = 0
-    with LlamaEngine.open(model, settings) as engine:
+    with LlamaEngine.open(model, settings, model_settings=model_settings(source)) as engine:
         cache = Cache(engine.memory, num_slots=1, budget_bytes=1 << 28)
-        scheduler = Scheduler(engine, cache, drafter=eager_drafter(engine) if drafts else None)
+        scheduler = Scheduler(engine, cache, drafter=drafter_of(source, engine, cache) if source else None)
         vocabulary, number = engine.model.vocabulary, 0
         while len(places) < num_tokens:
             number += 1
@@ -91,13 +91,15 @@ def sample(model: Path, num_tokens: int, *, drafts: bool, seed: int = 0) -> Samp
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("num_tokens", type=int)
-    parser.add_argument("--model", type=Path, default=default_model())
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--source", choices=SOURCES, default="tree")
     arguments = parser.parse_args()
     worst = 0.0
-    for drafts in (False, True):
-        sampled = sample(arguments.model, arguments.num_tokens, drafts=drafts)
+    path = arguments.model or default_for(arguments.source)
+    for source in ("", arguments.source):
+        sampled = sample(path, arguments.num_tokens, source)
         worst = max(worst, sampled.chi_squared)
-        how = f"{sampled.num_accepted} of {sampled.num_drafted} drafted accepted" if drafts else "no drafts"
+        how = f"{sampled.num_accepted} of {sampled.num_drafted} drafted accepted" if source else "no drafts"
         print(f"{len(sampled.places)} tokens, {how}: chi-squared {sampled.chi_squared:.1f} (at most {LARGEST})")
     return int(worst > LARGEST)
 

@@ -1,6 +1,6 @@
 """The proof that greedy replies are the same with and without drafts.
 
-    python -m tests.drafts.greedy 100
+    python -m tests.drafts.greedy 100 [--source model]
 
 Logits may differ in their last bits by how many tokens are computed together. So a position may differ where the two
 likeliest tokens are closer than that, which is measured in the same run; such ties are counted.
@@ -17,12 +17,11 @@ from leftoff.cache.cache import Cache
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model import Model
-from leftoff.hub import default_model
 from leftoff.scheduler.job import Job
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.types import Logits, Prompt, Tokens
-from tests.scheduler.conftest import eager_drafter
+from tests.drafts.sources import SOURCES, default_for, drafter_of, model_settings
 from tests.scheduler.recorder import Recorder, run
 
 MAX_TIES = 0.005
@@ -66,14 +65,17 @@ def _apart(one: Logits, other: Logits, top: np.ndarray) -> float:
     return float(np.ptp(one[top] - other[top]))
 
 
-def compare(path: Path, num_prompts: int, reply_tokens: int, seed: int = 0) -> Tally:
+def compare(path: Path, num_prompts: int, reply_tokens: int, seed: int = 0, source: str = "tree") -> Tally:
     tally, rng = Tally(), np.random.default_rng(seed)
-    model = Model(path)
+    model = Model(path, model_settings(source))
     settings = ContextSettings(num_cells=2048, num_sequences=1, threads=1)
     engines = [LlamaEngine(model, settings) for _ in range(2)]
+    engines[0].close_mtp()
+    caches = [Cache(engine.memory, num_slots=1, budget_bytes=1 << 28) for engine in engines]
+    drafters = (None, drafter_of(source, engines[1], caches[1]))
     schedulers = [
-        Scheduler(engine, Cache(engine.memory, num_slots=1, budget_bytes=1 << 28), drafter=drafter)
-        for engine, drafter in zip(engines, (None, eager_drafter(engines[1])), strict=True)
+        Scheduler(engine, cache, drafter=drafter)
+        for engine, cache, drafter in zip(engines, caches, drafters, strict=True)
     ]
     text = model.vocabulary.tokenize((_ROOT / "docs" / "memory.md").read_text() + (_ROOT / "README.md").read_text())
     for _ in range(num_prompts):
@@ -81,9 +83,8 @@ def compare(path: Path, num_prompts: int, reply_tokens: int, seed: int = 0) -> T
         plain, drafted = (_reply(scheduler, text[start : start + length], reply_tokens) for scheduler in schedulers)
         tally.add(plain[0], drafted[0])
         tally.num_accepted += drafted[1].timings.num_accepted
-    for engine in engines:
-        engine.context.close()
-    model.close()
+    engines[0].context.close()
+    engines[1].close()
     return tally
 
 
@@ -98,9 +99,11 @@ def _reply(scheduler: Scheduler, prompt: Tokens, max_tokens: int) -> tuple[Recor
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("num_prompts", type=int)
-    parser.add_argument("--model", type=Path, default=default_model())
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--source", choices=SOURCES, default="tree")
     arguments = parser.parse_args()
-    tally = compare(arguments.model, arguments.num_prompts, reply_tokens=120)
+    path = arguments.model or default_for(arguments.source)
+    tally = compare(path, arguments.num_prompts, reply_tokens=120, source=arguments.source)
     print(tally)
     return int(not tally.is_right)
 

@@ -3,27 +3,42 @@
 import numpy as np
 import pytest
 
+from leftoff.drafts.trail import Draft
+from leftoff.engine.engine import Work
 from leftoff.scheduler.run import Run
 from tests.drafts.distribution import LARGEST, sample
-from tests.factory import model_path
+from tests.drafts.sources import SOURCES
+from tests.factory import MTP, model_path
+
+MODELS = {"tree": "qwen35", "mtp": MTP, "model": "qwen35"}
 
 
-def test_sampled_replies_follow_the_distribution() -> None:
-    sampled = sample(model_path("qwen35"), 1500, drafts=True)
+@pytest.mark.parametrize("source", SOURCES)
+def test_sampled_replies_follow_the_distribution(source: str) -> None:
+    sampled = sample(model_path(MODELS[source]), 1500, source)
     assert sampled.num_drafted > 40
     assert sampled.chi_squared < LARGEST
 
 
-def test_a_draft_that_is_believed_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: the token that comes is the drafted one whenever there is one."""
-    honest = Run.take_sampled
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_draft_that_is_believed_shows(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """The control: the token that comes is the drafted or expected one whenever there is one."""
+    believed: list[int] = []
+    verify, take_sampled = Run.verify, Run.take_sampled
 
     def believing(self: Run) -> None:
-        if self._sampled is not None and self.trail is not None and (expected := self.trail.expected(1)):
+        expected = self.trail.expected(1) if self.trail is not None else believed[:1]
+        if self._sampled is not None and expected:
+            del believed[:1]
             self._sampled = expected[0], self._sampled[1]
-        honest(self)
+        take_sampled(self)
+
+    def verify_nothing(self: Run, work: Work, row: int, draft: Draft) -> int:
+        believed[:] = work.tokens[work.tokens.size - work.num_drafted :].tolist()
+        return verify(self, work, row, draft)
 
     monkeypatch.setattr(Run, "take_sampled", believing)
-    sampled = sample(model_path("qwen35"), 1500, drafts=True)
+    monkeypatch.setattr(Run, "verify", verify_nothing)
+    sampled = sample(model_path(MODELS[source]), 1500, source)
     assert sampled.num_accepted > 0
     assert not np.isfinite(sampled.chi_squared) or sampled.chi_squared > LARGEST

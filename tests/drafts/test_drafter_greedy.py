@@ -1,10 +1,13 @@
-"""Greedy replies of the embedded model with drafts are those without."""
+"""Greedy replies with drafts are those without, whatever drafts."""
 
-from leftoff.hub import default_model
+import pytest
+
 from tests.drafts.greedy import compare
+from tests.drafts.sources import SOURCES, default_for
 
 
-def test_greedy_replies_are_the_same() -> None:
-    tally = compare(default_model(), 3, reply_tokens=50)
+@pytest.mark.parametrize("source", SOURCES)
+def test_greedy_replies_are_the_same(source: str) -> None:
+    tally = compare(default_for(source), 3, reply_tokens=50, source=source)
     assert tally.num_accepted > 5, "how many depends on the texts, which are the documents of this repository"
     assert tally.is_right, tally

@@ -1,13 +1,15 @@
 """Schedulers over real engines on tiny models."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from leftoff.cache.cache import Cache
 from leftoff.cache.placement import Placement
 from leftoff.drafts.batch_times import BatchTimes
+from leftoff.drafts.draft_model import DraftModel
 from leftoff.drafts.drafter import Drafter
-from leftoff.drafts.mtp import MtpDrafts
+from leftoff.drafts.guesses import Guesser, Guesses, MtpGuesser
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model_settings import ModelSettings
@@ -30,10 +32,13 @@ def scheduler_for(
     flash_attention: str = "auto",
     drafts: bool = False,
     mtp: bool = False,
+    draft_model: str = "",
+    draft_class: Callable[..., DraftModel] = DraftModel,
 ) -> Iterator[Scheduler]:
     """With a grid, as a server with --deterministic. With drafts, as if a batch took as long as a single token.
 
-    With `mtp`, all drafts are those of the model's next-token layer, unless there are `drafts` as well.
+    With `mtp`, all drafts are those of the model's next-token layer, with `draft_model` those of such a model, unless
+    there are `drafts` as well.
     """
     threads = 2 if grid else 1
     settings = ContextSettings(
@@ -47,7 +52,14 @@ def scheduler_for(
     with LlamaEngine.open(model_path(architecture), settings, model_settings=ModelSettings(mtp=mtp)) as engine:
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))
         limits = Limits(queue=queue, at_once=1 if grid else slots)
-        yield Scheduler(engine, cache, limits, eager_drafter(engine, has_trails=drafts) if drafts or mtp else None)
+        model = None
+        if draft_model:
+            engine.draft = LlamaEngine.open(model_path(draft_model), replace(settings, num_sequences=1))
+            beside = Cache(engine.draft.memory, num_slots=1, budget_bytes=ram_bytes)
+            model = draft_class(engine.draft, beside, engine.model.vocabulary.size, cache.lock)
+        has_drafter = drafts or mtp or model is not None
+        drafter = eager_drafter(engine, has_trails=drafts, model=model) if has_drafter else None
+        yield Scheduler(engine, cache, limits, drafter)
 
 
 class FreeBatches(BatchTimes):
@@ -56,12 +68,16 @@ class FreeBatches(BatchTimes):
     def saw(self, num_tokens: int, ms: float) -> None: ...
 
 
-def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True) -> Drafter:
+def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True, model: DraftModel | None = None) -> Drafter:
     """Drafts whatever it finds: a batch of 64 tokens takes as long as one of a single token, and always will."""
+    guessers: list[Guesser] = [MtpGuesser(engine.mtp)] if engine.mtp is not None else []
+    if model is not None:
+        guessers.append(model)
     return Drafter(
         FreeBatches({1: 1.0, 64: 1.0}),
         decodes_again=engine.memory.has_state,
         most_drafted=7,
-        mtp=MtpDrafts(engine.mtp, 0.0) if engine.mtp is not None else None,
+        guesses=[Guesses(guesser, 0.0) for guesser in guessers],
         has_trails=has_trails,
+        model=model,
     )

@@ -1,0 +1,142 @@
+"""What drafts for a model, by the settings and by what was measured: the token log, its MTP layer, a draft model."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from leftoff.cache.cache import Cache
+from leftoff.config import Settings
+from leftoff.drafts.batch_times import BatchTimes
+from leftoff.drafts.draft_model import DraftModel
+from leftoff.drafts.drafter import Drafter
+from leftoff.drafts.guesses import Guesses, MtpGuesser
+from leftoff.engine import gguf
+from leftoff.engine.binding.library import load_library
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.errors import EngineError, ModelError
+from leftoff.engine.fit import Beside, shortage_explained
+from leftoff.engine.measure import measure_batches, measure_mtp
+from leftoff.engine.model import Model
+from leftoff.engine.model_settings import ModelSettings
+from leftoff.engine.mtp import mtp_problem
+
+logger = logging.getLogger("leftoff.drafts")
+
+_MIN_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
+_MAX_OTHERS = 0.01  # of the tokens that both models have: fine-tuned models rename a few that nobody else uses
+
+
+def make_drafter(
+    engine: LlamaEngine, cache: Cache, settings: Settings, cache_for: Callable[[LlamaEngine], Cache]
+) -> Drafter | None:
+    """None where no draft can pay, or is not wanted. With a grid a reply is decoded one token at a time, always."""
+    if settings.draft == "off" or settings.deterministic:
+        return None
+    if not engine.memory.can_draft:
+        _say_none(settings, f"{engine.memory.kind.value} memory takes no drafts")
+        return None
+    times = BatchTimes(measure_batches(engine))
+    if settings.draft == "auto" and times.best_gain() < _MIN_GAIN:
+        _say_none(settings, f"the best batch is {times.best_gain():.2f} times as fast as single tokens; --draft model")
+        return None
+    mtp = _mtp_guesses(engine, times, settings)
+    if settings.draft == "mtp" and mtp is None:
+        problem = mtp_problem(engine.model.library, engine.model.path) or "there is no memory for a second context"
+        logger.warning("--draft mtp: nothing is drafted: %s", problem)
+        return None
+    guesses, model = [mtp] if mtp is not None else [], _open_draft_model(engine, cache, settings, cache_for)
+    if model is not None:
+        step_ms = model.cache.costs.step_ms
+        logger.info("%s guesses a token in %.2f ms, the model takes %.2f", settings.model_draft, step_ms, times.ms)
+        guesses.append(Guesses(model, step_ms))
+    return Drafter(
+        times,
+        decodes_again=engine.memory.has_state,
+        most_drafted=settings.draft_max,
+        known=cache.tiers.known_tokens,
+        guesses=guesses,
+        has_trails=settings.draft in ("auto", "tree"),
+        model=model,
+    )
+
+
+def uses_mtp(settings: Settings) -> bool:
+    """Whether the model is loaded with its next-token layer, for drafts."""
+    if settings.draft not in ("auto", "mtp") or settings.deterministic:
+        return False
+    return not mtp_problem(load_library(), Path(settings.model))
+
+
+def beside(settings: Settings, model: ModelSettings, context: ContextSettings) -> Beside | None:
+    """The draft model that is loaded with a model, if any. Raises `ModelError` if their tokens differ."""
+    if settings.draft == "model" and not settings.model_draft:
+        raise ModelError("--draft model: give the draft model with --model-draft FILE")
+    if not settings.model_draft or settings.draft not in ("auto", "model") or settings.deterministic:
+        return None
+    path = Path(settings.model_draft).expanduser()
+    if problem := vocabulary_problem(Path(settings.model), path):
+        raise ModelError(f"--model-draft {path}: {problem}: give a smaller model of the same family")
+    # all of it where the model has layers: of experts, or with rules for single tensors, it is not
+    where = ModelSettings(-1 if model.gpu_layers else 0, model.devices, mmap=model.mmap, mlock=model.mlock)
+    return Beside(path, where, dataclasses.replace(context, num_sequences=1, grid=None))
+
+
+def vocabulary_problem(model: Path, draft: Path) -> str:
+    """Why the tokens of two model files are not the same; empty if they are. One may have some more at the end."""
+    try:
+        texts = [[*gguf.vocabulary_texts(path)] for path in (model, draft)]
+    except OSError as error:
+        return f"{error.filename} cannot be read ({error.strerror})"
+    except gguf.DAMAGED as error:
+        return f"the vocabulary cannot be read ({error})"
+    sizes = [len(each) for each in texts]
+    if not all(sizes):
+        return f"{draft if sizes[0] else model} has no vocabulary"
+    if min(sizes) < (1 - _MAX_OTHERS) * max(sizes):
+        return f"it has {sizes[1]:,} tokens, and the model has {sizes[0]:,}"
+    others = [token for token, ours, theirs in zip(count(), *texts, strict=False) if ours != theirs]
+    if len(others) > _MAX_OTHERS * min(sizes):
+        ours, theirs = (each[others[0]].decode("utf-8", "replace") for each in texts)
+        return f"{len(others):,} of its tokens are others: {others[0]} is {theirs!r}, and {ours!r} in the model"
+    return ""
+
+
+def _say_none(settings: Settings, why: str) -> None:
+    if settings.model_draft:
+        logger.warning("--model-draft %s: nothing is drafted: %s", settings.model_draft, why)
+
+
+def _mtp_guesses(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> Guesses | None:
+    """Drafts of the model's next-token layer, if there is one. If they cannot pay, its context is freed."""
+    if engine.mtp is None:
+        return None
+    step_ms = measure_mtp(engine)
+    if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _MIN_GAIN:
+        logger.info("no drafts with the MTP layer: it guesses for %.2f ms, a token takes %.2f", step_ms, times.ms)
+        engine.close_mtp()
+        return None
+    return Guesses(MtpGuesser(engine.mtp), step_ms)
+
+
+def _open_draft_model(
+    engine: LlamaEngine, cache: Cache, settings: Settings, cache_for: Callable[[LlamaEngine], Cache]
+) -> DraftModel | None:
+    """Loads the draft model, if there is one; from then on it sleeps, wakes and closes with the engine."""
+    found = beside(settings, engine.model.settings, engine.settings)
+    if found is None:
+        return None
+    with shortage_explained(found.path, found.model, found.context):
+        model = Model(found.path, found.model, may_sleep=engine.model.may_sleep)
+    try:
+        num_cells = min(engine.memory.num_cells, model.trained_context)
+        engine.draft = LlamaEngine(model, dataclasses.replace(found.context, num_cells=num_cells))
+    except BaseException:
+        model.close()
+        raise
+    if not engine.draft.memory.can_draft:
+        kind = engine.draft.memory.kind.value
+        raise EngineError(f"--model-draft {found.path}: {kind} memory cannot take guesses back: give another model")
+    return DraftModel(engine.draft, cache_for(engine.draft), engine.model.vocabulary.size, cache.lock)

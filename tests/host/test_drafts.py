@@ -1,0 +1,94 @@
+"""What drafts for a model: by the settings, if it fits the model, and within its memory."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from leftoff.engine.errors import ModelError
+from leftoff.host.build import fitted, open_host
+from leftoff.host.drafts import vocabulary_problem
+from leftoff.hub import default_model
+from leftoff.server.server import serving
+from tests.factory import MTP, model_path
+from tests.patience import PATIENCE_S
+from tests.server.fixtures import settings
+
+PROMPT = "The road goes up the hill and down to the harbour, where the boats lie. " * 8
+
+
+def ask(url: str, prompt: str = PROMPT) -> dict[str, object]:
+    body = {"prompt": prompt, "n_predict": 24, "temperature": 0, "ignore_eos": True}
+    answer: dict[str, object] = httpx.post(f"{url}/completion", json=body, timeout=PATIENCE_S).json()
+    return answer
+
+
+def test_a_draft_model_drafts_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "leftoff")
+    draft = str(model_path("llama"))
+    with open_host(settings("llama", draft="off")) as host, serving(host) as url:
+        plain = ask(url)["content"]
+    with open_host(settings("llama", draft="model", model_draft=draft)) as host, serving(host) as url:
+        drafter = host.scheduler.drafter
+        assert drafter is not None
+        assert drafter.model is not None
+        assert not drafter.has_trails
+        assert drafter.model.cache.ram.budget.capacity is host.cache.ram.budget.capacity, "they share the bytes of RAM"
+        drafter.guesses[0].step_ms = 0.0  # as a smaller one: here a token takes as long as in the model
+        drafter.times.multiples[:] = [1.0] * len(drafter.times.multiples)
+        replies = [ask(url) for _ in range(2)]
+        assert [reply["content"] for reply in replies] == [plain, plain]
+        accepted = replies[1]["timings"]["draft_n_accepted"]  # type: ignore[index]
+        assert accepted > 10, "for the first, reading the prompt a second time may not pay"
+        assert httpx.delete(f"{url}/cache", timeout=PATIENCE_S).status_code == 200
+        assert drafter.model.cache.ram.budget.used_bytes == 0
+    assert "guesses a token in" in caplog.text
+
+
+def test_it_goes_on_after_a_sleep() -> None:
+    asked = settings("qwen35", draft="model", model_draft=str(model_path("qwen35")), sleep_idle_seconds=1000)
+    with open_host(asked) as host, serving(host) as url:
+        before = ask(url)["content"]
+        host.call(host.scheduler.waking.sleep).result()
+        assert host.engine.draft is not None
+        assert host.engine.draft.is_asleep
+        assert ask(url)["content"] == before
+        assert not host.engine.draft.is_asleep
+
+
+@pytest.mark.parametrize("changes", [{"draft": "off"}, {"draft": "tree"}, {"draft": "mtp"}, {"deterministic": True}])
+def test_it_is_not_loaded_where_it_is_not_wanted(changes: dict[str, object]) -> None:
+    with open_host(settings(MTP, model_draft=str(model_path("qwen35")), **changes)) as host:
+        assert host.engine.draft is None
+
+
+def test_fit_counts_its_weights_and_its_context() -> None:
+    draft = model_path("qwen35")
+    alone, beside = (
+        fitted(settings("llama", fit=True, draft="model" if name else "off", model_draft=name))
+        for name in ("", str(draft))
+    )
+    extra = beside.needs["RAM"] - alone.needs["RAM"]
+    assert draft.stat().st_size // 2 < extra
+
+
+def test_a_draft_model_with_other_tokens_is_refused(tmp_path: Path) -> None:
+    main = model_path("llama")
+    assert vocabulary_problem(main, model_path("qwen35")) == ""
+    assert vocabulary_problem(main, default_model()).startswith("it has ")
+    renamed = tmp_path / "renamed.gguf"
+    renamed.write_bytes(main.read_bytes().replace(b"ar", b"ra"))
+    assert "of its tokens are others: " in vocabulary_problem(main, renamed)
+    assert "cannot be read (No such file" in vocabulary_problem(main, tmp_path / "none.gguf")
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(main.read_bytes()[:2000])
+    assert "cannot be read" in vocabulary_problem(main, damaged)
+    for fit in (True, False):
+        asked = settings("llama", fit=fit, draft="model", model_draft=str(default_model()))
+        with pytest.raises(ModelError, match=r"--model-draft .*: it has .* tokens, and the model has .*: give"):
+            open_host(asked)
+
+
+def test_without_one_only_its_drafts_cannot_be_wanted() -> None:
+    with pytest.raises(ModelError, match="--model-draft FILE"):
+        open_host(settings("llama", draft="model"))
