@@ -52,3 +52,129 @@ def load_host(
         with show_stages(console, visible=console.is_terminal) as stages:
             settings = with_files(settings, stages.begin)
     path = Path(settings.model)
+    with show_stages(console, visible=console.is_terminal) as stages, ends_at_once(console, leave):
+        progress = stages.begin(f"loading {path.name}")
+        try:
+            return open_host(
+                fit or settings,
+                fleet=open_fleet(settings),
+                log=log,
+                sampling=sampling,
+                progress=progress,
+                gate=gate,
+            )
+        except TemplateError as error:
+            raise SettingError(f"{path}: {error}. Give another template with --chat-template-file FILE") from error
+
+
+def with_files(settings: Settings, begin: Begin | None = None) -> Settings:
+    """The settings with the files of the models that are wanted, fetched if need be; `begin` shows how far that is."""
+    find = partial(find_model, download=partial(download_file, begin=begin) if begin else download_file)
+    path = find(settings.model) if settings.model else default_model()
+    draft = str(find(settings.model_draft)) if settings.model_draft else ""
+    return dataclasses.replace(settings, model=str(path), model_draft=draft)
+
+
+def open_fleet(settings: Settings) -> Fleet | None:
+    """The fleet of `--index`, not joined yet. What it takes is imported here and nowhere else."""
+    if not settings.index:
+        if settings.store:
+            raise SettingError(f"--store {settings.store}: it takes --index too, such as redis://host:6379/0")
+        return None
+    try:
+        from leftoff.cluster.member import FleetMember  # noqa: PLC0415  # an extra that need not be installed
+        from leftoff.store.fleet_key import read_fleet_key  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingError(f"--index takes what `pip install 'leftoff[cluster]'` installs ({error})") from error
+    return FleetMember(
+        settings.store,
+        settings.index,
+        budget_bytes=settings.store_budget * MIB,
+        days=settings.store_days,
+        key=read_fleet_key(settings.fleet_key),
+    )
+
+
+def hint_at_engine(console: Console, library: Library) -> None:
+    """Prints one line if there is an engine that would use a GPU, or more of the processor."""
+    hint = unused_gpu(library) or unused_instructions(library.system_info)
+    if hint:
+        console.print(hint, soft_wrap=True)
+
+
+def _check_template(name: str) -> None:
+    """Fails before the model is loaded, which may take minutes, rather than after."""
+    try:
+        if name:
+            ChatTemplate(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, TemplateError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise SettingError(f"--chat-template-file {name}: {reason}. Give a file with a Jinja template") from error
+
+
+@contextmanager
+def logging_to_stderr(level: str) -> Iterator[None]:
+    """Logs the server's lines, one per request, and warnings of the HTTP library.
+
+    The handlers are removed at the end: a program that runs the command may close this stderr and log on.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(_is_no_cancelled_reply)
+    handler.addFilter(partial(_is_within, LineRate()))
+    if level != "debug":
+        quiet_logs()
+    with _logged_by(handler, "leftoff", level.upper()), _logged_by(handler, "uvicorn.error", "WARNING"):
+        yield
+
+
+@contextmanager
+def _logged_by(handler: logging.Handler, name: str, level: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before = logger.handlers[:], logger.level
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers[:] = before[0]
+        logger.setLevel(before[1])
+
+
+class _OneLine(logging.Formatter):
+    """Keeps each message on one line and without control characters: it may hold text of clients or model files."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+
+def _is_no_cancelled_reply(record: logging.LogRecord) -> bool:
+    """Filters out the tracebacks of replies that are cancelled when the server stops."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+def _is_within(rate: LineRate, record: logging.LogRecord) -> bool:
+    """Filters out most of a flood of lines by the HTTP library: it writes one for each request that is no HTTP."""
+    return record.name != "uvicorn.error" or rate.take() is not None
+
+
+def quiet_logs() -> None:
+    """Hides llama.cpp's warnings, most of which are harmless. Its errors are raised as exceptions anyway."""
+    logging.getLogger("leftoff.llama").setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def ends_at_once(console: Console, leave: Leave) -> Iterator[None]:
+    """Ends the process on a signal: while llama.cpp loads, its callbacks would swallow an exception.
+
+    Signals come to the main thread: where it waits for another one that loads, this is to be called there.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        console.show_cursor()  # the progress bar hides it
+        console.file.flush()
+        leave(128 + number)
+
+    with handled_by(end, signal.SIGINT, signal.SIGTERM):
+        yield
