@@ -74,15 +74,16 @@ class Release:
         home = self._folder / name
         own = home / "bin" / "python"
         title = f"{file.name} on {python}: {', '.join(' '.join(command) for command in commands)}"
-        runs = ([home / "bin" / words[0], *words[1:]] for words in commands)
+        runs: list[list[str | Path]] = [[home / "bin" / words[0], *words[1:]] for words in commands]
         return self.run(title, [python, "-m", "venv", home], [own, *_PIP, file], *runs)
 
     def tools(self) -> tuple[Path, Step]:
         """uv and pipx, in an environment of their own."""
         home = self._folder / "tools"
         python = home / "bin" / "python"
-        installs = ([sys.executable, "-m", "venv", home], [python, *_PIP, "uv", "pipx"])
-        return home / "bin", self.run("uv and pipx from the package index", *installs)
+        title = "uv and pipx from the package index"
+        step = self.run(title, [sys.executable, "-m", "venv", home], [python, *_PIP, "uv", "pipx"])
+        return home / "bin", step
 
     def python(self, version: str, uv: Path) -> str:
         """The Python of this version; an empty text if there is none, and none can be fetched."""

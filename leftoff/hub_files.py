@@ -77,8 +77,8 @@ def download_file(repo: str, file: str, begin: Begin = _silent) -> Path:
 
 
 def _fetch(client: httpx.Client, url: str, head: httpx.Headers, repo: str, file: str, begin: Begin) -> Path:
-    tag = head.get(_TAG, head.get("etag", "")).removeprefix("W/").strip('"')
-    commit = head.get("x-repo-commit", _REVISION)
+    tag: str = head.get(_TAG, head.get("etag", "")).removeprefix("W/").strip('"')
+    commit: str = head.get("x-repo-commit", _REVISION)
     nbytes = int(head.get("x-linked-size", head.get("content-length", "0")))
     if not _NAME.fullmatch(tag) or not _NAME.fullmatch(commit) or nbytes <= 0:
         raise HubError(f"{shown_url(url)} does not say what it has: is {_endpoint()} a hub? (HF_ENDPOINT)")

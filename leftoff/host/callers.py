@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from threading import Lock
+from typing import Any
 
 from leftoff.lru import LruCache
 from leftoff.types import owner_of
@@ -92,9 +93,9 @@ class Callers:
         """Drops the conversations of the namespaces that are meant: their titles quote prompts. Sums stay."""
         self._conversations.remove_if(lambda each: is_meant(each.namespace) and model in (None, each.model))
 
-    def shown(self, tenant: str, limit: int) -> list[dict[str, object]]:
+    def shown(self, tenant: str, limit: int) -> list[dict[str, Any]]:
         """The clients of a tenant, each with so many of its conversations; what was used last comes first."""
-        latest: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+        latest: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for (namespace, client, _), each in reversed(self._conversations.items()):
             if owner_of(namespace) == tenant and len(latest[client]) < limit:
                 latest[client].append(_view(each))
@@ -105,6 +106,6 @@ class Callers:
         ]
 
 
-def _view(each: _Conversation) -> dict[str, object]:
+def _view(each: _Conversation) -> dict[str, Any]:
     caller = each.caller
     return {"conversation": caller.conversation, "title": caller.title, "model": each.model, **asdict(each.sums)}

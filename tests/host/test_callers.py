@@ -16,7 +16,7 @@ def asked(callers: Callers, client: str, talk: str, at: float, namespace: str = 
 
 
 def shown(callers: Callers, tenant: str = "", limit: int = 10) -> dict[Any, list[Any]]:
-    return {each["client"]: [talk["title"] for talk in each["latest"]] for each in callers.shown(tenant, limit)}  # type: ignore[attr-defined]
+    return {each["client"]: [talk["title"] for talk in each["latest"]] for each in callers.shown(tenant, limit)}
 
 
 def test_turns_are_added_and_the_latest_come_first() -> None:
@@ -67,4 +67,4 @@ def test_no_number_of_clients_or_conversations_fills_the_memory() -> None:
         asked(callers, "one", f"{number}", number)
     (one, *_) = callers.shown("", 1 << 20)
     assert one["conversations"] == 2 * module._MAX_CONVERSATIONS
-    assert len(one["latest"]) == module._MAX_CONVERSATIONS  # type: ignore[arg-type]
+    assert len(one["latest"]) == module._MAX_CONVERSATIONS
