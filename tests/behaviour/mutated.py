@@ -4,7 +4,8 @@
     python -m tests.behaviour.mutated 2000 --tiny --pictures --flags --mmproj FILE
 
 The server is `leftoff serve` with the model that comes with leftoff, and stays the same for all requests. A request is
-made from the seed and its number: `--only 123` repeats one and shows it.
+made from the seed and its number: `--only 123` repeats one and shows it. From 3,000 requests on, the memory that the
+server holds must level off: in the last third it is no more than in the one before it.
 """
 
 import argparse
@@ -43,6 +44,8 @@ _SERVER = (
     "warning",
 )
 _SHOWN = 300
+_MIN_LOOKS = 2  # in a third of them
+GROWTH = 1.02
 
 _MEANT = {"context_full", "queue_full", "overloaded_error"}  # a 503 that a client is to try again
 
@@ -157,6 +160,12 @@ def _health(url: str) -> int:
     return status
 
 
+def has_levelled(levels: list[int]) -> bool:
+    """Where the system keeps freed memory differs from look to look; a leak only grows."""
+    third = len(levels) // 3
+    return third < _MIN_LOOKS or min(levels[-third:]) <= GROWTH * max(levels[-2 * third : -third])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("number", type=int, nargs="?", default=1000)
@@ -173,14 +182,19 @@ def main() -> int:
         numbers = range(options.only, options.only + 1)
         print(make(options.seed, options.only))
 
+    levels: list[int] = []
+
     def show(number: int, tally: Tally) -> None:
         if number % 500 == 0:
-            held = f"{held_mib(server.process.pid):,} MiB"
-            print(f"{number}: {dict(tally.statuses)}, {len(tally.problems)} problems, {held}", flush=True)
+            levels.append(held_mib(server.process.pid))
+            problems = f"{len(tally.problems)} problems"
+            print(f"{number}: {dict(tally.statuses)}, {problems}, {levels[-1]:,} MiB", flush=True)
 
     with server_of_ours(None if options.tiny else "", *options.flags) as server:
         tally = send_all(server, options.seed, numbers, show, make)
         print(f"the server holds {held_mib(server.process.pid):,} MiB")
+    if not has_levelled(levels):
+        tally.problems.append(f"memory grows: {levels} MiB")
     print(*tally.problems, sep="\n")
     print(f"{tally.statuses.total()} requests: {dict(sorted(tally.statuses.items()))}")
     return 1 if tally.problems else 0

@@ -1,11 +1,17 @@
-"""Four conversations over one header, killed as soon as the disk has their ends: each goes on at its last message."""
+"""Conversations, killed as soon as the disk has their ends: each goes on at its last message, with its pictures."""
 
+import base64
 import time
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.cli.running import serving
 from tests.disk.remains import Remains
-from tests.patience import PATIENCE_S
+from tests.factory.projectors import projector_path
+from tests.patience import PATIENCE_S, until
+from tests.pictures import noise
 from tests.server.crowd import connected
 from tests.server.wire import Answer, MessageDict, Texts, Wire, says
 
@@ -52,3 +58,44 @@ def test_after_a_kill_each_conversation_goes_on_at_its_last_message(tmp_path: Pa
             again = Wire(http).chat([*chat, says("user", texts.text(10))], 1)
             assert again.cached >= answer.prompt_tokens - GENERATION_TOKENS
             assert again.computed <= again.prompt_tokens - answer.prompt_tokens + GENERATION_TOKENS
+
+
+def test_after_a_kill_a_picture_is_neither_read_nor_encoded_again(tmp_path: Path) -> None:
+    projector = str(projector_path("qwen3vl_merger", 64))
+    flags = ("--ctx", "4096", "--disk", "64", "--cache-dir", str(tmp_path), "--mmproj", projector)
+    url = f"data:image/png;base64,{base64.b64encode(noise(1)).decode()}"
+
+    def chat(http: httpx.Client, text: str, *turns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The reply, and the report of it."""
+        image = {"type": "image_url", "image_url": {"url": url}}
+        messages = [{"role": "user", "content": [{"type": "text", "text": text}, image]}, *turns]
+        body = {"messages": messages, "max_tokens": REPLY_TOKENS, "temperature": 0}
+        reply = http.post("/v1/chat/completions", json=body).raise_for_status().json()
+        return reply, http.get("/cache/requests").json()["requests"][0]
+
+    text = Texts(8).text(400)
+    with serving(*flags) as server, connected(server.url) as http:
+        first, report = chat(http, text)
+        assert [line.rpartition(", ")[2] for line in report["images"]] == ["computed"]
+        picture_end = report["prompt_tokens"] - GENERATION_TOKENS
+        remains = Remains(tmp_path)
+        assert until(lambda: any(end >= picture_end for (end,) in remains._query('SELECT "end" FROM blob')))
+        server.process.kill()
+        server.process.wait()
+    (file,) = remains.folder.glob("pictures/*.picture")
+    with serving(*flags) as server, connected(server.url) as http:
+        said = first["choices"][0]["message"]
+        _, report = chat(http, text, said, {"role": "user", "content": "And then?"})
+        assert [line.rpartition(", ")[2] for line in report["images"]] == ["reused"]
+        assert report["computed"] < report["prompt_tokens"] - picture_end
+        chat(http, f"Now {text}")
+        assert "damaged" not in server.log
+        server.process.kill()
+        server.process.wait()
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with serving(*flags) as server, connected(server.url) as http:
+        edited, _ = chat(http, f"So {text}")
+        assert f"{file} is damaged: its picture is encoded again" in server.log
+        assert edited["choices"][0]["message"]["content"] is not None
+        assert until(lambda: file.exists() and file.read_bytes() == whole)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.behaviour.bodies import ROUTES, Body
-from tests.behaviour.mutated import has_end, problem_with, send, send_all, server_of_ours
+from tests.behaviour.mutated import has_end, has_levelled, problem_with, send, send_all, server_of_ours
 from tests.behaviour.mutated_pictures import with_picture
 from tests.behaviour.mutations import Mutated
 from tests.cli.running import Server
@@ -65,3 +65,9 @@ def test_a_stream_without_its_end_is_seen() -> None:
     assert has_end("/v1/messages", 'event: message_stop\ndata: {"type":"message_stop"}\n\n')
     assert not has_end("/v1/messages", 'event: ping\ndata: {"type":"ping"}\n\n')
     assert has_end("/completion", 'data: {"stop":true}\n\n:\n\n')
+
+
+def test_memory_that_grows_is_told_from_memory_that_comes_and_goes() -> None:
+    assert has_levelled([100, 200, 210, 205, 211, 204])
+    assert has_levelled([100, 200])
+    assert not has_levelled([100, 120, 140, 160, 180, 200])

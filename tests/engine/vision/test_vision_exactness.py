@@ -9,6 +9,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory import llama_memory
 from leftoff.engine.memory.base import MemoryKind, Share, Snapshot, Span
+from leftoff.engine.memory.paged import PagedMemory
 from leftoff.picture_tokens import Pictures, pictures_in
 from tests.engine.scenario import Saved, prompt
 from tests.engine.vision.pictures import PAIRS, Opened, Piece, opened, picture, read_pieces, tokens_of
@@ -110,3 +111,31 @@ def test_without_the_map_of_positions_it_would_show(both: Opened, monkeypatch: p
     read_pieces(engine, 0, head)
     monkeypatch.setattr(llama_memory, "lag_at", lambda *_: 0)
     assert not np.array_equal(read_pieces(engine, 0, tail), expected)
+
+
+def test_a_picture_around_a_hole_is_moved_down_whole(both: Opened) -> None:
+    """Cells of another sequence lie between those of the picture, and are freed: the next decode closes the hole."""
+    engine, projector = both
+    memory = engine.memory
+    if not isinstance(memory, PagedMemory):
+        pytest.skip("it has no pages")
+    pieces = [*text(engine, 21, 1), *picture(projector, 1)]
+    number = next(number for number, (_, embeddings) in enumerate(pieces) if embeddings is not None)
+    before, head, tail = pieces[:number], pieces[: number + 1], [*pieces[number + 1 :], *text(engine, 9, 2)]
+    pictures = pictures_in(tokens_of(head))
+    read_pieces(engine, 0, head)
+    saved = save(engine, 0, pictures)
+    expected = read_pieces(engine, 0, tail)
+    memory.clear()
+
+    read_pieces(engine, 0, before)
+    for seq in (1, 2):
+        read_pieces(engine, seq, text(engine, 3, seq))
+    memory.drop(1)
+    load(engine, 0, saved, pictures, Share(0, pictures[0].start))
+    memory.drop(2)
+    misplaced = memory._cells.first_misplaced(0)
+    assert misplaced is not None
+    assert pictures[0].start < misplaced < pictures[0].end
+    np.testing.assert_array_equal(read_pieces(engine, 0, tail), expected)
+    assert memory._cells.is_orderly
