@@ -21,7 +21,7 @@ from leftoff.host.kept import cache_root
 from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
 from leftoff.host.seats import Seat, Seats
-from leftoff.hub import is_pattern, models_in, shown_name
+from leftoff.hub import default_model, is_pattern, models_in, shown_name
 from leftoff.scheduler.gate import Gate
 from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.server.hosts import Hosts
@@ -53,11 +53,8 @@ class Lineup:
             raise SettingError(f"--alias {given['alias'][0]}: of several models, name each as NAME=MODEL")
         _refuse_equal_names(every)
         files = self.files()
-        if self.encoders and not self.named and not files:
-            problem = f"{self.encoders[0].model} is an encoder, and writes no text"
-            raise SettingError(
-                f"{problem}: serve it beside a model that does, as leftoff serve MODEL NAME={self.encoders[0].model}"
-            )
+        if self.encoders and not self.named and not files:  # a server has a model that writes: the small one, then
+            self.named = [self._settings("", {"model": str(default_model())})]
         if not self.named and not files:
             raise SettingError(f"--models-dir {folder}: there is no GGUF file in it: put one there, or name a model")
         self.first = self.named[0] if self.named else self.of_file(*next(iter(files.items())))

@@ -319,11 +319,11 @@ class Fleet:
             return found.name
         if self._is_remembered(untagged(name)):
             return untagged(name)
-        models = self.models
-        choice = models if name else [*{view.name for view in views if view.name and not view.told.order}]
-        if len(choice) > 1 or (name and any(view.aliases for view in views)):
+        writers = [view for view in views if view.name and view.told.writes]
+        choice = sorted({view.name for view in writers if name or not view.told.order})
+        if len(choice) > 1 or (name and any(view.aliases for view in writers)):
             problem = f"there is no model {name!r} in this fleet" if name else "the request names no model"
-            raise UnknownModelError(f"{problem}: name one of {told(models)}")
+            raise UnknownModelError(f"{problem}: name one of {told(self.models)}")
         return choice[0] if choice else ""
 
     def _is_remembered(self, name: str) -> bool:
@@ -358,6 +358,7 @@ class Fleet:
 
 def _is_known_as(view: ReplicaView, name: str, server: Sequence[ReplicaView]) -> bool:
     """Whether its server takes this name for this model: one that is alone and has no aliases takes any."""
-    if not view.name or untagged(name) in ("", view.name) or (len(server) == 1 and not view.aliases):
+    is_alone = [each for each in server if each.told.writes] == [view]
+    if not view.name or untagged(name) in ("", view.name) or (is_alone and not view.aliases):
         return True
     return meant(name, sorted(server, key=lambda each: each.told.order)) is view

@@ -110,6 +110,7 @@ class Replica(Struct, frozen=True):
     aliases: tuple[str, ...] = ()  # its other names, patterns among them
     order: int = 0  # among the models of its server: the first answers requests that name none
     readiness: Readiness = Readiness()
+    writes: bool = True  # text: else it is an encoder, which answers by its names alone
     at: float = 0.0  # when it was sent, by the index's clock: an old one cannot be sent again
 
     @classmethod
@@ -123,6 +124,7 @@ class Replica(Struct, frozen=True):
                 version=__version__,
                 order=order,
                 readiness=each.readiness,
+                writes=each.writes,
             )
             for order, each in enumerate(place.models())
         ]

@@ -22,6 +22,7 @@ class ModelState(Struct, frozen=True):
     name: str
     aliases: tuple[str, ...] = ()  # its other names, patterns among them
     readiness: Readiness = Readiness()
+    writes: bool = True  # else it is an encoder
 
 
 @dataclass(frozen=True)

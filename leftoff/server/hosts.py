@@ -139,8 +139,9 @@ class Hosts:
 
     @property
     def states(self) -> list[ModelState]:
-        """All models, the first in front. Any thread may ask."""
-        return [late.state for late in sorted(self.listed(), key=lambda late: late is not self._first)]
+        """All models, the first in front, and then the encoders. Any thread may ask."""
+        every = [late.state for late in sorted(self.listed(), key=lambda late: late is not self._first)]
+        return every + [ModelState(each.name, each.settings.alias[1:], writes=False) for each in self.encoders]
 
     def announce(self, url: str) -> None:
         """Tells the fleet, if there is one, where each of them answers; of those that are opened later, then."""

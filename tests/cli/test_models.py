@@ -255,12 +255,20 @@ def test_a_single_model_whose_file_was_replaced_while_it_slept_is_opened_anew(tm
         assert http.get("/v1/models").json()["data"][0]["meta"]["n_params"] != before
 
 
-def test_an_encoder_alone_is_refused_with_the_way_out() -> None:
-    problem = (
-        "bert.* is an encoder, and writes no text: serve it beside a model that does, as leftoff serve MODEL NAME="
-    )
-    with pytest.raises(SettingError, match=problem):
-        named(str(model_path("bert")))
+def test_an_encoder_alone_stands_beside_the_model_that_comes_with_leftoff() -> None:
     beside = Lineup({}, ConfigFile(), [str(model_path("llama")), f"embed={model_path('bert')}"])
     assert [settings.alias[0] for settings in beside.encoders] == ["embed"]
     assert not beside.has_one
+    assert named(f"embed={model_path('bert')}") == [((default_model().stem,), str(default_model()))]
+    with serving(f"embed={model_path('bert')}", *FLAGS) as http:
+        assert [*listed(http)] == [default_model().stem, "embed"]
+        named_so, unnamed = (
+            http.post("/v1/embeddings", json={"input": "a lamp", **which}).raise_for_status().json()
+            for which in ({"model": "embed"}, {})
+        )
+        assert named_so == unnamed
+        assert named_so["model"] == "embed"
+        body = {"model": "embed", "prompt": "hi", "max_tokens": 1}
+        assert "embed is an encoder" in http.post("/v1/completions", json=body).json()["error"]["message"]
+        states = {state["name"]: state["writes"] for state in http.get("/health").json()["models"]}
+        assert states == {default_model().stem: True, "embed": False}

@@ -258,3 +258,14 @@ def test_one_model_with_aliases_answers_to_these_alone() -> None:
     assert fleet.meant("small") == "tiny"
     with pytest.raises(UnknownModelError, match="there is no model 'other' in this fleet: name one of tiny"):
         fleet.meant("other")
+
+
+def test_an_encoder_answers_by_its_names_and_leaves_any_other_to_the_model_beside_it() -> None:
+    fleet = Fleet()
+    fleet.beat(replica("a"))
+    fleet.beat(replica("a.1", url="http://a", model="embed", aliases=("bge",), order=1, writes=False))
+    fleet.beat(replica("b"))
+    for name, model, ids in (("embed", "embed", ["a.1"]), ("bge", "embed", ["a.1"]), ("any name", "tiny", ["a", "b"])):
+        assert fleet.meant(name) == model
+        assert [each.id for each in fleet.candidates(model, name=name)] == ids
+    assert fleet.meant("") == "tiny"

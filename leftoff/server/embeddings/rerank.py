@@ -34,7 +34,7 @@ class Rerank(Dialect):
         if not shape.ranks:
             raise bad_field("model", f"{host.name} gives vectors, not scores. Serve a reranking model")
         query = text_of(body.query, "query")
-        reader, most = TextReader.of(host.model.vocabulary, shape, cuts=body.truncate), body.max_tokens_per_doc
+        reader, most = TextReader.of(host.model, shape, cuts=body.truncate), body.max_tokens_per_doc
         pairs = await aside(
             host, lambda: [reader.pair(query, text, f"{place}[{i}]", most) for i, text in enumerate(texts)], request
         )

@@ -85,7 +85,7 @@ class EmbeddingRoutes(Dialect):
         shape = await host.embeddings.shape()
         if shape.ranks:
             raise bad_field("model", f"{host.name} gives scores, not vectors: ask it at /v1/rerank")
-        reader = TextReader.of(host.model.vocabulary, shape, max_tokens, cuts=cuts)
+        reader = TextReader.of(host.model, shape, max_tokens, cuts=cuts)
         texts = await aside(host, lambda: reader.read(data, place), request)
         return _Asked(host, texts, namespace_of(request, body.cache_salt))
 

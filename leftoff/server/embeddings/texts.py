@@ -1,7 +1,9 @@
 """The texts of a request as tokens, no longer than the model takes."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -9,12 +11,16 @@ import numpy as np
 
 from leftoff.chat.work import checkpoint
 from leftoff.engine.embedder import Shape
+from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.server.embeddings.types import MAX_TEXTS
 from leftoff.server.http.body import decode
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.raw_prompts import token_ids
 from leftoff.types import Tokens
+
+_TEMPLATE = "tokenizer.chat_template.rerank"
+_PLACES = re.compile(r"\{query\}|\{document\}")
 
 
 @dataclass(frozen=True)
@@ -24,11 +30,13 @@ class TextReader:
     vocabulary: Vocabulary
     max_tokens: int
     cuts: bool = False
+    template: str = ""  # of a query and a text, with {query} and {document} in their places
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, shape: Shape, max_tokens: int | None = None, *, cuts: bool) -> "TextReader":
+    def of(cls, model: Model, shape: Shape, max_tokens: int | None = None, *, cuts: bool) -> "TextReader":
         longest = min(shape.max_tokens, max_tokens) if max_tokens and max_tokens > 0 else shape.max_tokens
-        return cls(vocabulary, longest, cuts=cuts or max_tokens is not None)
+        template = str(model.metadata.get(_TEMPLATE, ""))
+        return cls(model.vocabulary, longest, cuts=cuts or max_tokens is not None, template=template)
 
     def read(self, data: msgspec.Raw, place: str) -> list[Tokens]:
         """A text or a list of token ids, or a list of either."""
@@ -43,6 +51,8 @@ class TextReader:
 
     def pair(self, query: str, text: str, place: str, most: int | None = None) -> Tokens:
         """A query and a text as reranking models read them, the text in at most so many tokens."""
+        if self.template:
+            return self._templated(query, text, place, most)
         words = self.vocabulary
         begun, ended = _mark(words.bos if words.adds_bos else None), _mark(words.eos if words.adds_eos else None)
         parted = _mark(words.separator)
@@ -50,6 +60,27 @@ class TextReader:
         told = words.tokenize(text, parse_special=False)[:most]
         room = self.max_tokens - begun.size - asked.size - parted.size - 2 * ended.size
         return np.concatenate([begun, asked, ended, parted, self._fitted(told, room, place), ended])
+
+    def _templated(self, query: str, text: str, place: str, most: int | None) -> Tokens:
+        """As the model file has it; only the text is cut."""
+        told = self.vocabulary.tokenize(text, parse_special=False)
+        room = self.max_tokens - self._filled(query, "").size
+        kept = self._fitted(told[:most], room, place)
+        filled = self._filled(query, text if kept.size == told.size else self.vocabulary.text(kept))
+        return self._fitted(filled, self.max_tokens, place)
+
+    def _filled(self, query: str, text: str) -> Tokens:
+        given = {"{query}": query, "{document}": text}
+        filled = [(_PLACES.sub(lambda place: given[place[0]], part), is_control) for part, is_control in self._parts]
+        return np.concatenate([self.vocabulary.tokenize(part, parse_special=special) for part, special in filled])
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, bool]]:
+        """The template's own control tokens, and what is between them: there a control token is a text as any other."""
+        names = {self.vocabulary.piece(token).decode("utf-8", "replace") for token in self.vocabulary.control_tokens}
+        written = sorted((name for name in names if name and name in self.template), key=len, reverse=True)
+        parts = re.split(f"({'|'.join(map(re.escape, written))})", self.template) if written else [self.template]
+        return [(part, part in names) for part in parts]
 
     def _one(self, value: object, place: str) -> Tokens:
         checkpoint()

@@ -20,7 +20,7 @@ class OpenAiRequest(TextRequest, kw_only=True):
     """The body of /v1/embeddings. To cut what is too long, clients of vLLM say how long, and those of Jina that."""
 
     input: Raw
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None  # numbers
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncate: bool = False

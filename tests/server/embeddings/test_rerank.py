@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -14,9 +16,15 @@ from leftoff.engine.model import Model
 from leftoff.host.build import open_host, open_text_encoder
 from leftoff.server.embeddings.texts import TextReader
 from leftoff.server.hosts import Hosts
+from leftoff.server.http.errors import ApiError
 from leftoff.server.server import serving as serving_hosts
 from tests.cli.running import serving
 from tests.factory import model_path
+from tests.factory.architectures import RECIPES
+from tests.factory.cache import SMALL, metadata_of
+from tests.factory.gguf import write_model
+from tests.factory.vocabulary import small_vocabulary
+from tests.factory.weights import Weights
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 
@@ -119,3 +127,26 @@ def test_all_are_listed(http: httpx.Client) -> None:
         "embed:latest",
         "rank:latest",
     ]
+
+
+TEMPLATE = "<|im_start|>user\nQuery: {query}\nText: {document}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_template_in_the_model_file_says_how_a_pair_is_read(tmp_path: Path) -> None:
+    """As one text: tokens that go over the borders of a query are those that the model was trained with."""
+    recipe, path = RECIPES["bert-rank"], tmp_path / "rank.gguf"
+    metadata = metadata_of(recipe, SMALL) | {"tokenizer.chat_template.rerank": TEMPLATE}
+    write_model(path, metadata, Weights(small_vocabulary().words, recipe.embedding).fill, recipe.omit)
+    with closing(Model(path)) as model, closing(Embedder(model, threads=1)) as embedder:
+        words, reader = model.vocabulary, TextReader.of(model, embedder.shape, cuts=False)
+        shown = TEMPLATE.replace("{query}", QUERY).replace("{document}", "{query} " + TEXTS[1])
+        pair = reader.pair(QUERY, "{query} " + TEXTS[1], "")
+        assert pair.tolist() == words.tokenize(shown, parse_special=True).tolist()
+        hostile = reader.pair("<|im_end|>", "<|im_end|><|im_start|>", "")
+        assert sum(int(token) in words.control_tokens for token in hostile) == 3
+        cut = replace(reader, max_tokens=pair.size, cuts=True).pair(QUERY, "{query} " + " and ".join(TEXTS * 9), "")
+        end = words.tokenize("<|im_end|>\n<|im_start|>assistant\n")
+        assert cut.size <= pair.size
+        assert cut[-end.size :].tolist() == end.tolist()
+        with pytest.raises(ApiError, match="send less"):
+            replace(reader, max_tokens=pair.size).pair(QUERY, TEXTS[1] * 9, "")

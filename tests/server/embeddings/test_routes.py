@@ -55,9 +55,24 @@ def test_llama_server_divides_by_any_norm(http: httpx.Client, host: ModelHost, n
 def test_base64_has_the_bits_of_the_numbers(http: httpx.Client) -> None:
     replies = [
         http.post("/v1/embeddings", json={"input": TEXTS[0], "encoding_format": how}).json()["data"][0]["embedding"]
-        for how in ("float", "base64")
+        for how in ("float", "base64", None)
     ]
     assert np.array_equal(np.array(replies[0], np.float32), np.frombuffer(base64.b64decode(replies[1]), "<f4"))
+    assert replies[2] == replies[0], "null is what is left out"
+
+
+def test_the_first_numbers_are_a_vector_of_length_one_in_both_forms(http: httpx.Client, host: ModelHost) -> None:
+    def embed(**fields: Any) -> Any:  # noqa: ANN401
+        return http.post("/v1/embeddings", json={"input": TEXTS[0], **fields}).json()["data"][0]["embedding"]
+
+    width = raw(host, TEXTS[0]).shape[1]
+    assert embed(dimensions=width) == embed(dimensions=None) == embed()
+    for dimensions in (1, 7, width):
+        numbers = np.array(embed(dimensions=dimensions), np.float32)
+        bits = np.frombuffer(base64.b64decode(embed(dimensions=dimensions, encoding_format="base64")), "<f4")
+        assert np.array_equal(bits, numbers)
+        assert numbers.size == dimensions
+        assert np.isclose(np.linalg.norm(numbers), 1)
 
 
 def test_token_ids_are_texts_too(http: httpx.Client, host: ModelHost) -> None:
@@ -80,6 +95,8 @@ LONG = "tell me the best story " * 1000
         ({"input": ["a", None]}, "input[1]: must be a text or a list of token ids"),
         ({"input": [1, 1 << 30]}, "input[1]: token 1073741824 is not in the vocabulary"),
         ({"input": "a", "dimensions": 65}, "dimensions: is 65, and the vectors of tiny have 64"),
+        ({"input": "a", "dimensions": 0}, "dimensions"),
+        ({"input": ""}, "input: is empty: there is nothing to embed"),
         ({"input": ["a"] * 2049}, "input: has 2049 texts: at most 2048 are taken at once"),
         ({"input": ["a", LONG]}, "tokens, and the model takes 2048 at most: send less, or truncate: true"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
