@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,33 @@ def physical_ram() -> int:
 
 def num_cores() -> int:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *cpu_quotas()])
+
+
+def cpu_quotas(root: Path = _ROOT) -> Iterator[int]:
+    """Cores' worth of time that a container may take, as by `docker run --cpus`, rounded up; of each limit there is.
+
+    A thread beyond them is stopped for most of every tenth of a second, and those that wait for it with it.
+    """
+    for folder, files in (("", ("cpu.max",)), ("cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
+        for group in control_groups(root, root / "sys/fs/cgroup" / folder, "cpu"):
+            with suppress(OSError, ValueError):  # "max" is no number, and no limit
+                quota, period = map(int, " ".join((group / file).read_text() for file in files).split())
+                if quota > 0:
+                    yield -(-quota // period)
+
+
+def control_groups(root: Path, folder: Path, controller: str) -> Iterator[Path]:
+    """The control group of this process and those that hold it, from the innermost out."""
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                group = folder / path.lstrip("/")
+                yield from (group, *(parent for parent in group.parents if parent.is_relative_to(folder)))
+                return
+    yield folder
 
 
 def mapped_file_bytes(root: Path = _ROOT) -> int | None:

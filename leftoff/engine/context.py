@@ -31,6 +31,7 @@ from leftoff.engine.errors import (
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
+from leftoff.machine import cpu_quotas
 from leftoff.types import Embeddings, Logits
 
 _NO_ROOM, _ABORTED = 1, 2
@@ -39,13 +40,13 @@ _GO, _STOP = b"\x00", b"\x01"
 
 
 def default_threads() -> int:
-    """One thread per physical core this process may run on: a second one per core slows decoding down."""
+    """One thread per physical core this process may use: a second one per core slows decoding down."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores = set()
     for cpu in allowed:
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         cores.add(siblings.read_text() if siblings.exists() else str(cpu))
-    return max(1, len(cores))
+    return max(1, min([len(cores), *cpu_quotas()]))
 
 
 @dataclass(frozen=True)

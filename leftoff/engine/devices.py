@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
-from leftoff.machine import physical_ram
+from leftoff.machine import control_groups, physical_ram
 
 _ROOT = Path("/")
 
@@ -114,20 +114,8 @@ def _of_container(root: Path) -> Iterator[int]:
         ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
         ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        for group in _groups(root, root / folder):
+        for group in control_groups(root, root / folder, "memory"):
             with suppress(OSError, ValueError):  # "max" is no number, and no limit
                 stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
                 total, taken = (int((group / name).read_text()) for name in (limit, used))
                 yield max(0, total - taken + int(stat.get(files, 0)))
-
-
-def _groups(root: Path, folder: Path) -> Iterator[Path]:
-    """The control group of this process and those that hold it, from the innermost out."""
-    with suppress(OSError, ValueError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                group = folder / path.lstrip("/")
-                yield from (group, *(parent for parent in group.parents if parent.is_relative_to(folder)))
-                return
-    yield folder
