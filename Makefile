@@ -6,7 +6,7 @@ READY   := .venv/ready
 DEV     := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel release-check engine-check image formula clean
+.PHONY: proofs mutants clients help serve chat demo test coverage lint lint-page vendor bench simulate wheel release-check engine-check image ways formula clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -115,6 +115,9 @@ engine-check: $(DEV) ## install the prebuilt CPU engine from the network, and ru
 TARGET ?= cpu
 image: $(READY) ## build the image of deploy/Dockerfile by docker, podman or buildah, and play it; TARGET=cuda or vulkan, BASE=image
 	@$(BIN)/python -m lab.start.image --target $(TARGET) $(if $(BASE),--base $(BASE))
+
+ways: wheel ## time the ways to start, each in a fresh container with python3 and nothing else; BASE=image
+	@$(BIN)/python -m lab.start.ways $(if $(BASE),--base $(BASE))
 
 formula: wheel ## write the Homebrew formula of the source archive in dist/ to build/leftoff.rb
 	@mkdir -p build && $(BIN)/python -m lab.start.formula deploy/homebrew.rb dist > build/leftoff.rb

@@ -72,6 +72,18 @@ def image_config(tool: str, image: str) -> dict[str, Any]:
     return config
 
 
+def run_once(tool: str, image: str, command: Sequence[str], folder: Path, at: str) -> str:
+    """What a command prints in a fresh container of an image, as root, with a folder of this machine to read."""
+    mounted = ("--volume", f"{folder}:{at}:ro")
+    if tool != "buildah":
+        return _said(tool, "run", "--rm", "--user", "0", *mounted, image, *command)
+    name = _said("buildah", "from", "--pull-never", image).strip()
+    try:
+        return _said(*_RUN, "--user", "0", *mounted, name, "--", *command)
+    finally:
+        _run("buildah", "rm", name)
+
+
 def container_of(tool: str, image: str) -> Container:
     return BuildahContainer(image) if tool == "buildah" else EngineContainer(tool, image)
 
