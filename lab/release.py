@@ -21,6 +21,8 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _FETCH_S = 120
 
+Command = Sequence[str | Path]
+
 
 @dataclass(frozen=True)
 class Step:
@@ -47,7 +49,7 @@ class Release:
         self._environment |= {"PIPX_HOME": str(folder / "pipx"), "PIPX_BIN_DIR": str(folder / "pipx-bin")}
         self._environment |= {"UV_TOOL_DIR": str(folder / "uv"), "XDG_CACHE_HOME": str(folder / "cache")}
 
-    def run(self, title: str, *commands: Sequence[str | Path], limit_s: float = 1800) -> Step:
+    def run(self, title: str, *commands: Command, limit_s: float = 1800) -> Step:
         """Runs the commands in turn, until one fails."""
         began = time.perf_counter()
         for command in commands:
@@ -74,32 +76,32 @@ class Release:
         home = self._folder / name
         own = home / "bin" / "python"
         title = f"{file.name} on {python}: {', '.join(' '.join(command) for command in commands)}"
-        runs: list[list[str | Path]] = [[home / "bin" / words[0], *words[1:]] for words in commands]
+        runs: list[Command] = [[home / "bin" / words[0], *words[1:]] for words in commands]
         return self.run(title, [python, "-m", "venv", home], [own, *_PIP, file], *runs)
 
     def tools(self) -> tuple[Path, Step]:
         """uv and pipx, in an environment of their own."""
         home = self._folder / "tools"
         python = home / "bin" / "python"
-        title = "uv and pipx from the package index"
-        step = self.run(title, [sys.executable, "-m", "venv", home], [python, *_PIP, "uv", "pipx"])
-        return home / "bin", step
+        installs: list[Command] = [[sys.executable, "-m", "venv", home], [python, *_PIP, "uv", "pipx"]]
+        return home / "bin", self.run("uv and pipx from the package index", *installs)
 
-    def python(self, version: str, uv: Path) -> str:
-        """The Python of this version; an empty text if there is none, and none can be fetched."""
-        if found := shutil.which(f"python{version}"):
-            return found
-        if self.run("", [uv, "python", "install", version], limit_s=_FETCH_S).problem:
-            return ""
-        found_by_uv = subprocess.run([uv, "python", "find", version], capture_output=True, text=True, check=False)
-        return found_by_uv.stdout.strip()
+    def pythons(self, uv: Path) -> dict[str, str]:
+        """The Python of each version; an empty text if there is none, and none can be fetched."""
+        found = {version: shutil.which(f"python{version}") or "" for version in VERSIONS}
+        missing = [version for version, python in found.items() if not python]
+        if missing and not self.run("", [uv, "python", "install", *missing], limit_s=_FETCH_S).problem:
+            for version in missing:
+                said = subprocess.run([uv, "python", "find", version], capture_output=True, text=True, check=False)
+                found[version] = said.stdout.strip()
+        return found
 
 
 def check(release: Release) -> Iterator[Step]:
     """What was tried, in turn."""
     tools, made = release.tools()
     yield made
-    pythons = {version: release.python(version, tools / "uv") for version in VERSIONS}
+    pythons = release.pythons(tools / "uv")
     first = next((python for python in pythons.values() if python), sys.executable)
     for version, python in pythons.items():
         if not python:
