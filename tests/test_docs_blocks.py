@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import httpx
@@ -111,7 +112,7 @@ def pip_install(command: str, place: Place) -> None:
 
 def serve(command: str, place: Place) -> None:
     """With small models in the place of those that are named, each loaded or found."""
-    words = [word.replace("~", str(place.folder)) for word in shlex.split(command)[2:]]
+    words = [word.replace("~", str(place.folder)) for word in shlex.split(command.partition(" 2>")[0])[2:]]
     names = [word.rpartition("=")[2] for word in words if word.endswith(".gguf")]
     (place.folder / "models").mkdir(exist_ok=True)
     for word, name in zip((word for word in words if word.endswith(".gguf")), names, strict=True):
@@ -126,6 +127,10 @@ def serve(command: str, place: Place) -> None:
         with serving(*rest, model=first) as running:
             assert httpx.get(f"{running.url}/health").json()["status"] == "ok", running.log
             assert len(httpx.get(f"{running.url}/v1/models").json()["data"]) >= max(1, len(names))
+
+
+def models(command: str, place: Place) -> None:
+    assert "qwen3.6-27b" in place.run(leftoff(command))
 
 
 def chat(command: str, place: Place) -> None:
@@ -145,9 +150,9 @@ def cache(command: str, place: Place) -> None:
 
 def helped(command: str, place: Place) -> None:
     """That there is such a command with such flags; the tests of its module run it."""
-    words = shlex.split(command)
+    words = [*takewhile(lambda word: word != "--", shlex.split(command))]
     shown = place.run([sys.executable, "-m", *words[:2], "--help"])
-    actions = [word for word in words[2:3] if not word.startswith("-")]
+    actions = [word for word in words[2:3] if word in re.findall(r"^ {2,4}(\w+)  ", shown, re.MULTILINE)]
     more = place.run([sys.executable, "-m", *words[:3], "--help"]) if actions else ""
     assert {word for word in words[2:] if word.startswith("--") and word not in shown + more} == set()
 
@@ -204,6 +209,8 @@ RUNNERS: dict[str, Callable[[str, Place], None]] = {
     "python3 -m venv ": venv,
     "pip install ": pip_install,
     "leftoff serve": serve,
+    "leftoff models": models,
+    "leftoff launch": helped,
     "leftoff chat": chat,
     "leftoff doctor": doctor,
     "leftoff cache": cache,

@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
-from leftoff.hub import Reference, parse_reference
+from leftoff.cli.catalogue import listed
+from leftoff.engine.choice import Room
 from leftoff.scenes import SCENES
 from tests.pages import ROOT, blocks_of
 
 README = (ROOT / "README.md").read_text()
+GIB = 1 << 30
+MOST = 131_072  # tokens that --fit chooses by itself
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -50,9 +53,20 @@ def test_the_figures_beside_llama_server_are_those_of_the_benchmarks() -> None:
     assert {name: measured[name][:2] for name in compared} == compared
 
 
-def test_a_model_of_the_hub_is_named_like_this() -> None:
-    (name,) = re.findall(r"`leftoff serve\s(org/\S+)`", README)
-    assert parse_reference(name) == Reference("org/repo", "Q4_K_M")
+def test_what_fits_a_card_is_what_leftoff_models_reckons() -> None:
+    shown = re.findall(r"^\| (\d+) GB \| `(.*?)` \| (.*?) GB \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
+    assert len(shown) >= 6
+    for card, name, file_gb, *contexts in shown:
+        room = Room(64 * GIB, {"GPU": (int(card) - 1) * GIB}, {"GPU": GIB})
+        for kv_type, context in zip(("f16", "q8_0"), contexts, strict=True):
+            (found,) = (each for each in listed(room, kv_type) if each.name == name)
+            choice = found.reckoned.choice
+            assert file_gb == f"{found.file_bytes / 1e9:.1f}", name
+            assert (choice.gpu_layers, choice.n_cpu_moe) == (found.model.layers + 1, 0), (
+                f"{name} is not all on the card"
+            )
+            rounded = choice.num_cells if choice.num_cells == MOST else choice.num_cells // 1000 * 1000
+            assert context == f"{rounded:,}", f"{name}, {kv_type}, on {card} GB"
 
 
 def test_the_demo_shown_is_the_one_that_is_played() -> None:

@@ -57,17 +57,6 @@ class _Place:
 
 def write_random_model(path: Path, shape: Shape) -> None:
     """Writes the model; a file that is there already is replaced."""
-    places = _write_header(path, shape)
-    _write_weights(path, places, _Values(Weights(small_vocabulary().words, shape.recipe.embedding)))
-
-
-def write_empty_model(path: Path, shape: Shape) -> None:
-    """A model whose weights are a hole in the file: for what is known without reading them."""
-    places = _write_header(path, shape)
-    os.truncate(path, path.stat().st_size + sum(place.num_bytes for place in places))
-
-
-def _write_header(path: Path, shape: Shape) -> list[_Place]:
     call = bind()
     with (
         open_gguf(call, shape.beginning.metadata) as few_layers,
@@ -82,7 +71,7 @@ def _write_header(path: Path, shape: Shape) -> list[_Place]:
                 call.gguf_set_tensor_type(gguf, place.name.encode(), _Q8_0)
         if not call.gguf_write_to_file(gguf, str(path).encode(), True):
             raise BuildError(f"cannot write {path}")
-    return places
+    _write_weights(path, places, _Values(Weights(small_vocabulary().words, shape.recipe.embedding)))
 
 
 def _places(tensors: dict[Tensor, int], shape: Shape) -> Iterator[_Place]:

@@ -19,8 +19,6 @@ _NUM_TOKENS = {"8b": 151936, "4b": 151936, "small": 4096}
 _CONTEXT = 262144
 
 _Sizes = dict[str, Value]
-_QWEN35 = RECIPES["qwen35"]
-_QWEN35_MOE = Recipe("qwen35moe", lambda scale: _QWEN35.metadata(scale) | experts(scale), omit=_QWEN35.omit)
 _QWEN3 = Recipe("qwen3", lambda scale: body(scale, layers=4) | attention(scale))
 _QWEN3_MOE = Recipe("qwen3moe", lambda scale: body(scale, layers=4) | attention(scale) | experts(scale))
 # "M" is a state-space layer, "F" a feed-forward one, "A" has attention: those of Nemotron-H 8B
@@ -235,33 +233,3 @@ _SHAPES: dict[str, tuple[Recipe, _Sized, _Sized]] = {
     ),
 }
 KINDS = tuple(_SHAPES)
-
-# Models as they are published, for what can be reckoned without their weights.
-_NUM_QWEN_TOKENS, _NUM_GPT_TOKENS = 248320, 201088
-PUBLISHED = {
-    "Qwen3.5-4B": Shape(
-        _QWEN35,
-        _NUM_QWEN_TOKENS,
-        8 * "RRRA",
-        _alike(_width(2560, 9216), _attention(16, 4, 256), _delta_net(4096, 32, 16)),
-    ),
-    "Qwen3.5-9B": Shape(_QWEN35, _NUM_QWEN_TOKENS, *_SHAPES["hybrid"][1]),
-    "Qwen3.6-27B": Shape(
-        _QWEN35,
-        _NUM_QWEN_TOKENS,
-        16 * "RRRA",
-        _alike(_width(5120, 17408), _attention(24, 4, 256), _delta_net(6144, 48, 16)),
-    ),
-    "Qwen3.6-35B-A3B": Shape(
-        _QWEN35_MOE,
-        _NUM_QWEN_TOKENS,
-        10 * "RRRA",
-        _alike(_width(2048, 512), _attention(16, 2, 256), _delta_net(4096, 32, 16), _experts(256, 8, 512)),
-    ),
-    "gpt-oss-20b": Shape(
-        RECIPES["gpt-oss"],
-        _NUM_GPT_TOKENS,
-        24 * "A",
-        _alike(_width(2880, 2880), _attention(64, 8, 64), _window(128, 2), _experts(32, 4, 2880)),
-    ),
-}

@@ -12,6 +12,7 @@ from leftoff.catalogue import CatalogueModel, catalogue
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import quiet_logs
 from leftoff.cli.units import show_bytes
+from leftoff.config import KV_TYPES
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.choice import Room
 from leftoff.engine.devices import available_ram, default_gpus, free_bytes
@@ -45,6 +46,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     )
     parser.add_argument("--vram", metavar="GIB", type=positive, help="as if one GPU with so much free memory were here")
     parser.add_argument("--ram", metavar="GIB", type=positive, help="as if so much RAM were free here")
+    parser.add_argument("--kv-type", metavar="TYPE", choices=tuple(KV_TYPES), default="f16", help="as for `serve`")
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs, and nothing else")
     parser.set_defaults(run=run)
 
@@ -52,7 +54,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the list; returns the exit code."""
     room = _room(args.vram, args.ram)
-    found = [*listed(room)]
+    found = [*listed(room, args.kv_type)]
     if args.json:
         print(json.dumps({"as_of": catalogue().as_of, "models": [*map(_as_json, found)]}))
         return 0
@@ -71,12 +73,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def listed(room: Room) -> Iterator[Listed]:
+def listed(room: Room, kv_type: str = "f16") -> Iterator[Listed]:
     """Every model in every quantisation that the catalogue knows, reckoned for a machine."""
     for name, model in catalogue().models.items():
         for number, (quant, file_bytes) in enumerate(model.quants.items()):
             shown = f"{name}:{quant}" if number else name
-            yield Listed(shown, model, file_bytes, reckon(model, file_bytes, room))
+            yield Listed(shown, model, file_bytes, reckon(model, file_bytes, room, kv_type))
 
 
 def _room(vram: int | None, ram: int | None) -> Room:

@@ -11,8 +11,18 @@ from leftoff.catalogue import CatalogueModel
 from leftoff.engine.choice import LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.needs import HOST, Needs
 
-_VALUE_BYTES = 2  # f16
-_SEQUENCES = 5  # the slots of a server, and the engine's scratch sequence
+_KV_BITS = {
+    "f32": 32,
+    "f16": 16,
+    "bf16": 16,
+    "q8_0": 8.5,
+    "q5_1": 6,
+    "q5_0": 5.5,
+    "q4_1": 5,
+    "q4_0": 4.5,
+    "iq4_nl": 4.5,
+}
+_SEQUENCES, _PARKED = 5, 4  # the slots of a server, and the engine's scratch sequence; on a GPU, parked ones too
 _MICRO_BATCH = 512
 _WIDTHS = 24  # of a token, that are computed at the same time
 _PROJECTOR_BYTES = 1 << 30  # about as many as the largest of the catalogue
@@ -28,7 +38,7 @@ class Reckoned:
     fits: bool
 
 
-def reckon(model: CatalogueModel, file_bytes: int, room: Room) -> Reckoned:
+def reckon(model: CatalogueModel, file_bytes: int, room: Room, kv_type: str = "f16") -> Reckoned:
     """What would be chosen for a file of this size on a machine with this room."""
     room = _beside_projector(room) if model.projector else room
     cells = min(model.context, _MOST_CELLS)
@@ -39,7 +49,7 @@ def reckon(model: CatalogueModel, file_bytes: int, room: Room) -> Reckoned:
         most_cpu_moe=model.layers if model.experts and room.gpus else 0,
         fewest_cells=min(cells, _FEWEST_CELLS),
     )
-    sizes = _Sizes(model, file_bytes, room)
+    sizes = _Sizes(model, file_bytes, room, _KV_BITS[kv_type] / 8)
     choice = choose(limits, room, sizes.needs)
     needs = sizes.needs(choice)
     return Reckoned(choice, needs, room.gpus_hold(needs) and needs.total(HOST) <= room.ram)
@@ -56,8 +66,9 @@ def _beside_projector(room: Room) -> Room:
 class _Sizes:
     """Spreads weights and context over the layers evenly, and over the GPUs by what is free on them."""
 
-    def __init__(self, model: CatalogueModel, file_bytes: int, room: Room) -> None:
-        self._model, self._room, self._file_bytes = model, room, file_bytes
+    def __init__(self, model: CatalogueModel, file_bytes: int, room: Room, value_bytes: float) -> None:
+        self._model, self._room, self._file_bytes, self._value_bytes = model, room, file_bytes, value_bytes
+        self._num_sequences = _SEQUENCES + (_PARKED if room.gpus else 0)
         per_parameter = file_bytes / (model.parameters * 1e9)
         self._embeddings = per_parameter * model.vocabulary * model.embedding
         self._experts = per_parameter * model.experts * 1e9 / model.layers  # of a layer
@@ -71,7 +82,7 @@ class _Sizes:
         weights = on_gpu * self._dense + with_experts * self._experts
         output = self._embeddings if choice.gpu_layers > num_layers else 0
         copied = output if self._model.tied else 0
-        context = self._cells_bytes(choice.num_cells) + _SEQUENCES * self._model.state
+        context = self._cells_bytes(choice.num_cells) + self._num_sequences * self._model.state
         computed = 4 * _MICRO_BATCH * (self._model.vocabulary + _WIDTHS * self._model.embedding)
         part = on_gpu / num_layers
         return Needs(
@@ -81,11 +92,11 @@ class _Sizes:
             ),
         )
 
-    def _cells_bytes(self, num_cells: int) -> int:
+    def _cells_bytes(self, num_cells: int) -> float:
         layers, values = self._model.attention
         window_layers, window_values, tokens = self._model.window
-        window_cells = min(num_cells, _SEQUENCES * tokens + _MICRO_BATCH)
-        return _VALUE_BYTES * (num_cells * layers * values + window_cells * window_layers * window_values)
+        window_cells = min(num_cells, self._num_sequences * tokens + _MICRO_BATCH)
+        return self._value_bytes * (num_cells * layers * values + window_cells * window_layers * window_values)
 
     def _spread(self, on_gpus: float, in_ram: float) -> Counter[str]:
         gpus = self._room.gpus

@@ -9,11 +9,12 @@ import pytest
 from msgspec import structs
 
 from leftoff.catalogue import catalogue
+from leftoff.config import KV_TYPES
 from leftoff.engine.choice import Room
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.needs import HOST, Trial, model_header
-from leftoff.engine.reckon import reckon
+from leftoff.engine.reckon import _KV_BITS, reckon
 
 GIB = 1 << 30
 F32, Q8_0 = 0, 8
@@ -108,6 +109,13 @@ def test_it_is_close_to_what_llama_cpp_says(num_cells: int, tmp_path: Path) -> N
     assert reckoned.choice.num_cells == num_cells
     assert reckoned.needs.weights[HOST] == pytest.approx(sum(told.weights.values()), rel=0.01)
     assert reckoned.needs.context[HOST] == pytest.approx(sum(told.context.values()), rel=0.12)
+
+
+def test_smaller_keys_and_values_leave_room_for_more_context() -> None:
+    model = MODELS["qwen3.6-27b"]
+    whole, half = (reckon(model, model.quants["Q4_K_M"], on_card(23), kv) for kv in ("f16", "q8_0"))
+    assert whole.choice.num_cells < half.choice.num_cells
+    assert _KV_BITS.keys() == KV_TYPES.keys()
 
 
 def on_card(gib: float, ram: float = 64) -> Room:
