@@ -1,5 +1,6 @@
 """Read a long system prompt before the first user comes, and pin it: no later request evicts it.
 
+    pip install httpx
     leftoff serve &
     python examples/prewarm.py
 

@@ -1,5 +1,6 @@
 """Two agents take turns over one long header. The header is read once; each keeps its own conversation.
 
+    pip install httpx
     leftoff serve --slots 1 &
     python examples/two_agents.py
 

@@ -29,6 +29,9 @@ _COMMANDS = {
     "doctor": "describe the library, this machine and a model, and measure its speed",
 }
 _MODULES = {"models": "catalogue"}  # of commands that are not in a module of their name
+# The folder of the cache is locked by the first, and memory and open files are limited by the second.
+_UNIX_MODULES = ("fcntl", "resource")
+_NO_WINDOWS = "leftoff runs on Linux and macOS; on Windows, WSL2 is a Linux to run it in, which we have not tried"
 _FAILED = 1
 _UNREAD = 128 + 13  # SIGPIPE
 
@@ -50,6 +53,10 @@ def run_command(make_parser: Callable[[], CommandLine], words: Sequence[str]) ->
                 sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if error.name not in _UNIX_MODULES:
+            raise
+        return _fail(LeftoffError(f"this takes {error.name}, which this system lacks. {_NO_WINDOWS}"), as_json=False)
     except BrokenPipeError:
         _write_nowhere()
         return _UNREAD
@@ -91,7 +98,11 @@ def _write_nowhere() -> None:
 
 def _parser(asked: str) -> CommandLine:
     """A parser that lists all commands, but imports only the one that is asked for: imports are slow."""
-    parser = CommandLine(prog="leftoff", description="An LLM server that picks up every prompt where it left off.")
+    parser = CommandLine(
+        prog="leftoff",
+        description="An LLM server that picks up every prompt where it left off.",
+        epilog=_NO_WINDOWS if sys.platform == "win32" else None,
+    )
     parser.add_argument("--version", action="version", version=f"leftoff {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, summary in _COMMANDS.items():

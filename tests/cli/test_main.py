@@ -1,5 +1,6 @@
 """The command itself: what it knows without loading what it does not need."""
 
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -107,3 +108,53 @@ def test_the_commands_of_a_command_are_listed(capsys: pytest.CaptureFixture[str]
             main([name, "--help"])
         shown = capsys.readouterr().out.partition("ACTION" if name != "cluster" else "commands:")[2]
         assert all(f"    {action} " in shown for action in actions)
+
+
+# What Windows has of its own under these names is loaded before: only what leftoff asks for is to be missing.
+WINDOWS = """
+import asyncio, ctypes, multiprocessing, socket, subprocess, tempfile, uuid, webbrowser
+import rich.console, httpx, numpy, uvicorn, starlette.applications
+import importlib.abc, os, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fcntl", "resource", "termios", "pwd", "grp", "readline"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+for name in ("fcntl", "resource", "termios", "pwd", "grp", "readline"):
+    sys.modules.pop(name, None)
+for name in ("sysconf", "statvfs", "geteuid", "getuid", "sched_getaffinity", "posix_fadvise", "O_NOFOLLOW"):
+    if hasattr(os, name):
+        delattr(os, name)
+sys.meta_path.insert(0, Missing())
+sys.platform = "win32"
+import leftoff
+assert leftoff.__version__
+from leftoff.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def on_windows(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", WINDOWS, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_on_windows_there_is_help_and_it_says_what_to_do(arguments: tuple[str, ...]) -> None:
+    done = on_windows(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "WSL2" in done.stdout
+    assert all(name in done.stdout for name in _COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [("serve",), ("chat", "--help"), ("models",), ("cache", "list")])
+def test_on_windows_a_command_says_in_one_line_what_is_missing(arguments: tuple[str, ...]) -> None:
+    done = on_windows(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"leftoff: this takes (fcntl|resource), which this system lacks\. .*WSL2.*\n", done.stderr)
+
+
+def test_where_we_are_now_nobody_is_told_of_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "WSL2" not in capsys.readouterr().out

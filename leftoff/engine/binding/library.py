@@ -8,6 +8,7 @@ Knows nothing of models or contexts. A library that is missing, too old or laid 
 import ctypes as C
 import functools
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,10 @@ _CONTINUES = 5
 # A warning of recurrent memory, at each picture whose tokens share a position: so it must be.
 _ALWAYS_WITH_PICTURES = "non-consecutive token position"
 _KEPT_ERRORS = 8
+
+# What the loader says of a library that another one needs, and where small systems get it from.
+_NOT_FOUND = re.compile(r"(lib\S+\.so\S*): cannot open shared object file")
+_SYSTEM_PACKAGES = {"libgomp.so.1": "it by apt-get install libgomp1, dnf install libgomp or apk add libgomp"}
 
 
 class _Probe(C.Structure):
@@ -161,7 +166,8 @@ def _load(path: Path) -> Library:
         name = str(path.absolute())  # a bare one would be searched for elsewhere
         dll, brief = C.CDLL(name), C.PyDLL(name)
     except OSError as error:
-        raise LibraryError(f"{path} cannot be loaded ({error}): rebuild it for this machine, or run: {FIX}") from error
+        way_out = _missing_library(str(error)) or f"rebuild it for this machine, or run: {FIX}"
+        raise LibraryError(f"{path} cannot be loaded ({error}): {way_out}") from error
     _check_names(dll, path)
     _bind(dll)
     _bind(brief)
@@ -171,6 +177,15 @@ def _load(path: Path) -> Library:
     backends, refusals = _give_backends(dll, path)
     dll.llama_backend_init()
     return Library(dll, brief, path, build, log, backends, refusals)
+
+
+def _missing_library(reason: str) -> str:
+    """How to get a library of the system that llama.cpp needs; empty if none is missing."""
+    match = _NOT_FOUND.match(reason)
+    if match is None:
+        return ""
+    package = _SYSTEM_PACKAGES.get(match[1], "the package that has it")
+    return f"{match[1]} is missing on this machine: install {package}"
 
 
 def _check_platform(path: Path) -> None:

@@ -13,7 +13,7 @@ from numpy.linalg import _umath_linalg
 import leftoff
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.image import this_platform
-from leftoff.engine.binding.library import FIX, load_library
+from leftoff.engine.binding.library import FIX, _missing_library, load_library
 from leftoff.engine.binding.search import ENVIRONMENT
 
 REFUSED = 3
@@ -134,6 +134,21 @@ def test_a_file_that_is_no_library_is_refused(tmp_path: Path, content: bytes) ->
     assert code == REFUSED
     assert f"{path} cannot be loaded" in output
     assert FIX in output
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of how Linux names libraries")
+def test_a_missing_library_of_the_system_is_named(tmp_path: Path) -> None:
+    content, path = load_library().path.read_bytes(), tmp_path / "llama.so"
+    assert content.count(b"\0libgomp.so.1\0") == 1
+    path.write_bytes(content.replace(b"\0libgomp.so.1\0", b"\0libgomq.so.1\0"))
+    code, output = load_in_a_process(path)
+    path.unlink()  # a hundred megabytes
+    assert code == REFUSED
+    assert "libgomq.so.1 is missing on this machine: install the package that has it" in output
+    assert FIX not in output
+    told = "libgomp.so.1: cannot open shared object file: No such file or directory"
+    assert _missing_library(told).endswith("apt-get install libgomp1, dnf install libgomp or apk add libgomp")
+    assert _missing_library("/lib/x.so: file too short") == ""
 
 
 def test_a_library_of_something_else_is_refused() -> None:
