@@ -13,6 +13,7 @@ from leftoff.cli.config_file import ConfigFile, Values
 from leftoff.cli.loading import Leave, ends_at_once, load_host, open_fleet, with_files
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.engine.devices import available_ram
+from leftoff.engine.examine import examine
 from leftoff.host.budgets import Capacities
 from leftoff.host.build import Fitted, fitted, open_host, open_text_encoder, sleep_after_s
 from leftoff.host.encoder import EncoderHost, is_encoder
@@ -223,6 +224,8 @@ class _Opening:
     def prepare(self) -> None:
         seats = self._openings.seats
         with_file = with_files(self._settings)
+        if not self._openings.lineup.is_first(self._settings):  # others are being served by then
+            examine(Path(with_file.model))
         self._fit = dataclasses.replace(fitted(with_file, seats.room), shared=self._openings.capacities)
         seats.room = {**self._fit.room, **seats.room}
         self._seat.needs = self._fit.needs

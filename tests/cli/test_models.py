@@ -17,6 +17,7 @@ from leftoff.cli.models import Lineup
 from leftoff.hub import default_model
 from leftoff.setting import SettingError
 from tests.cli import running
+from tests.engine.test_examine import changed
 from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 
@@ -272,3 +273,12 @@ def test_an_encoder_alone_stands_beside_the_model_that_comes_with_leftoff() -> N
         assert "embed is an encoder" in http.post("/v1/completions", json=body).json()["error"]["message"]
         states = {state["name"]: state["writes"] for state in http.get("/health").json()["models"]}
         assert states == {default_model().stem: True, "embed": False}
+
+
+def test_a_second_model_on_which_llama_cpp_would_end_the_process_fails_alone(tmp_path: Path) -> None:
+    bad = changed(tmp_path / "bad.gguf", b"qwen35.block_count", 0)
+    with serving(f"a={model_path('llama')}", f"b={bad}", *FLAGS) as http:
+        refused = http.post("/v1/completions", json={"model": "b", "prompt": "hi"})
+        assert refused.status_code == 500
+        assert "is damaged: llama.cpp would end the server on it" in refused.json()["error"]["message"]
+        assert who_answers(http, "a") == "a"

@@ -148,8 +148,8 @@ def load_library() -> Library:
                 raise
             logger.warning("%s", error)
             refusals.append(str(error))
-    tried = "\n".join(refusals) or "none is installed"
-    raise LibraryError(f"no usable llama.cpp library: {tried}\nfix it with: {FIX}")
+    tried = "\n".join(refusals) or f"none is installed. Fix it with: {FIX}"  # a refusal has its own way out
+    raise LibraryError(f"no usable llama.cpp library: {tried}")
 
 
 def open_library(path: Path) -> Library:
