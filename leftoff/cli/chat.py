@@ -5,11 +5,15 @@ Under each reply it shows how many prompt tokens were reused and how many were c
 
 import argparse
 import dataclasses
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
+from msgspec import Struct
 from rich.console import Console
 
 from leftoff.chat.template.render import MessageDict
@@ -18,7 +22,7 @@ from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
 from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
-from leftoff.cli.units import printable
+from leftoff.cli.units import printable, show_bytes
 from leftoff.config import DEVICE_SETTINGS
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
@@ -28,8 +32,14 @@ _SETTINGS = (
     *DEVICE_SETTINGS,
     *("max_tokens", "chat_template_file"),
 )
+_MAX_FILE_BYTES = 1 << 20  # of a text that is given with a question: more than most contexts hold
+_BLOCK = '"""'
 _HELP = """\
+a line that ends with \\ goes on in the next; \"\"\" begins and ends a question of many lines
+/file FILE    give a text file with the next question
 /image FILE   show a picture with the next question
+/save FILE    write the conversation to a file, as JSON with messages
+/load FILE    go on with a conversation that was saved
 /undo         remove the last turn, to edit its question
 /retry        ask the last question again
 /reset        start a new conversation
@@ -66,6 +76,21 @@ class ChatHistory:
             messages += [asked.message, _message("assistant", reply)]
         return [*messages, question.message]
 
+    def save(self, path: Path) -> None:
+        *messages, _ = self.asking(Question(""))
+        path.write_text(json.dumps({"messages": messages}, ensure_ascii=False, indent=1), encoding="utf-8")
+
+    def load(self, path: Path) -> None:
+        """Takes over what `save` wrote. For another file it raises `ValueError`, and changes nothing."""
+        saved = msgspec.json.decode(path.read_bytes(), type=_Saved).messages
+        system = saved[0].content if saved and saved[0].role == "system" else ""
+        said = saved[1:] if system else saved
+        if [message.role for message in said] != ["user", "assistant"] * (len(said) // 2):
+            raise ValueError("questions and replies do not take turns in it")
+        pairs = zip(said[::2], said[1::2], strict=True)
+        self.turns = [(_question(asked.content), _question(reply.content).text) for asked, reply in pairs]
+        self.system = _question(system).text
+
     def add(self, question: Question, reply: str) -> None:
         self.turns.append((question, reply))
 
@@ -79,6 +104,27 @@ class ChatHistory:
 
 def _message(role: str, content: str) -> MessageDict:
     return {"role": role, "content": content}
+
+
+class _Part(Struct):
+    type: str
+    text: str = ""
+    path: str = ""
+
+
+class _SavedMessage(Struct):
+    role: str
+    content: str | list[_Part]
+
+
+class _Saved(Struct):
+    messages: list[_SavedMessage]
+
+
+def _question(content: str | list[_Part]) -> Question:
+    if isinstance(content, str):
+        return Question(content)
+    return Question("".join(part.text for part in content), tuple(part.path for part in content if part.path))
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
@@ -146,6 +192,7 @@ class _Chat:
         self._is_terminal = sys.stdin.isatty()
         self._draft = ""  # prefills the next line at a terminal
         self._images: tuple[str, ...] = ()  # for the next question
+        self._files: tuple[str, ...] = ()  # likewise, as text
         self._exit_code = 0
 
     def run(self) -> int:
@@ -157,7 +204,8 @@ class _Chat:
             if line.startswith("/"):
                 self._command(*line.partition(" ")[::2])
             elif line:
-                question, self._images = Question(line, self._images), ()
+                question = Question("\n\n".join([*self._files, line]), self._images)
+                self._images, self._files = (), ()
                 self._ask(question)
         return self._exit_code
 
@@ -183,10 +231,27 @@ class _Chat:
         elif name == "/image" and text.strip():
             self._images += (text.strip(),)
             self._note(f"{printable(text.strip())} is shown with the next question")
+        elif name in ("/file", "/save", "/load") and text.strip():
+            self._use_file(name, Path(text.strip()).expanduser())
         elif name in ("/undo", "/retry"):
             self._take_back(again=name == "/retry")
         else:
             self._note(_HELP if name == "/help" else f"{name} is unknown:\n{_HELP}")
+
+    def _use_file(self, name: str, path: Path) -> None:
+        try:
+            if name == "/save":
+                self._history.save(path)
+            elif name == "/load":
+                self._history.load(path)
+            else:
+                self._files += (_text_of(path),)
+        except (OSError, ValueError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
+            self._fail(printable(f"{name} {path}: {reason}"))
+            return
+        done = {"/save": "saved", "/load": "loaded", "/file": "is given with the next question"}[name]
+        self._note(printable(f"{path} {done}"))
 
     def _take_back(self, *, again: bool) -> None:
         question = self._history.undo()
@@ -201,16 +266,24 @@ class _Chat:
     def _lines(self) -> Iterator[str]:
         try:
             while True:
-                yield self._read().strip()
+                yield self._read_question().strip()
         except (EOFError, KeyboardInterrupt):
             if self._is_terminal:
                 self._console.print()
 
-    def _read(self) -> str:
+    def _read_question(self) -> str:
+        line = self._read("> ")
+        if line.strip() == _BLOCK:
+            return "\n".join(iter(lambda: self._read(". ").rstrip(), _BLOCK))
+        while line.rstrip().endswith("\\"):
+            line = f"{line.rstrip()[:-1]}\n{self._read('. ')}"
+        return line
+
+    def _read(self, prompt: str) -> str:
         if self._is_terminal:
             with _prefilled(self._draft):
                 self._draft = ""
-                return input("> ")
+                return input(prompt)
         line = sys.stdin.readline()
         if not line:
             raise EOFError
@@ -230,6 +303,15 @@ class _Chat:
 
     def _note(self, text: str) -> None:
         self._console.print(text, style="dim")
+
+
+def _text_of(path: Path) -> str:
+    """A text file as part of a question, under its name."""
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {show_bytes(_MAX_FILE_BYTES)}: give a part of it")
+    return f"{path.name}:\n```\n{content.decode().rstrip()}\n```"
 
 
 @contextmanager

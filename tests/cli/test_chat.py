@@ -173,3 +173,55 @@ def test_a_picture_is_shown_with_the_next_question(chat: Chat, whom: str, tmp_pa
     assert (problem in lines) == is_local
     assert len(counts(lines)) == (1 if is_local else 2)
     assert "No such file" in str(chat(whom, "/image gone.png\nwhat\n", *LOCAL)) or is_local
+
+
+def test_a_question_may_have_many_lines(chat: Chat) -> None:
+    one = chat(str(model_path("qwen35")), "road \\\nends\n", *LOCAL)
+    block = chat(str(model_path("qwen35")), '"""\nroad \nends\n"""\n', *LOCAL)
+    other = chat(str(model_path("qwen35")), "road\nends\n", *LOCAL)
+    assert len(counts(one)) == len(counts(block)) == 1
+    assert len(counts(other)) == 2
+
+
+def test_a_conversation_is_saved_and_loaded(chat: Chat, tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    (tmp_path / "notes.txt").write_text("the road ends")
+    typed = f"/system be kind\n/file {tmp_path / 'notes.txt'}\nroad\nsea\n/save {path}\n"
+    said = chat(str(model_path("qwen35")), typed, *LOCAL)
+    assert f"{path} saved" in said
+    saved = ChatHistory()
+    saved.load(path)
+    assert saved.system == "be kind"
+    assert [asked.text for asked, _ in saved.turns] == ["notes.txt:\n```\nthe road ends\n```\n\nroad", "sea"]
+    prompt = sum(counts(said)[-1])
+    (after,) = counts(chat(str(model_path("qwen35")), f"/load {path}\nsun\n", *LOCAL))
+    assert sum(after) > prompt, "it goes on with all that was said"
+
+
+def test_pictures_are_saved_by_their_paths(tmp_path: Path) -> None:
+    history, path = ChatHistory("", [(Question("what?", ("a.png", "b.png")), "that")]), tmp_path / "talk.json"
+    history.save(path)
+    loaded = ChatHistory("other", [])
+    loaded.load(path)
+    assert loaded == history
+
+
+@pytest.mark.parametrize(
+    ("command", "content", "problem"),
+    [
+        ("/load", None, "No such file or directory"),
+        ("/load", b"no JSON", "JSON is malformed"),
+        ("/load", b'{"messages": [{"role": "user", "content": "hi"}]}', "do not take turns"),
+        ("/file", bytes((1 << 20) + 1), "it has more than 1 MiB"),
+        ("/file", b"\xff\xfe", "can't decode"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_said(
+    chat: Chat, tmp_path: Path, command: str, content: bytes | None, problem: str
+) -> None:
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+    said = chat(str(model_path("qwen35")), f"{command} {path}\n", *LOCAL)
+    assert said[-1].startswith(f"leftoff: {command} {path}: ")
+    assert problem in said[-1]
