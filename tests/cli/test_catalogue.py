@@ -26,7 +26,7 @@ def test_every_model_is_listed_with_what_fits_the_machine_that_is_asked_for(
     assert "experts of" in rows["qwen3.6-35b-a3b:Q8_0"]
     assert "layers on the GPU: slow" in rows["qwen3.6-27b:Q8_0"]
     assert "are too much" in rows["gpt-oss-120b"]
-    assert "24.0 GiB on GPU, 32.0 GiB RAM" in shown
+    assert "24 GiB on GPU, 32 GiB RAM" in shown
     assert catalogue().as_of in shown
 
 
