@@ -62,8 +62,8 @@ def test_a_model_of_the_file_is_asked_by_its_name(chat: Chat, tmp_path: Path) ->
     config.write_text(
         f'threads = 1\nram = 64\n[models.a]\nmodel = "nowhere.gguf"\n[models.b]\nmodel = "{model_path("llama")}"'
     )
-    first, *_ = chat("b", "hi\n", "--ctx", "1024", "--config", str(config))
-    assert first.startswith("b · ")
+    said = chat("b", "hi\n", "--ctx", "1024", "--config", str(config))
+    assert any(line.startswith("b · ") for line in said), "perhaps after a hint at a faster engine"
     assert "there is no model file at nowhere.gguf" in chat("a", "hi\n", "--config", str(config))[-1]
 
 
