@@ -14,9 +14,11 @@ from leftoff.setting import (
     Definition,
     SettingError,
     host_problem,
+    layers_problem,
     numbers_problem,
     override_problem,
     regex_problem,
+    scaled_file_problem,
     setting,
     shared,
     url_problem,
@@ -38,11 +40,6 @@ KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4
 MAX_DRAFTED = 255  # llama-server takes more, which no match is worth
 _PLAIN_TYPES = ("f32", "f16", "bf16")
 ALL_LAYERS = -2  # as llama-server counts them; -1 is as many as fit
-# Settings that say where weights and the KV cache go, for commands that take only some settings.
-DEVICE_SETTINGS = (
-    *("gpu_layers", "split_mode", "tensor_split", "main_gpu", "device", "n_cpu_moe", "cpu_moe", "override_tensor"),
-    *("flash_attn", "kv_type", "cache_type_k", "cache_type_v", "mmap", "mlock", "fit", "fit_target", "fit_ctx"),
-)
 
 
 def smallest_batch(num_sequences: int) -> int:
@@ -69,6 +66,26 @@ class Settings:
     )
     mmproj: str = setting(
         "", "to see images with (default: mmproj*.gguf beside the model; or none)", "-mm", metavar="FILE"
+    )
+    lora: tuple[str, ...] = setting(
+        (),
+        "LoRA adapter: with a NAME for requests to MODEL:NAME, without one for all; may be given several times",
+        "--lora-scaled",
+        metavar="[NAME=]FILE[:SCALE]",
+        separator=",",
+        check=scaled_file_problem,
+    )
+    lora_init_without_apply: bool = setting(False, "adapters without a name act on requests for them alone, too")
+    control_vector: tuple[str, ...] = setting(
+        (),
+        "control vector that acts on all requests; of several, their sum does",
+        "--control-vector-scaled",
+        metavar="FILE[:SCALE]",
+        separator=",",
+        check=scaled_file_problem,
+    )
+    control_vector_layers: str = setting(
+        "", "the first and the last layer that it acts on (default: all)", metavar="FIRST,LAST", check=layers_problem
     )
     image_min_tokens: int = setting(0, "fewest tokens of an image (0: the model's own choice)", limits=(0, 1 << 16))
     image_max_tokens: int = setting(0, "most tokens of an image (0: the model's own choice)", limits=(0, 1 << 16))
@@ -118,8 +135,7 @@ class Settings:
     slots: int = setting(
         4,
         "requests that run at the same time",
-        "-np",
-        "--parallel",
+        *("-np", "--parallel"),
         limits=(1, MAX_SEQUENCES),
         words={"auto": 4, "-1": 4},
         bare="auto",
@@ -134,16 +150,14 @@ class Settings:
     ctx: int = setting(
         0,
         "tokens of context, shared by all slots (0: the length the model was trained for)",
-        "-c",
-        "--ctx-size",
+        *("-c", "--ctx-size"),
         limits=(0, 1 << 30),
     )
     ram: int = shared(
         AUTO,
         "MiB of RAM for the prompt cache of all models (auto: what this machine can spare, up to what the model needs; "
         "-1: no limit)",
-        "-cram",
-        "--cache-ram",
+        *("-cram", "--cache-ram"),
         metavar="MIB",
         limits=(0, NO_LIMIT),
         words={"auto": AUTO, "-1": NO_LIMIT},
@@ -206,8 +220,7 @@ class Settings:
     gpu_layers: int = setting(
         -1,
         "layers to put on GPUs (-1: as many as fit; all: all of them, whether they fit or not)",
-        "-ngl",
-        "--n-gpu-layers",
+        *("-ngl", "--n-gpu-layers"),
         limits=(ALL_LAYERS, 1 << 20),
         words={"all": ALL_LAYERS, "auto": -1},
     )
@@ -224,10 +237,7 @@ class Settings:
         8192, "fewest tokens of context before --fit moves layers off a GPU", "-fitc", limits=(1, 1 << 30)
     )
     device: str = setting(
-        "",
-        "GPUs to use, such as CUDA0,CUDA1; none: the CPU alone (default: all GPUs)",
-        "-dev",
-        metavar="NAMES",
+        "", "GPUs to use, such as CUDA0,CUDA1; none: the CPU alone (default: all GPUs)", "-dev", metavar="NAMES"
     )
     split_mode: str = setting(
         "layer",
@@ -268,10 +278,7 @@ class Settings:
         512, "maximum tokens of a batch that are computed at once", "-ub", "--ubatch-size", limits=(1, 1 << 20)
     )
     kv_type: str = setting(
-        "f16",
-        "data type of the KV cache, for keys and values",
-        metavar="TYPE",
-        choices=tuple(KV_TYPES),
+        "f16", "data type of the KV cache, for keys and values", metavar="TYPE", choices=tuple(KV_TYPES)
     )
     cache_type_k: str = setting(
         "", "data type of keys (default: --kv-type)", "-ctk", metavar="TYPE", choices=tuple(KV_TYPES)
@@ -304,9 +311,7 @@ class Settings:
     max_tokens: int = setting(
         -1,
         "maximum tokens of a reply when the request does not say (-1: what fits)",
-        "-n",
-        "--predict",
-        "--n-predict",
+        *("-n", "--predict", "--n-predict"),
         limits=(-1, 1 << 30),
     )
     chat_template_file: str = setting("", "Jinja template to use instead of the model's", metavar="FILE")
@@ -335,10 +340,7 @@ class Settings:
         choices=("", "mean", "cls", "last", "rank"),
     )
     overflow: str = setting(
-        "error",
-        "refuse a prompt that does not fit, or cut its oldest turns",
-        metavar="HOW",
-        choices=("error", "cut"),
+        "error", "refuse a prompt that does not fit, or cut its oldest turns", metavar="HOW", choices=("error", "cut")
     )
     remember_replies: bool = setting(
         True, "when a client sends a reply back, write it into the prompt exactly as the model wrote it"

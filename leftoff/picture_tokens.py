@@ -25,6 +25,7 @@ Tokens = npt.NDArray[np.int32]
 _PICTURE, _FIRST, _TAKES_POSITION = np.uint32(1 << 31), np.uint32(1 << 30), np.uint32(1 << 29)
 _HASH = np.uint32((1 << 29) - 1)
 _MARK, _TOKEN_BITS = 1 << 30, 24  # of text before a picture: between them is where in its chunk the picture starts
+ADAPTER_MARK, MARK_BITS = _MARK, _TOKEN_BITS  # the same without such a place is a mark of `adapters.py`
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,19 @@ def marked(tokens: Tokens, pictures: Iterable[PictureSpan], grid: int) -> Tokens
 
 
 def unmarked(tokens: Tokens) -> Tokens:
-    """The tokens as the vocabulary has them; those of pictures stay."""
-    return np.where(tokens >= _MARK, tokens & ((1 << _TOKEN_BITS) - 1), tokens).astype(np.int32)
+    """The tokens as the vocabulary has them; those of pictures, and marks of adapters, stay."""
+    is_marked = tokens >= _MARK | 1 << _TOKEN_BITS
+    return np.where(is_marked, tokens & ((1 << _TOKEN_BITS) - 1), tokens).astype(np.int32)
 
 
-def picture_text(token: int) -> bytes:
-    """How people are shown a picture in a text, by its tokens."""
-    return b"[image]" if token & int(_FIRST) else b""
+def is_text(token: int) -> bool:
+    """Whether this is a token of a vocabulary."""
+    return 0 <= token < _MARK
+
+
+def shown_text(token: int) -> bytes:
+    """How people are shown a picture in a text, by its tokens; of the marks of an adapter, nothing."""
+    return b"[image]" if token < 0 and token & int(_FIRST) else b""
 
 
 def uncut(pictures: Iterable[PictureSpan], position: int) -> int:

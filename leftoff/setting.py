@@ -18,6 +18,8 @@ _ENVIRONMENT = "LEFTOFF_"
 _ON, _OFF = ("on", "true", "yes", "1", "enabled"), ("off", "false", "no", "0", "disabled")
 SWITCH = dict.fromkeys(_ON, True) | dict.fromkeys(_OFF, False)
 ANY = "*"  # in lists of hosts and of origins
+MAX_SCALE = 1000  # of an adapter, either way
+_SCALED_FILE = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<path>.+?)(?::(?P<scale>[+-]?\d*\.?\d+))?")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+(?:%[\w.%-]+)?)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII | re.IGNORECASE)
 
 
@@ -201,6 +203,36 @@ def override_problem(text: str) -> str | None:
     if not equals or not pattern or not buffer_type:
         return f"{text!r} names no buffer type: give PATTERN=TYPE, such as ffn_.*_exps=CPU"
     return regex_problem(pattern)
+
+
+@dataclass(frozen=True)
+class ScaledFile:
+    """A file with a scale, and perhaps a name, as in `NAME=FILE:SCALE`."""
+
+    path: str
+    scale: float = 1.0
+    name: str = ""
+
+
+def scaled_file(text: str) -> ScaledFile:
+    """Reads `[NAME=]FILE[:SCALE]`, which has been checked."""
+    match = _SCALED_FILE.fullmatch(text)
+    assert match is not None, text
+    return ScaledFile(match["path"], float(match["scale"] or 1), match["name"] or "")
+
+
+def scaled_file_problem(text: str) -> str | None:
+    """Says what is wrong with a file and its scale; None if nothing is."""
+    match = _SCALED_FILE.fullmatch(text)
+    if match is not None and abs(float(match["scale"] or 1)) <= MAX_SCALE:
+        return None
+    return f"{text!r} is no file with a scale: give FILE, FILE:0.5 or NAME=FILE:0.5, at most {MAX_SCALE}"
+
+
+def layers_problem(text: str) -> str | None:
+    """Says what is wrong with the first and the last of some layers; None if nothing is."""
+    is_right = re.fullmatch(r"\d{1,6},\d{1,6}", text)
+    return None if is_right else f"{text!r} are no two layers: give the first and the last, such as 8,24"
 
 
 def url_problem(text: str) -> str | None:

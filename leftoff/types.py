@@ -1,13 +1,14 @@
 """Plain data that several layers share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, AnyStr, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from leftoff.adapters import NO_ADAPTERS, AdapterSet
 from leftoff.picture_tokens import PictureSpan, pictures_in
 
 Tokens = npt.NDArray[np.int32]
@@ -129,6 +130,20 @@ class Prompt:
     moved_start: int | None = None  # of the texts that rules moved: all conversations of a project begin as up to there
     images: tuple[tuple[int, int], ...] = ()  # the pictures as people count them: each may be several of `pictures`
     sources: Mapping[int, PictureSource] = field(default_factory=dict)  # by where `pictures` start
+    adapters: AdapterSet = NO_ADAPTERS  # with which it is read
+    adapted_from: int = 0  # the first token that is
+
+    def adapted(self, adapters: AdapterSet) -> "Prompt":
+        """The same prompt, to be read with adapters; without them if its text does not invoke them."""
+        if adapters is self.adapters:
+            return self
+        start = adapters.start_in(self.tokens)
+        return replace(self, adapters=adapters if start is not None else NO_ADAPTERS, adapted_from=start or 0)
+
+    @property
+    def leaves_at(self) -> int:
+        """Where its path leaves that of the same prompt without adapters; 0 if they have nothing in common."""
+        return self.adapters.leaves_at(self.adapted_from, self.pictures) if self.adapted_from else 0
 
     @cached_property
     def length(self) -> int:

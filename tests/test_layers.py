@@ -15,7 +15,7 @@ ORDER = (
     *("__main__", "cli", "cluster", "store", "server", "session", "host", "chat", "grammar"),
     *("scheduler", "drafts", "disk", "blobs", "cache", "engine", "client", "agents", "hub", "hub_files", "catalogue"),
     *("download", "models", "scenes", "config", "setting", "sampling", "pdf", "picture", "machine", "lru", "types"),
-    *("picture_tokens", "errors"),
+    *("adapters", "picture_tokens", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}
@@ -183,7 +183,7 @@ def test_the_imports_of_the_package_are_seen(modules: dict[str, Module]) -> None
     assert {"leftoff.types", "leftoff.engine.binding.abi", "leftoff.engine.model"} <= modules[
         "leftoff.engine.sampler"
     ].imports
-    assert modules["leftoff.types"].imports == {"leftoff.picture_tokens"}
+    assert modules["leftoff.types"].imports == {"leftoff.adapters", "leftoff.picture_tokens"}
     assert modules["leftoff.picture_tokens"].imports == frozenset()
 
 

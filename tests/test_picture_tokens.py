@@ -8,9 +8,9 @@ from leftoff.picture_tokens import (
     cuts_picture,
     lag_at,
     marked,
-    picture_text,
     picture_tokens,
     pictures_in,
+    shown_text,
     uncut,
     unmarked,
     whole,
@@ -67,7 +67,7 @@ def test_text_that_a_picture_keeps_from_a_whole_chunk_has_tokens_of_its_own() ->
 
 
 def test_people_are_shown_a_picture_once() -> None:
-    assert b"".join(map(picture_text, ONE.tolist())) == b"[image]"
+    assert b"".join(map(shown_text, ONE.tolist())) == b"[image]"
 
 
 @pytest.mark.parametrize("num_tokens", [1, 2, 300])

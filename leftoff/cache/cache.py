@@ -143,10 +143,17 @@ class Cache:
         return self._begun(prompt, sequence, plan, report)
 
     def known_as(self, prompt: Prompt) -> Prompt:
-        """The prompt with its tokens as the trees know them: with a grid, text before a picture is marked."""
-        if not self._placement.grid or not prompt.pictures:
-            return prompt
-        return replace(prompt, tokens=marked(prompt.tokens, prompt.pictures, self._placement.grid))
+        """The prompt with its tokens as the trees know them.
+
+        With a grid, text before a picture is marked, and an adapter's part begins where a chunk of the grid does.
+        """
+        grid, tokens = self._placement.grid, prompt.tokens
+        if grid and prompt.pictures:
+            tokens = marked(tokens, prompt.pictures, grid)
+        if start := prompt.adapted_from:
+            leaves_at = self._placement.on_grid(prompt.leaves_at, prompt.pictures)
+            tokens = prompt.adapters.marked(tokens, start, leaves_at)
+        return prompt if tokens is prompt.tokens else replace(prompt, tokens=tokens)
 
     def kept_length(self, prompt: Prompt) -> int:
         """How many tokens of a prompt can be resumed from once it has been read."""

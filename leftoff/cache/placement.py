@@ -130,7 +130,7 @@ class Placement:
         The two snapshot positions before each are too: changes in a header or a conversation are often near its end.
         """
         end = prompt.messages_end or prompt.length
-        wanted = (prompt.header_end, prompt.moved_start, prompt.last_user_start, end, *shared)
+        wanted = (prompt.header_end, prompt.moved_start, prompt.last_user_start, prompt.leaves_at, end, *shared)
         durable = [self.on_grid(position, prompt.pictures) for position in wanted if position]
         ends = [bisect_left(positions, position) for position in durable]
         return frozenset(durable).union(*(positions[max(0, end - 2) : end] for end in ends))
@@ -143,7 +143,7 @@ class Placement:
         The last one is the prompt's end. None lies within a picture, and one behind each.
         """
         movable = (prompt.header_end, prompt.moved_start, prompt.last_user_start, *prompt.breaks, *shared)
-        fixed = {prompt.messages_end, prompt.length}
+        fixed = {prompt.messages_end, prompt.length, prompt.leaves_at}
         wanted = {self._snapped(position, resume) for position in movable} | fixed
         if not is_scarce:
             wanted |= _before_end(prompt.length, [resume, *filter(None, wanted)], gaps)

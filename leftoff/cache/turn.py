@@ -63,6 +63,8 @@ class Turn:
         """Where the next chunk of the prompt must end at the latest."""
         index = bisect_right(self.snapshot_positions, self.position)
         position = self.snapshot_positions[index] if index < len(self.snapshot_positions) else self.prompt.length
+        if self.position < self.prompt.adapted_from:
+            position = min(position, self.prompt.adapted_from)
         for span in self.prompt.pictures:
             if span.start == self.position:
                 return span.end

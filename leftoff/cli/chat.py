@@ -17,13 +17,12 @@ from msgspec import Struct
 from rich.console import Console
 
 from leftoff.chat.template.render import MessageDict
-from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
+from leftoff.cli.flags import DEVICE_SETTINGS, CommandLine, add_settings, config_of, given_values
 from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
 from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
 from leftoff.cli.units import printable, show_bytes
-from leftoff.config import DEVICE_SETTINGS
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
 

@@ -22,12 +22,12 @@ from rich.table import Table
 from rich.text import Text
 
 from leftoff.cli.chat import ChatHistory, Question
-from leftoff.cli.flags import CommandLine, add_settings, settings_from
+from leftoff.cli.flags import DEVICE_SETTINGS, CommandLine, add_settings, settings_from
 from leftoff.cli.loading import ends_at_once, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, ReplyOptions, TimedReply
 from leftoff.cli.units import printable, show_ms
-from leftoff.config import DEVICE_SETTINGS, Settings
+from leftoff.config import Settings
 from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.host.seats import Seats

@@ -50,7 +50,8 @@ file recommends is taken, else the default.
 MOST_USED = "Most used"
 GROUPS = {
     MOST_USED: "model ctx port host api_key alias slots ram disk gpu_layers kv_type config",
-    "Models": "models_dir models_max pinned sleep_idle_seconds chat_template_file pooling",
+    "Models": "models_dir models_max pinned sleep_idle_seconds chat_template_file pooling lora lora_init_without_apply "
+    "control_vector control_vector_layers",
     "Cache": "disk_daily cache_dir parked prewarm read_ahead remember_replies",
     "Prompts and replies": "max_tokens overflow drop_header move pin draft model_draft draft_max deterministic",
     "Pictures": "mmproj image_min_tokens image_max_tokens max_images image_megapixels fetch_images",
@@ -59,6 +60,12 @@ GROUPS = {
     "Access and limits": "cors allowed_host queue max_body page reports log_level supervise",
     "Fleet": "store index fleet_key store_budget store_days advertise",
 }
+
+# Settings that say where weights and the KV cache go, for commands that take only some settings.
+DEVICE_SETTINGS = (
+    *("gpu_layers", "split_mode", "tensor_split", "main_gpu", "device", "n_cpu_moe", "cpu_moe", "override_tensor"),
+    *("flash_attn", "kv_type", "cache_type_k", "cache_type_v", "mmap", "mlock", "fit", "fit_target", "fit_ctx"),
+)
 
 _LETTERS = re.compile(r"-[A-Za-z][A-Za-z-]")
 _MANY = 1e6  # as a limit, it is none

@@ -69,6 +69,7 @@ def add_foreign(parser: CommandLine) -> None:
     hidden = argparse.SUPPRESS
     parser.add_argument("--api-key-file", dest="api_key", action="append", type=_keys_in, help=hidden)
     parser.add_argument("-lm", "--load-mode", action=_LoadMode, choices=_LOAD_MODES, help=hidden)
+    parser.add_argument("--control-vector-layer-range", action=_LayerRange, nargs=2, help=hidden)
     parser.add_argument("--list-devices", action=_ListDevices, nargs=0, default=argparse.SUPPRESS, help=hidden)
 
 
@@ -123,6 +124,13 @@ class _LoadMode(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ANN401, ARG002
         namespace.mmap, namespace.mlock = _LOAD_MODES[values]
+
+
+class _LayerRange(argparse.Action):
+    """Sets --control-vector-layers, from two words."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:  # noqa: ANN401, ARG002
+        namespace.control_vector_layers = ",".join(values)
 
 
 class _ListDevices(argparse.Action):

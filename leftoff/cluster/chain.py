@@ -21,7 +21,10 @@ REPLICA = "x-leftoff-replica"  # the header that names a replica: in an answer, 
 KEY_BYTES = 16
 _PART_CHARACTERS = 1024  # of a text
 # What stands before the messages, or changes how the template shows them, in any dialect.
-_BEFORE = ("tools", "system", "instructions", "functions", "chat_template_kwargs", "cache_salt", "think", "template")
+_BEFORE = (
+    *("tools", "system", "instructions", "functions", "chat_template_kwargs"),
+    *("cache_salt", "think", "template", "lora"),
+)
 _MESSAGES = ("messages", "input", "prompt")  # the first of them that is there
 _IDENTITY = ("authorization", "x-api-key", "x-cache-salt")
 _MARK = "cache_control"  # clients move it from message to message

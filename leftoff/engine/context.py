@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from leftoff.config import KV_TYPES, MAX_SEQUENCES, flash_problem, smallest_batch
+from leftoff.engine.adapter_file import ControlVector, LoraFile
+from leftoff.engine.adapters import ContextAdapters
 from leftoff.engine.batch import BatchBuffers, BatchPart
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
@@ -63,6 +65,8 @@ class ContextSettings:
     values_type: str = ""  # of V: as `kv_type`, if empty
     flash_attention: str = "auto"
     grid: int | None = None  # with --deterministic: prompts are prefilled in chunks that end at multiples of it
+    loras: tuple[LoraFile, ...] = ()  # that sets of adapters may name
+    control: ControlVector | None = None  # acts on everything
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_sequences <= MAX_SEQUENCES:
@@ -117,7 +121,11 @@ class Context:
         is_woken = self.model.wake(is_wanted)
         try:
             self.handle = create_context(self.model, self.settings)
+            self.adapters = ContextAdapters(self.model, self.handle, self.settings.loras, self.settings.control)
         except EngineError:
+            if self.handle is not None:
+                self._dll.llama_free(self.handle)
+                self.handle = None
             if is_woken:
                 self.model.sleep()
             raise
@@ -132,6 +140,7 @@ class Context:
     def close(self) -> None:
         if self.handle is not None:
             self._dll.llama_free(self.handle)
+            self.adapters.close()
             self.handle = self._memory = None
             self._spins.close()
             self.staging.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from blake3 import blake3
 
+from leftoff.adapters import AdapterSet
 from leftoff.engine.batch import BatchPart
 from leftoff.engine.context import Context, ContextSettings
 from leftoff.engine.embedder import Embedder, Pooling
@@ -169,6 +170,10 @@ class LlamaEngine:
         """State lies in the memory of a GPU, and moves through page-locked memory."""
         return self.context.staging.is_locked
 
+    def use(self, adapters: AdapterSet) -> bool:
+        """Decodes with these adapters from now on; False if that is nothing new. State bytes do not tell them."""
+        return self.context.adapters.use(adapters)
+
     def decode(self, works: Sequence[Work], *, is_awaited: bool = True) -> list[int]:
         """Decodes the tokens of all works in one batch. Returns, for each, the row of its last token's logits.
 
@@ -303,6 +308,8 @@ class LlamaEngine:
             parts.append("no flash attention")
         if self.model.window:
             parts.append("window pages")
+        if settings.control is not None:
+            parts.append(f"control vector {settings.control.fingerprint}")
         if settings.grid is not None:  # the last bit matters, and these change it
             parts += [f"grid {settings.grid}", f"{settings.threads} threads", f"{settings.micro_batch_tokens} at once"]
             parts += [f"{settings.threads_batch or settings.threads} threads for prefill", *self._devices()]

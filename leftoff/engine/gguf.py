@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF file without llama.cpp: its vocabulary, and its tensors with their sizes.
+"""Reads the header of a GGUF file without llama.cpp: its metadata, and its tensors with their shapes and sizes.
 
 A file that is damaged is for llama.cpp to report: here it raises one of `DAMAGED`.
 """
@@ -7,7 +7,6 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 MAGIC = b"GGUF"
@@ -15,10 +14,10 @@ MAGIC = b"GGUF"
 _TOKENS_KEY, _ARCHITECTURE_KEY = b"tokenizer.ggml.tokens", b"general.architecture"
 _ALIGNMENT_KEY, _CAUSAL_KEY = b"general.alignment", b".attention.causal"  # the second after the architecture
 _DEFAULT_ALIGNMENT = 32
-_UINT32, _BOOL, _STRING, _ARRAY = 4, 7, 8, 9
+_UINT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 6, 7, 8, 9
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 HEADER = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of keys
-_U32 = struct.Struct("<I")
+_U32, _F32 = struct.Struct("<I"), struct.Struct("<f")
 _ARRAY_HEADER = struct.Struct("<IQ")  # type, length
 _STRING_HEADER = struct.Struct("<Q")  # length
 _TENSOR_END = struct.Struct("<IQ")  # type, offset of its data
@@ -32,6 +31,9 @@ class Tensor:
 
     name: str
     num_bytes: int
+    shape: tuple[int, ...] = ()
+    kind: int = 0  # ggml's number of its data type
+    start: int = 0  # of its data in the file
 
 
 @dataclass(frozen=True)
@@ -99,17 +101,44 @@ def read_text(path: Path, name: bytes) -> str:
         return next(texts, b"").decode()
 
 
+def read_float(path: Path, name: bytes) -> float:
+    """A number of the metadata. Raises `KeyError` if there is none of this name and type."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for key in _keys(data):
+            if key.name == name and key.kind == _FLOAT32:
+                return float(_F32.unpack_from(data, key.start)[0])
+    raise KeyError(name.decode())
+
+
+def read_numbers(path: Path, name: bytes) -> tuple[int, ...]:
+    """A list of numbers of the metadata, which are u32; empty if there is none of this name."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for key in _keys(data):
+            if key.name == name:
+                kind, length = _ARRAY_HEADER.unpack_from(data, key.start)
+                if key.kind != _ARRAY or kind != _UINT32:
+                    raise ValueError(f"{name.decode()} is no list of u32")
+                return struct.unpack_from(f"<{length}I", data, key.start + _ARRAY_HEADER.size)
+    return ()
+
+
 def _tensors(data: mmap.mmap, offset: int, alignment: int) -> tuple[Tensor, ...]:
-    starts = []
+    found = []
     for _ in range(HEADER.unpack_from(data)[2]):
         name, offset = read_string(data, offset)
         (num_dimensions,) = _U32.unpack_from(data, offset)
+        shape = struct.unpack_from(f"<{num_dimensions}Q", data, offset + _U32.size)
         offset += _U32.size + 8 * num_dimensions
-        starts.append((_TENSOR_END.unpack_from(data, offset)[1], name.decode()))
+        kind, start = _TENSOR_END.unpack_from(data, offset)
+        found.append((start, name.decode(), shape, kind))
         offset += _TENSOR_END.size
-    starts.sort()
-    data_bytes = len(data) - -(-offset // alignment) * alignment
-    return tuple(Tensor(name, end - start) for (start, name), (end, _) in pairwise([*starts, (data_bytes, "")]))
+    found.sort()
+    first = -(-offset // alignment) * alignment
+    ends = [start for start, *_ in found[1:]] + [len(data) - first]
+    return tuple(
+        Tensor(name, end - start, shape, kind, first + start)
+        for (start, name, shape, kind), end in zip(found, ends, strict=False)
+    )
 
 
 def _keys(data: mmap.mmap) -> Iterator[_Key]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from leftoff.engine.binding.library import Library
 from leftoff.engine.errors import InputError
-from leftoff.picture_tokens import picture_text, unmarked
+from leftoff.picture_tokens import is_text, shown_text, unmarked
 from leftoff.types import Tokens
 
 _NO_VOCABULARY = 0  # LLAMA_VOCAB_TYPE_NONE
@@ -108,7 +108,7 @@ class Vocabulary:
             return b"".join(map(self._pieces.__getitem__, ids))  # a long prompt, mostly of tokens seen before
         except KeyError:
             ids = unmarked(tokens).tolist()
-            return b"".join(picture_text(token) if token < 0 else self.piece(token) for token in ids)
+            return b"".join(self.piece(token) if is_text(token) else shown_text(token) for token in ids)
 
     def text(self, tokens: Tokens) -> str:
         """Detokenizes; a token may end inside a character, which is then replaced."""

@@ -24,6 +24,7 @@ from leftoff.engine.fit import Wishes, fit_model, shortage_explained
 from leftoff.engine.measure import measure_at_load
 from leftoff.engine.model import Model, Progress
 from leftoff.engine.model_settings import ModelSettings
+from leftoff.host.adapters import adapted, adapter_bytes
 from leftoff.host.budgets import Capacities, queue_budget, ram_budget
 from leftoff.host.drafts import beside, make_drafter, uses_mtp
 from leftoff.host.encoder import EncoderHost
@@ -74,6 +75,7 @@ def fitted(settings: Settings, room: Mapping[str, int] | None = None) -> Fitted:
     )
     projector = projector_file(settings.mmproj, Path(settings.model))
     context, num_bytes = _context_settings(settings), projector.stat().st_size if projector is not None else 0
+    num_bytes += adapter_bytes(settings)
     where = _model_settings(settings)
     draft = beside(settings, where, context)
     fit = fit_model(Path(settings.model), where, context, wishes, room, beside_bytes=num_bytes, draft=draft)
@@ -152,7 +154,7 @@ def make_scheduler(
     shared: Capacities | None = None,
 ) -> Scheduler:
     """An engine, its cache with the tiers that are configured, and the scheduler over both."""
-    context = _context_settings(settings, model.trained_context)
+    context = adapted(_context_settings(settings, model.trained_context), settings, model)
     projector = open_projector(settings, model, context)
     try:
         engine = LlamaEngine(model, context if projector is None else projector.context_for(context))

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from leftoff.adapters import without_adapters
 from leftoff.cache.cache import Cache
 from leftoff.chat.chat import Chat, ChatPrompt
 from leftoff.chat.header_rules import Rules
@@ -30,6 +31,7 @@ from leftoff.engine.model import Model
 from leftoff.errors import LeftoffError
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import Trigger
+from leftoff.host.adapters import HostAdapters
 from leftoff.host.embeddings import Embeddings
 from leftoff.host.fleet import Fleet, Place
 from leftoff.host.header_file import HeaderFile, is_header_meant, last_headers
@@ -123,6 +125,7 @@ class ModelHost:
             remembered=self.remembered,
         )
         self.embeddings = Embeddings(self._embedder, self.scheduler.waking.errands.add)
+        self.adapters = HostAdapters((self.name, *settings.alias), settings, self.engine.settings.loras)
         self.grammars = Grammars(self.model.vocabulary)
         self.call_triggers: LruCache[bytes, tuple[Trigger, ...]] = LruCache(
             max_bytes=_TRIGGER_BYTES, size_of=lambda _, triggers: sum(len(trigger.grammar.lark) for trigger in triggers)
@@ -234,11 +237,14 @@ class ModelHost:
 
     def learn_header(self, chat: ChatPrompt) -> None:
         """Keeps the header of a chat on disk if it is long, in the form of a file for `--prewarm`."""
+        asked = chat.conversation
+        namespace = without_adapters(asked.namespace)
+        if asked.namespace != self.adapters.asked(None).namespace(namespace):
+            return  # it would be prewarmed with others
         if self.headers is None or (chat.prompt.header_end or 0) < _LONG_HEADER:
             return
-        asked = chat.conversation
-        header = HeaderFile(chat.header, asked.tools, asked.options, asked.namespace)
-        self.headers.put(owner_of(asked.namespace), msgspec.json.encode(header))
+        header = HeaderFile(chat.header, asked.tools, asked.options, namespace)
+        self.headers.put(owner_of(namespace), msgspec.json.encode(header))
 
     def forget(self, is_meant: Callable[[str], bool]) -> list[Future[None]]:
         """Deletes all that is kept for the namespaces that are meant. On the engine's thread.

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from leftoff.config import Settings
 from leftoff.disk.tools.models import Pruned
 from leftoff.engine.errors import CancelledError
+from leftoff.host.adapters import adapter_names
 from leftoff.host.budgets import Disk
 from leftoff.host.fleet import ModelState
 from leftoff.host.host import LOADING, HostClosedError, ModelHost
@@ -61,8 +62,17 @@ class LateHost:
 
     @property
     def aliases(self) -> list[str]:
-        """Its names beside the one that lists show, patterns among them."""
+        """Its names beside the one that lists show, patterns among them, and those of its adapters."""
+        return [*self.own_aliases, *self.adapted]
+
+    @property
+    def own_aliases(self) -> list[str]:
         return [name for name in self.settings.alias if name != self.name]
+
+    @property
+    def adapted(self) -> list[str]:
+        """The models that it is with one of its adapters."""
+        return [f"{self.name}:{name}" for name in adapter_names(self.settings)]
 
     @property
     def is_open(self) -> bool:

@@ -12,6 +12,7 @@ from leftoff.drafts.guesses import Reply
 from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.machine import num_cores
+from leftoff.scheduler.adapter_turns import AdapterTurns
 from leftoff.scheduler.run import Run
 
 _MAX_THREADS = 8
@@ -77,15 +78,26 @@ class Batcher:
         self._was_picture = False
         self.waits = False  # for pictures that are being encoded: there was nothing to decode
         self._late_tokens, self._late_ms = 0, 0.0  # of chunks of prompts that nobody has waited for yet
+        self._turns = AdapterTurns() if engine.settings.loras else None
 
     def next(self, runs: Sequence[Run], step: int) -> Batch:
         """One token of every reply, a chunk of the prompt served longest ago, and other prompts if they are short.
 
         Or one picture: it is alone in its batch, and of two batches in a row at most one is a picture while others run.
+        With adapters, all runs of a batch are read with the same set, which it uses from then on.
         """
-        batch = self._next(runs, step)
+        batch = self._next(runs, step) if self._turns is None else self._next_of_turns(self._turns, runs, step)
         self.waits = not batch.runs
         return batch
+
+    def _next_of_turns(self, turns: AdapterTurns, runs: Sequence[Run], step: int) -> Batch:
+        for group in turns.groups([run for run in runs if run.finish is None]):
+            adapters = group[0].adapters
+            if (batch := self._next(group, step)).runs:
+                turns.serve(adapters)
+                self._engine.use(adapters)
+                return batch
+        return Batch.of(())
 
     def _next(self, runs: Sequence[Run], step: int) -> Batch:
         reading: list[Run] = []
@@ -180,6 +192,10 @@ class Batcher:
 
     def _learn(self, batch: Batch, num_tokens: int, ms: float) -> None:
         num_works = len(batch.works)
+        if self._turns is not None and self._turns.has_switched:
+            expected = self._costs.prefill_ms(num_tokens) if num_tokens > num_works else self._costs.step_ms
+            self._turns.saw_switch(ms - expected)
+            return
         if self._drafter is not None and num_works == 1 and (batch.draft is not None or num_tokens == 1):
             self._drafter.times.saw(num_tokens, ms)
         if batch.draft is not None:

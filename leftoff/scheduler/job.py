@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from leftoff.adapters import NO_ADAPTERS
 from leftoff.cache.report import ReuseReport
 from leftoff.engine.errors import EngineError
 from leftoff.sampling import Sampling
@@ -125,3 +126,9 @@ class Job:
     # Called on the engine's thread for every position of the prompt but the first, in order. The prompt is then read
     # from its beginning, whatever is known of it.
     score: Score | None = None
+
+    def __post_init__(self) -> None:
+        """What is read with adapters from the first token on is in a namespace of its own, whoever makes the job."""
+        prompt = self.prompt
+        adapters = prompt.adapters if not prompt.adapted_from else NO_ADAPTERS
+        object.__setattr__(self, "namespace", adapters.namespace(self.namespace))

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from leftoff.adapters import NO_ADAPTERS, AdapterSet
 from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetches, Preparation
 from leftoff.cache.turn import Turn
@@ -15,7 +16,7 @@ from leftoff.drafts.trail import Draft, Trail
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError
 from leftoff.engine.sampler import Sampler
-from leftoff.picture_tokens import unmarked
+from leftoff.picture_tokens import is_text
 from leftoff.scheduler.job import Finish, Job, Sink, Timings
 from leftoff.types import Logits, Tokens
 
@@ -113,9 +114,23 @@ class Run:
         if self.reads_all:
             limit = max(1, min(limit, _MAX_SCORED_BYTES // (4 * self._engine.model.vocabulary.size)))
         turn = self.turn
-        tokens = unmarked(turn.next_chunk(limit)) if self.prompt.pictures else turn.next_chunk(limit)
+        tokens = self._as_written(turn.next_chunk(limit))
         is_last = turn.position + tokens.size == turn.prompt.length
         return Work(turn.seq, tokens, logits=is_last, all_logits=self.reads_all)
+
+    def _as_written(self, chunk: Tokens) -> Tokens:
+        """The tokens of a chunk of the prompt as the vocabulary has them, in place of those that the trees know."""
+        if self.prompt is self.job.prompt:
+            return chunk
+        start = self.turn.position
+        own = self.job.prompt.tokens[start : start + chunk.size]
+        return np.concatenate([own, chunk[own.size :]])  # after a pause, parts of the reply
+
+    @property
+    def adapters(self) -> AdapterSet:
+        """Those that its next tokens are to be decoded with."""
+        prompt = self.prompt
+        return prompt.adapters if self.turn.position >= prompt.adapted_from else NO_ADAPTERS
 
     @property
     def most_drafted(self) -> int:
@@ -126,7 +141,7 @@ class Run:
 
     def work_with(self, draft: Draft) -> Work:
         """The tokens to decode next, with a draft of what follows them, up to the end of the reply."""
-        ends = [index for index, token in enumerate(draft.tokens) if token < 0 or self._is_end(token)]
+        ends = [index for index, token in enumerate(draft.tokens) if not is_text(token) or self._is_end(token)]
         tokens = draft.tokens[: ends[0]] if ends else draft.tokens
         following = np.concatenate([self._next, np.array(tokens, np.int32)])
         return Work(self.turn.seq, following, num_drafted=len(tokens))

@@ -26,6 +26,7 @@ from leftoff.server.http.errors import on_error
 from leftoff.server.http.middleware import ApiKeys, BodyLimit
 from leftoff.server.http.origins import HostCheck, KnownHosts, OriginCheck
 from leftoff.server.http.refusals import RefusalLog
+from leftoff.server.llamacpp.adapters import LoraAdapters
 from leftoff.server.llamacpp.routes import Native
 from leftoff.server.llamacpp.slots import Slots
 from leftoff.server.ollama.routes import Ollama
@@ -61,7 +62,7 @@ def dialects(hosts: Hosts, settings: Settings) -> list[Dialect]:
     responses = Responses(hosts, num_tenants=max(1, len(settings.api_key)))
     return [
         *(OpenAI(hosts), responses, Anthropic(hosts), Ollama(hosts), Native(hosts), Slots(hosts)),
-        *(EmbeddingRoutes(hosts), Rerank(hosts)),
+        *(LoraAdapters(hosts), EmbeddingRoutes(hosts), Rerank(hosts)),
         *(CacheApi(hosts, responses.forget), TreeApi(hosts), EventsApi(hosts), PrewarmApi(hosts)),
         *(MetricsApi(hosts), EngineApi(hosts), PageApi(hosts, is_shown=settings.page), LearnedApi(hosts)),
     ]

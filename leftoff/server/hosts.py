@@ -135,7 +135,7 @@ class Hosts:
 
     @property
     def _answers_any(self) -> bool:
-        return self.has_one and not self._first.aliases
+        return self.has_one and not self._first.own_aliases
 
     @property
     def states(self) -> list[ModelState]:

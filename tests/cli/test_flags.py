@@ -24,7 +24,13 @@ from leftoff.setting import SettingError
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 VALUES = {"int": "77", "str": "text", "tuple": "one"}
 URLS = dict.fromkeys(("store", "index", "advertise"), "redis://host:1/0")
-VALUES_OF = URLS | {"config": "off", "tensor_split": "3,1", "fit_target": "512", "override_tensor": "exps=CPU"}
+VALUES_OF = URLS | {
+    "config": "off",
+    "control_vector_layers": "2,9",
+    "tensor_split": "3,1",
+    "fit_target": "512",
+    "override_tensor": "exps=CPU",
+}
 
 
 def settings(*arguments: str, **environment: str) -> Settings:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leftoff.cli import serve
-from leftoff.cli.flags import CommandLine
+from leftoff.cli.flags import CommandLine, settings_from
 from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines, sampling_of
 from leftoff.config import NO_LIMIT, Settings, definitions
 from leftoff.hub import default_model
@@ -183,7 +183,16 @@ def test_what_would_be_dangerous_to_ignore_is_refused(capsys: pytest.CaptureFixt
         assert f"{option}: {entry.reason}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("line", ["--lora x.gguf", "--lora-scaled x.gguf"])
+def test_adapters_are_given_as_to_llama_server() -> None:
+    line = "--lora x.gguf --lora-scaled y.gguf:0.5,z.gguf:-1 --lora-init-without-apply --control-vector-scaled v.gguf:2"
+    given = settings_from(parse(f"{line} --control-vector v.gguf --control-vector-layer-range 2 9"), {})
+    assert given.lora == ("x.gguf", "y.gguf:0.5", "z.gguf:-1")
+    assert given.lora_init_without_apply
+    assert given.control_vector == ("v.gguf:2", "v.gguf")
+    assert given.control_vector_layers == "2,9"
+
+
+@pytest.mark.parametrize("line", ["--rope-scale 2", "--attention causal"])
 def test_what_the_model_cannot_do_is_not_passed_over(capsys: pytest.CaptureFixture[str], line: str) -> None:
     with pytest.raises(SystemExit):
         parse(line)

@@ -56,7 +56,7 @@ def write_projector(path: Path, kind: str, width: int, seed: int = 0) -> None:
     metadata |= _add_head(rng, kind, width, tensors)
     # written aside and renamed: another process sees the whole file or none
     unfinished = path.with_suffix(f".{seed}.part")
-    unfinished.write_bytes(_gguf(metadata, tensors))
+    unfinished.write_bytes(gguf_bytes(metadata, tensors))
     unfinished.replace(path)
 
 
@@ -116,7 +116,7 @@ def _bias(rng: np.random.Generator, size: int) -> Floats:
     return rng.standard_normal(size, np.float32) * np.float32(0.1)
 
 
-def _gguf(metadata: Mapping[str, Value], tensors: Tensors) -> bytes:
+def gguf_bytes(metadata: Mapping[str, Value], tensors: Tensors) -> bytes:
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     head += [_text(name) + _value(value) for name, value in metadata.items()]
     offset = 0
@@ -137,6 +137,8 @@ def _value(value: Value) -> bytes:
             return struct.pack("<If", _FLOAT32, value)
         case str():
             return struct.pack("<I", _STRING) + _text(value)
+    if all(type(each) is int for each in value):
+        return struct.pack(f"<IIQ{len(value)}I", _ARRAY, _UINT32, len(value), *value)
     return struct.pack(f"<IIQ{len(value)}f", _ARRAY, _FLOAT32, len(value), *map(float, value))
 
 

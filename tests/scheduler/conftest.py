@@ -10,6 +10,7 @@ from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.draft_model import DraftModel
 from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.guesses import Guesser, Guesses, MtpGuesser
+from leftoff.engine.adapter_file import LoraFile
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model_settings import ModelSettings
@@ -34,6 +35,7 @@ def scheduler_for(
     mtp: bool = False,
     draft_model: str = "",
     draft_class: Callable[..., DraftModel] = DraftModel,
+    loras: tuple[LoraFile, ...] = (),
 ) -> Iterator[Scheduler]:
     """With a grid, as a server with --deterministic. With drafts, as if a batch took as long as a single token.
 
@@ -48,6 +50,7 @@ def scheduler_for(
         threads=threads,
         flash_attention=flash_attention,
         grid=grid,
+        loras=loras,
     )
     with LlamaEngine.open(model_path(architecture), settings, model_settings=ModelSettings(mtp=mtp)) as engine:
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))

@@ -335,6 +335,14 @@ EMBEDDING_FUNCTIONS: dict[str, Signature] = {
     "llama_vocab_get_add_sep": (_BOOL, (_P,)),
 }
 
+# For LoRA adapters and control vectors.
+ADAPTER_FUNCTIONS: dict[str, Signature] = {
+    "llama_adapter_lora_init": (_P, (_P, _STR)),
+    "llama_adapter_lora_free": (None, (_P,)),
+    "llama_set_adapters_lora": (_I32, (_P, _P, _SIZE, _P)),
+    "llama_set_adapter_cvec": (_I32, (_P, _P, _SIZE, _I32, _I32, _I32)),
+}
+
 # Functions that known builds export as C++ does, with the types of their arguments in the name.
 CPP_NAMES = {
     "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
@@ -346,6 +354,7 @@ CPP_NAMES = {
 OPTIONAL: dict[str, Signature] = {
     **MTP_FUNCTIONS,
     **EMBEDDING_FUNCTIONS,
+    **ADAPTER_FUNCTIONS,
     "llama_model_n_embd_inp": (_I32, (_P,)),
     "llama_set_causal_attn": (None, (_P, _BOOL)),
     "llama_sampler_init_adaptive_p": (_P, (C.c_float, C.c_float, _U32)),

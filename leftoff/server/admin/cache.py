@@ -7,13 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from operator import eq
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.adapters import without_adapters
 from leftoff.cache.blob_tier import BlobTier
 from leftoff.cache.sequences import EngineSequence
 from leftoff.cache.tier import Tier
@@ -107,7 +107,8 @@ class CacheApi(Dialect):
 
     async def clear(self, request: Request) -> Response:
         tenant, salt, model = tenant_of(request), request.query_params.get("salt"), request.query_params.get("model")
-        own = partial(eq, tenant.namespace(salt)) if salt else tenant.sees
+        namespace = tenant.namespace(salt)
+        own = (lambda each: without_adapters(each) == namespace) if salt else tenant.sees
         named = [self._hosts.named(model)] if model else self._hosts.listed()
         closed = [late for late in named if not late.is_open]
         hosts = [] if model and closed else self._hosts.opened(model)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leftoff.adapters import AdapterSet
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import TemplateError
 from leftoff.config import MIB
@@ -27,6 +28,7 @@ from leftoff.server.http.endpoint import Endpoint
 from leftoff.server.http.errors import ApiError
 from leftoff.server.reply.response import Replies, json_response
 from leftoff.server.request.aside import aside
+from leftoff.server.request.build import adapters_of
 from leftoff.server.request.fields import ChatFields
 from leftoff.server.request.job import ReplyJob
 from leftoff.server.tenant import namespace_of, tenant_of
@@ -77,7 +79,7 @@ class PrewarmApi(Dialect):
         namespace = namespace_of(request, body.cache_salt)
         read = partial(body.conversation, namespace, shows_all_tools=True)
         host = await self._hosts.of(body.model or request.query_params.get("model"))
-        return json_response(await prewarm(host, read, request))
+        return json_response(await prewarm(host, read, request, adapters_of(host, body)))
 
     async def prewarm_last(self, request: Request) -> Response:
         tenant = tenant_of(request)
@@ -86,18 +88,27 @@ class PrewarmApi(Dialect):
         return json_response(await _prewarm_last(host, files))
 
 
-async def prewarm(host: ModelHost, read: Callable[[], Conversation], request: Request | None = None) -> Prewarmed:
-    """`read` is called on a worker thread: a request's messages may be long."""
+async def prewarm(
+    host: ModelHost,
+    read: Callable[[], Conversation],
+    request: Request | None = None,
+    adapters: AdapterSet | None = None,
+) -> Prewarmed:
+    """`read` is called on a worker thread: a request's messages may be long.
+
+    Without `adapters`, those of requests that name none.
+    """
+    used = host.adapters.asked(None) if adapters is None else adapters
 
     def make() -> tuple[Prompt, str]:
         conversation = read()
-        return _prompt(host, conversation), conversation.namespace
+        return _prompt(host, conversation).adapted(used), conversation.namespace
 
     prompt, namespace = await aside(host, make, request)
     job = ReplyJob(prompt, Sampling(), max_tokens=0, namespace=namespace)
     with Replies(host, [job], f"prewarm-{uuid.uuid4().hex}") as replies:
         (reply,) = await replies.collect()
-    nbytes = await host.between_steps(lambda: host.cache.pin(prompt.tokens, namespace))
+    nbytes = await host.between_steps(lambda: host.cache.pin(prompt.tokens, job.namespace))
     if not nbytes:
         budget = host.cache.ram.budget.budget_bytes // MIB
         raise ApiError(507, f"{prompt.length} tokens do not fit into {budget} MiB: give --ram more", code="no_room")

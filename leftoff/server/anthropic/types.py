@@ -86,7 +86,6 @@ class MessagesRequest(GenerationFields, kw_only=True):
     """The body of /v1/messages."""
 
     messages: Annotated[list[InputMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
-    model: str | None = None
     system: str | Annotated[list[InputBlock], Meta(max_length=MAX_MESSAGES)] | None = None
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None

@@ -13,7 +13,6 @@ class NativeRequest(GenerationFields, kw_only=True):
     """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
 
     prompt: Raw
-    model: str | None = None
     n_probs: Annotated[int, Meta(ge=0, le=100)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None
     return_tokens: bool | None = None

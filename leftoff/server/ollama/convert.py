@@ -42,6 +42,7 @@ def _common(
     return chat_body(
         options,
         messages=messages,
+        model=body.model,
         tools=tools,
         n_predict=options.n_predict if limit is None else max(limit, -1),
         enable_thinking=bool(body.think) if body.think is not None else None,

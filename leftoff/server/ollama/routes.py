@@ -119,8 +119,8 @@ class Ollama(Dialect):
         return known
 
     async def tags(self, _: Request) -> Response:
-        listed = [*map(_listed, self._hosts.listed()), *map(_encoder, self._hosts.encoders)]
-        return json_response({"models": listed})
+        listed = [model for late in self._hosts.listed() for model in _with_adapted(late)]
+        return json_response({"models": [*listed, *map(_encoder, self._hosts.encoders)]})
 
     async def ps(self, _: Request) -> Response:
         return json_response({"models": [_running(host) for host in self._hosts if not host.engine.is_asleep]})
@@ -200,6 +200,12 @@ def _listed(late: LateHost) -> dict[str, Any]:
         "digest": digest,
         "details": {"format": "gguf"},
     }
+
+
+def _with_adapted(late: LateHost) -> list[dict[str, Any]]:
+    """The model in a list, and with each of its adapters."""
+    listed = _listed(late)
+    return [listed, *(listed | {"name": name, "model": name} for name in late.adapted)]
 
 
 def _encoder(host: EncoderHost) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class OpenAI(Dialect):
         return await answer(request, host, jobs, head.id, writer, stream=bool(body.stream))
 
     async def models(self, _: Request) -> Response:
-        cards = [*map(_card, self._hosts.listed()), *map(_encoder_card, self._hosts.encoders)]
+        cards = [card for late in self._hosts.listed() for card in (_card(late), *_adapter_cards(late))]
+        cards += map(_encoder_card, self._hosts.encoders)
         return json_response({"object": "list", "data": cards, "has_more": False})
 
     async def model(self, request: Request) -> Response:
@@ -113,10 +114,11 @@ def _echo(host: ModelHost, job: Job) -> Echo:
 
 
 def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
+    adapter = host.adapters.named(body.model)
     return Head(
         id=f"{prefix}-{uuid.uuid4().hex}",
         created=int(time.time()),
-        model=host.name,
+        model=f"{host.name}:{adapter.name}" if adapter is not None else host.name,
         fingerprint=f"leftoff-{host.engine.memory.fingerprint[:12]}",
         vocabulary=host.model.vocabulary,
         body=body,
@@ -128,7 +130,15 @@ def _card(late: LateHost) -> dict[str, Any]:
     """A model for OpenAI's and Anthropic's clients: both ask under /v1/models, and ignore unknown fields."""
     host = late.host if late.is_open else None
     opened = int(host.opened_at) if host is not None else 0
-    return _described(late.name, opened, late.aliases, late.status) | (_meta(host) if host is not None else {})
+    return _described(late.name, opened, late.own_aliases, late.status) | (_meta(host) if host is not None else {})
+
+
+def _adapter_cards(late: LateHost) -> list[dict[str, Any]]:
+    """The model with each of its adapters, as models of their own."""
+    if not late.adapted:
+        return []
+    card = _card(late) | {"aliases": [], "parent": late.name}
+    return [card | {"id": name, "display_name": name} for name in late.adapted]
 
 
 def _described(name: str, opened: int, aliases: Sequence[str], status: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ class CompletionRequest(GenerationFields, kw_only=True):
     """A prompt of any form that `RawPrompts` reads, and how to sample its replies."""
 
     prompt: Raw
-    model: str | None = None
     n: NumReplies | None = None
     best_of: NumReplies | None = None
     stream_options: StreamOptions | None = None

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 
+from leftoff.adapters import NO_ADAPTERS, AdapterSet
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.overflow import ContextOverflowError
@@ -30,10 +31,14 @@ def after_reply(host: ModelHost, job: ReplyJob, written: Written, call_ids: Sequ
     if host.settings.read_ahead and finish in (Finish.END, Finish.STOPPED):
         reply, before = _as_sent_back(written, call_ids), host.num_forgets
         length = _TOKEN_BYTES * job.prompt.length
-        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply, before), length)
+        # the text that invokes an aLoRA is not known yet: the model without it reads up to there
+        adapters = NO_ADAPTERS if job.prompt.adapted_from else job.prompt.adapters
+        host.lanes.later(lambda: _read_ahead(host, chat.conversation, reply, adapters, before), length)
 
 
-def _read_ahead(host: ModelHost, conversation: Conversation, reply: MessageDict, num_forgets: int) -> None:
+def _read_ahead(
+    host: ModelHost, conversation: Conversation, reply: MessageDict, adapters: AdapterSet, num_forgets: int
+) -> None:
     if host.num_forgets != num_forgets:
         return  # the conversation may have been deleted
     try:
@@ -42,7 +47,7 @@ def _read_ahead(host: ModelHost, conversation: Conversation, reply: MessageDict,
         return  # the client will hear of it, if it goes on like this
     if prompt.length < host.context_tokens and host.num_forgets == num_forgets:
         namespace = conversation.namespace
-        job = Job(prompt, max_tokens=0, namespace=namespace)
+        job = Job(prompt.adapted(adapters), max_tokens=0, namespace=namespace)
         host.scheduler.read_ahead(Run(job, _Reader(host, namespace)))
 
 

@@ -16,6 +16,7 @@ from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field
 from leftoff.server.request.content import Attached, Part
 from leftoff.server.request.sampling import Limit, SamplingFields
+from leftoff.setting import MAX_SCALE
 
 Schema = dict[str, Any]
 # Each is looked for in every piece of the reply, on the engine's thread: a few milliseconds a token at the very most.
@@ -63,6 +64,13 @@ class ForeignFormat(ResponseFormat, kw_only=True):
         return self.place
 
 
+class LoraScale(Struct):
+    """How strongly an adapter acts, by its number in GET /lora-adapters."""
+
+    id: int
+    scale: Annotated[float, Meta(ge=-MAX_SCALE, le=MAX_SCALE)] = 1.0
+
+
 class GenerationFields(SamplingFields, kw_only=True):
     """Fields that all dialects and routes share: sampling, limits, stop strings, streaming, constraints."""
 
@@ -77,6 +85,8 @@ class GenerationFields(SamplingFields, kw_only=True):
     timings_per_token: bool | None = None
     cache_prompt: bool | None = None  # accepted and ignored: the cache does not change replies
     cache_salt: str | None = None
+    model: str | None = None
+    lora: Annotated[list[LoraScale], Meta(max_length=256)] | None = None  # llama-server's
     user: str | None = None
 
     response_format: ResponseFormat | None = None  # OpenAI's
@@ -137,7 +147,6 @@ class Message(Struct, omit_defaults=True):
 class ChatFields(GenerationFields, kw_only=True):
     """A chat, and how to generate the reply to it."""
 
-    model: str | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None

@@ -53,7 +53,6 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     """The body of /v1/responses."""
 
     input: str | Annotated[list[InputItem], Meta(max_length=MAX_MESSAGES)] | None = None
-    model: str | None = None
     instructions: str | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None

@@ -1,0 +1,74 @@
+"""Whatever was read with other adapters, or without any, a reply is that of a server which has only its own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leftoff.adapters import AdapterSet
+from leftoff.host.build import open_host
+from leftoff.types import Tokens
+from tests.behaviour.adapters import INVOCATION, adapter_files, ask, expected, of_their_own, play
+from tests.factory import model_path
+from tests.server.fixtures import settings
+
+ARCHITECTURES = ("qwen35", "gemma3", "llama")  # a recurrent state, a sliding window, attention alone
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_random_histories_reply_as_servers_of_their_own(architecture: str, tmp_path: Path) -> None:
+    tally = play(architecture, 36, 2, tmp_path)
+    assert tally.num_differing == 0, tally
+    assert tally.num_reused > 500, tally
+
+
+def test_a_namespace_that_is_mixed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AdapterSet, "namespace", lambda _, namespace: namespace)
+    assert play("qwen35", 36, 1, tmp_path).num_differing > 0
+
+
+def test_a_path_without_marks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AdapterSet, "marked", lambda _self, tokens, _start, _leaves_at: tokens)
+    assert play("llama", 40, 1, tmp_path).num_differing > 0
+
+
+def new(count: int, seed: int) -> Tokens:
+    return np.random.default_rng(seed).integers(5, 300, count).astype(np.int32)
+
+
+@pytest.mark.parametrize("is_deterministic", [True, False])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_alora_shares_what_comes_before_it_in_both_directions(architecture: str, *, is_deterministic: bool) -> None:
+    files = adapter_files(model_path(architecture))
+    invoked = np.array(INVOCATION, np.int32)
+    one, other = new(320, 1), new(320, 2)
+    with open_host(settings(architecture, deterministic=is_deterministic, lora=(files["d"],))) as host:
+        ask(host, one, "")
+        after_base = ask(host, np.concatenate([one, invoked]), "d")
+        ask(host, np.concatenate([other, invoked, new(70, 3)]), "d")
+        after_alora = ask(host, np.concatenate([other, new(8, 4)]), "")
+        again = ask(host, np.concatenate([other, invoked, new(70, 3), new(3, 5)]), "")
+        # the end of a prompt is a resume point; with a grid, the last multiple of 64
+        assert after_base.report is not None
+        assert after_base.report.reused == 320
+        assert after_alora.report is not None
+        assert after_alora.report.reused == 320
+        assert again.report is not None
+        assert again.report.reused in (320, 328)  # none of what the adapter has read
+
+
+def test_what_an_alora_shares_is_exact() -> None:
+    invoked = np.array(INVOCATION, np.int32)
+    files = adapter_files(model_path("qwen35"))
+    steps = [
+        (new(300, 1), ""),
+        (np.concatenate([new(300, 1), invoked, new(80, 2)]), "d"),
+        (np.concatenate([new(300, 1), invoked, new(80, 2), invoked]), "d"),
+        (np.concatenate([new(300, 1), invoked, new(80, 2), new(90, 3)]), ""),
+        (np.concatenate([new(300, 1), invoked, new(80, 2), new(90, 3)]), "d"),
+    ]
+    with of_their_own("qwen35") as own, open_host(settings("qwen35", deterministic=True, lora=(files["d"],))) as host:
+        for tokens, variant in steps:
+            found, measure = ask(host, tokens, variant), expected(own, tokens, variant)
+            assert found.tokens == measure.tokens
+            assert np.array_equal(found.logits, measure.logits)
