@@ -102,7 +102,8 @@ class DraftModel:
         """Another reply: what is kept of it, and how long it takes to restore and read the rest."""
         self._end()
         prompt = replace(reply.turn.prompt, tokens=reply.after(0))
-        self._followed, self._is_able = reply.turn, not prompt.pictures
+        # neither tokens of pictures nor marks of an aLoRA are words of its vocabulary
+        self._followed, self._is_able = reply.turn, not prompt.pictures and not prompt.adapted_from
         if self._is_able:
             plan, costs = self.cache.plan(prompt, reply.namespace), self.cache.costs
             self._resume_ms = costs.load_ms(plan.loaded_bytes) + costs.prefill_ms(prompt.length - plan.resume)

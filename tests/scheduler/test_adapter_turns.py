@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,3 +109,21 @@ def test_runs_of_several_sets_reply_as_each_would_alone() -> None:
             assert np.abs(found.logits[0] - alone.logits[0]).max() < 0.1
         first = [each.logits[0] for each in together]
         assert min(np.abs(first[0] - first[number]).max() for number in (2, 4)) > 1.0
+
+
+@pytest.mark.parametrize("options", [{"drafts": True}, {"draft_model": "llama"}])
+def test_replies_of_an_alora_are_drafted_without_its_marks(options: dict[str, Any]) -> None:
+    """A draft may be copied from, or made of, a path with marks: none of them is ever decoded."""
+    model, invocation = model_path("llama"), (40, 41, 42, 43)
+    file = read_lora(lora_path(model, 4, invocation), model, 1 << 20)
+    called = AdapterSet.of([Adapter(file.fingerprint, invocation=file.invocation)])
+    with scheduler_for("llama", slots=1, loras=(file,), **options) as scheduler:
+        text = np.concatenate([prompt(scheduler, 40, 1), np.array(invocation, np.int32), prompt(scheduler, 3, 2)])
+        replies = []
+        for tokens in (text, text, np.concatenate([text, text])):
+            recorder = Recorder()
+            scheduler.submit(Run(Job(Prompt(tokens).adapted(called), max_tokens=24, ignore_end=True), recorder))
+            run_all(scheduler)
+            assert recorder.error is None
+            replies.append(recorder.tokens)
+        assert replies[0] == replies[1]
