@@ -88,7 +88,9 @@ class Release:
 
     def pythons(self, uv: Path) -> dict[str, str]:
         """The Python of each version; an empty text if there is none, and none can be fetched."""
-        found = {version: shutil.which(f"python{version}") or "" for version in VERSIONS}
+        named = {version: shutil.which(f"python{version}") or "" for version in VERSIONS}
+        runs = {python for python in named.values() if python and not self.run("", [python, "-c", ""]).problem}
+        found = {version: python if python in runs else "" for version, python in named.items()}  # a shim may not run
         missing = [version for version, python in found.items() if not python]
         if missing and not self.run("", [uv, "python", "install", *missing], limit_s=_FETCH_S).problem:
             for version in missing:

@@ -72,8 +72,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(autouse=True)
-def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run side by side: threads that wait for each other's cores slow all down. No browser opens."""
+def _calm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tests run side by side: each has a cache of its own, and one thread. No browser opens."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LEFTOFF_THREADS", "1")
     monkeypatch.setenv("BROWSER", "true")
 
@@ -125,6 +126,7 @@ def serve(command: str, place: Place) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.folder)
         with serving(*rest, model=first) as running:
+            assert running.url, running.log
             assert httpx.get(f"{running.url}/health").json()["status"] == "ok", running.log
             assert len(httpx.get(f"{running.url}/v1/models").json()["data"]) >= max(1, len(names))
 

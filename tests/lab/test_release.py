@@ -36,7 +36,7 @@ def test_a_command_that_fails_is_told_with_its_last_line(dist: Path) -> None:
 def test_every_supported_python_is_tried_or_named(dist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the one Python that there is makes no environment, all that is tried fails, and all else says why not."""
     python = dist / f"python{VERSIONS[0]}"
-    python.write_text("#!/bin/sh\nexit 1\n")
+    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
     python.chmod(0o755)
     monkeypatch.setenv("PATH", str(dist))
     monkeypatch.setattr(sys, "executable", str(python))
