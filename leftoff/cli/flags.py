@@ -57,7 +57,7 @@ GROUPS = {
     "Pictures": "mmproj image_min_tokens image_max_tokens max_images image_megapixels fetch_images",
     "Devices and memory": "fit fit_target fit_ctx device split_mode tensor_split main_gpu n_cpu_moe cpu_moe "
     "override_tensor mmap mlock flash_attn cache_type_k cache_type_v threads threads_batch batch ubatch",
-    "Access and limits": "cors allowed_host queue max_body page reports log_level supervise",
+    "Access and limits": "cors allowed_host queue max_body page reports log_level log_format otel supervise",
     "Fleet": "store index fleet_key store_budget store_days advertise",
 }
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,9 +26,10 @@ from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
 from leftoff.cli.loading import with_files
 from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals, handled_by
+from leftoff.cli.stats import CLIENTS, total_of
 from leftoff.cli.talk import as_url
 from leftoff.cli.units import one_line
-from leftoff.client import ChatClient, UnreachableError, connect
+from leftoff.client import ChatClient, ClientError, UnreachableError, connect
 from leftoff.config import definitions
 from leftoff.errors import LeftoffError
 from leftoff.hub import shown_name
@@ -175,6 +176,10 @@ class _Server:
 
     def _tell_what_was_spared(self) -> None:
         """In a few words, now that the agent's screen is gone."""
+        with suppress(ClientError):
+            spared = total_of(self._ask(CLIENTS))
+            if spared.requests:
+                self._console.print(f"spared: {spared}", style="dim")
 
     def _ask(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         with closing(connect(self.url, self._key, timeout=_TIMEOUT)) as http:

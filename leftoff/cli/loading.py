@@ -2,11 +2,13 @@
 
 import asyncio
 import dataclasses
+import json
 import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -24,7 +26,7 @@ from leftoff.engine.hardware import unused_gpu, unused_instructions
 from leftoff.host.build import Fitted, open_host
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
-from leftoff.host.request_log import RequestLog
+from leftoff.host.request_log import RequestLog, Watcher
 from leftoff.hub import default_model, find_model
 from leftoff.hub_files import Begin, download_file
 from leftoff.scheduler.gate import Gate
@@ -95,6 +97,20 @@ def open_fleet(settings: Settings) -> Fleet | None:
     )
 
 
+@contextmanager
+def traced(url: str) -> Iterator[list[Watcher]]:
+    """Watchers of a request log that send spans to the collector at this URL; without one, none, and no import."""
+    if not url:
+        yield []
+        return
+    try:
+        from leftoff.host.traces import Traces  # noqa: PLC0415  # an extra that need not be installed
+    except ImportError as error:
+        raise SettingError(f"--otel takes what `pip install 'leftoff[otel]'` installs ({error})") from error
+    with closing(Traces.to(url)) as traces:
+        yield [traces.add]
+
+
 def hint_at_engine(console: Console, library: Library) -> None:
     """Prints one line if there is an engine that would use a GPU, or more of the processor."""
     hint = unused_gpu(library) or unused_instructions(library.system_info)
@@ -113,18 +129,22 @@ def _check_template(name: str) -> None:
 
 
 @contextmanager
-def logging_to_stderr(level: str) -> Iterator[None]:
+def logging_to_stderr(level: str, log_format: str = "text") -> Iterator[None]:
     """Logs the server's lines, one per request, and warnings of the HTTP library.
 
     The handlers are removed at the end: a program that runs the command may close this stderr and log on.
     """
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_JsonLine() if log_format == "json" else _OneLine("%(asctime)s %(message)s", "%H:%M:%S"))
     handler.addFilter(_is_no_cancelled_reply)
     handler.addFilter(partial(_is_within, LineRate()))
     if level != "debug":
         quiet_logs()
-    with _logged_by(handler, "leftoff", level.upper()), _logged_by(handler, "uvicorn.error", "WARNING"):
+    with (
+        _logged_by(handler, "leftoff", level.upper()),
+        _logged_by(handler, "uvicorn.error", "WARNING"),
+        _logged_by(handler, "opentelemetry", "ERROR"),
+    ):
         yield
 
 
@@ -147,6 +167,22 @@ class _OneLine(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = one_line(record.message)
         return super().formatMessage(record)
+
+
+class _JsonLine(logging.Formatter):
+    """Makes each message an object on a line, with the fields of the request that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str)
 
 
 def _is_no_cancelled_reply(record: logging.LogRecord) -> bool:

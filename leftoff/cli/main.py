@@ -20,6 +20,7 @@ _COMMANDS = {
     "models": "list models by name, and what fits this machine",
     "chat": "talk to a model in the terminal",
     "demo": "compare replies with the cache off and on",
+    "stats": "show what a running server has spared its clients",
     "prewarm": "have a running server read a header before a client asks",
     "headers": "list and forget what a running server has learned to move out of headers",
     "route": "pass requests to the replica that answers soonest",

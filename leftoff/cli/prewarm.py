@@ -44,10 +44,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser.set_defaults(run=run)
 
 
-def add_server(parser: CommandLine) -> None:
-    """Adds the options that name a running server."""
+def add_server(parser: CommandLine, *, of_model: bool = True) -> None:
+    """Adds the options that name a running server, and one of its models."""
     parser.add_argument("--url", default=_DEFAULT_URL, help=f"address of the server (default: {_DEFAULT_URL})")
-    parser.add_argument("--model", metavar="NAME", help="the model that is meant, where the server has several")
+    if of_model:
+        parser.add_argument("--model", metavar="NAME", help="the model that is meant, where the server has several")
     add_settings(parser, ("api_key",), {"api_key": "key to send to the server"})
 
 
@@ -58,7 +59,7 @@ def connected(args: argparse.Namespace) -> Iterator[ChatClient]:
     if url is None:
         raise SettingError(f"--url {args.url!r} is no address: give one such as {_DEFAULT_URL}")
     with ended_by_signals(), closing(connect(url, *settings_from(args).api_key[:1], timeout=_TIMEOUT)) as http:
-        http.params = http.params.merge({"model": args.model} if args.model else {})
+        http.params = http.params.merge({"model": model} if (model := getattr(args, "model", None)) else {})
         yield ChatClient(http)
 
 

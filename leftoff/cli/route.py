@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return RouterApp(settings.index or None, find_urls, guards(settings, addresses, new_secret()), key)
 
     with (
-        logging_to_stderr(settings.log_level),
+        logging_to_stderr(settings.log_level, settings.log_format),
         closing(GuardedServer(make_app, settings, handles_each=_HANDLES_EACH, lifespan="on")) as server,
     ):
         console.print(f"leftoff route · {server.url}", style="bold")

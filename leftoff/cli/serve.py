@@ -22,7 +22,7 @@ from leftoff import __version__
 from leftoff.agents import CODING_AGENTS
 from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values
 from leftoff.cli.llama_flags import add_foreign, add_sampling, ignored_lines, sampling_of
-from leftoff.cli.loading import hint_at_engine, logging_to_stderr
+from leftoff.cli.loading import hint_at_engine, logging_to_stderr, traced
 from leftoff.cli.models import Lineup, opened
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
@@ -75,7 +75,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal ends it; returns the exit code."""
     lineup = lineup_of(args)
-    with logging_to_stderr(lineup.first.log_level):
+    with logging_to_stderr(lineup.first.log_level, lineup.first.log_format):
         return _run(args, lineup)
 
 
@@ -90,7 +90,12 @@ def _run(args: argparse.Namespace, lineup: Lineup) -> int:
     if listener is None:
         _refuse_a_taken_port(settings.host, settings.port)
     # SIGTERM is the normal way to stop a server: exit code 0
-    with ended_by_signals(code=0), opened(console, lineup, _leave, partial(sampling_of, args)) as hosts:
+    with (
+        ended_by_signals(code=0),
+        traced(settings.otel) as watchers,
+        opened(console, lineup, _leave, partial(sampling_of, args)) as hosts,
+    ):
+        hosts.log.watchers += watchers
         host = hosts.first
         hint_at_engine(console, host.model.library)
         for name, read in prewarm_at_start(host):

@@ -11,6 +11,7 @@ from leftoff.types import owner_of
 
 _MAX_CLIENTS = 256  # of all tenants: a client names itself
 _MAX_CONVERSATIONS = 4096
+_TIMES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Caller:
     route: str = ""
     conversation: str = ""  # the same for all turns; without one, the prompt was no chat
     title: str = ""
+    trace: str = ""  # the span that it belongs to, as a `traceparent`
 
     def __str__(self) -> str:
         """For the log, which has no words of conversations."""
@@ -51,6 +53,11 @@ class Sums:
             round(self.saved_ms + other.saved_ms, 3),
             dict(Counter(self.origins) + Counter(other.origins)),
         )
+
+    def __str__(self) -> str:
+        """What was spared: `1.2 M tokens, 41 minutes`."""
+        tokens = f"{self.reused:,}" if self.reused < 1e6 else f"{self.reused / 1e6:.1f} M"
+        return f"{tokens} tokens, {show_time(self.saved_ms / 1000)}"
 
 
 @dataclass(frozen=True)
@@ -109,3 +116,11 @@ class Callers:
 def _view(each: _Conversation) -> dict[str, Any]:
     caller = each.caller
     return {"conversation": caller.conversation, "title": caller.title, "model": each.model, **asdict(each.sums)}
+
+
+def show_time(seconds: float) -> str:
+    """`41 s`, `41 minutes`, `5.2 hours`."""
+    for size, name in _TIMES:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}" if seconds >= 10 * size else f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

@@ -69,7 +69,11 @@ class RequestRecord:
 
     def as_dict(self) -> dict[str, object]:
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_SHOWN}
-        return asdict(self.caller) | shown
+        return {name: value for name, value in asdict(self.caller).items() if name not in _NOT_SHOWN} | shown
+
+    def logged(self) -> dict[str, object]:
+        """For the log, which has no words of conversations."""
+        return {name: value for name, value in self.as_dict().items() if name not in _NOT_LOGGED}
 
     def in_detail(self) -> dict[str, object]:
         """With where the tokens of each message of the prompt came from."""
@@ -83,7 +87,7 @@ class RequestRecord:
         ms = self.waited_ms + self.prompt_ms + self.generation_ms
         drafted = f", {self.accepted:,} of {self.drafted:,} drafted right" if self.drafted else ""
         parts = [f"waited {self.waited_ms / 1000:,.1f} s: {self.waited_for}"] if self.waited_for else []
-        parts += [f"{self.saved_ms / 1000:,.1f} s saved"] if self.saved_ms >= _TOLD_MS else []
+        parts += [f"{self.saved_ms / 1000:,.1f} s spared"] if self.saved_ms >= _TOLD_MS else []
         parts += [f"{self.generated:,} generated{drafted}"] if self.generated or drafted else []
         if self.first_token_ms is not None:
             parts.append(f"first token after {self.first_token_ms:,.0f} ms")
@@ -96,7 +100,8 @@ class RequestRecord:
         return " · ".join(parts)
 
 
-_NOT_SHOWN = ("caller", "namespace", "spans")
+_NOT_SHOWN = ("caller", "trace", "namespace", "spans")
+_NOT_LOGGED = ("title", "before", "after", "line", "notes", "at")
 
 
 @dataclass(frozen=True)
@@ -214,6 +219,7 @@ class Counts:
     read_ahead_tokens: int = 0  # written on the engine's thread
     prompt_seconds: float = 0.0
     generation_seconds: float = 0.0
+    saved_seconds: float = 0.0
     most_tokens: int = 0  # in one sequence
     requests: Counter[str] = field(default_factory=Counter)  # by finish
     first_token: Histogram = field(
@@ -226,6 +232,7 @@ class Counts:
     )
 
     def add(self, record: RequestRecord) -> None:
+        self.saved_seconds += record.saved_ms / 1000
         self.reused_tokens += record.reused
         self.computed_tokens.update(record.reasons)
         self.generated_tokens += record.generated
@@ -239,6 +246,9 @@ class Counts:
             self.first_token.observe(record.first_token_ms / 1000)
 
 
+Watcher = Callable[[RequestRecord], None]
+
+
 class RequestLog:
     """The latest records, of which the oldest is dropped when it is full, and the counts of all by tenant and model."""
 
@@ -248,7 +258,7 @@ class RequestLog:
         self.callers = Callers()
         self.counts: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)  # by tenant and model
         self.refused: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by tenant, and HTTP status
-        self.watchers: list[Callable[[RequestRecord], None]] = []  # called with each record, on an event loop
+        self.watchers: list[Watcher] = []  # called with each record, on an event loop
         self._records: deque[RequestRecord] = deque(maxlen=size)
         self._logged_notes: LruCache[tuple[str, str], bool] = LruCache(max_entries=_LOGGED_NOTES)
 
@@ -256,6 +266,20 @@ class RequestLog:
     def records(self) -> list[RequestRecord]:
         """All records, the newest first."""
         return list(reversed(self._records))
+
+    def log_spared(self) -> None:
+        """One line with the sums of all tenants and models, unless nobody has asked anything."""
+        every = [*self.counts.values()]
+        reused = sum(counts.reused_tokens for counts in every)
+        total = Sums(
+            requests=sum(counts.requests.total() for counts in every),
+            prompt_tokens=reused + sum(counts.computed_tokens.total() for counts in every),
+            reused=reused,
+            saved_ms=round(1000 * sum(counts.saved_seconds for counts in every), 3),
+        )
+        if total.requests:
+            line = f"spared since the start: {total}, of {total.prompt_tokens:,} tokens in {total.requests:,} requests"
+            logger.info("%s", line, extra={"fields": {"spared": asdict(total)}})
 
     def forget(self, is_meant: Callable[[str], bool] = lambda _: True, model: str | None = None) -> None:
         """Drops the records of the namespaces that are meant: they quote prompts. Counts stay. On the event loop."""
@@ -275,7 +299,8 @@ class RequestLog:
         new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]
         for note in new_notes:  # what is the same with every request is said once
             self._logged_notes.put((tenant, note), True)
-        logger.info("%s", " · ".join(filter(None, [str(record.caller), record.line, record.ending, *new_notes])))
+        line = " · ".join(filter(None, [str(record.caller), record.line, record.ending, *new_notes]))
+        logger.info("%s", line, extra={"fields": {"request": record.logged()}})
 
     def add_refused(self, line: str, status: int, error: str, namespace: str, finish: str = REFUSED) -> None:
         """Keeps a request that was refused, or whose client left, before it became a job."""

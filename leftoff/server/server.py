@@ -116,10 +116,16 @@ class Server(GuardedServer):
         super().__init__(partial(build_app, hosts, settings), settings, listener)
         self._hosts = hosts
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter == 0:  # uvicorn counts the ticks of a day
+            self._hosts.log.log_spared()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for host in self._hosts:
             host.drain()
         await super().shutdown(sockets)
+        self._hosts.log.log_spared()
 
 
 def address_towards(url: str) -> str:

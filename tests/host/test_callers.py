@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from leftoff.host import callers as module
-from leftoff.host.callers import Caller, Callers, Sums
+from leftoff.host.callers import Caller, Callers, Sums, show_time
 
 
 def asked(callers: Callers, client: str, talk: str, at: float, namespace: str = "", model: str = "m") -> None:
@@ -68,3 +70,21 @@ def test_no_number_of_clients_or_conversations_fills_the_memory() -> None:
     (one, *_) = callers.shown("", 1 << 20)
     assert one["conversations"] == 2 * module._MAX_CONVERSATIONS
     assert len(one["latest"]) == module._MAX_CONVERSATIONS
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seconds", "words"),
+    [
+        (0, 0.0, "0 tokens, 0.0 s"),
+        (26_118, 41.4, "26,118 tokens, 41 s"),
+        (1_234_567, 2460.0, "1.2 M tokens, 41 minutes"),
+        (999_999, 119.0, "999,999 tokens, 119 s"),
+    ],
+)
+def test_what_was_spared_is_told_in_words(tokens: int, seconds: float, words: str) -> None:
+    assert str(Sums(reused=tokens, saved_ms=1000 * seconds)) == words
+
+
+def test_times_grow_into_larger_units() -> None:
+    told = [show_time(each) for each in (130, 7500, 90_000, 200_000)]
+    assert told == ["2.2 minutes", "2.1 hours", "25 hours", "2.3 days"]

@@ -149,7 +149,7 @@ def test_a_reply_that_failed(host: ModelHost, log: Log) -> None:
 
 def test_the_time_that_was_saved_is_told_if_it_is_worth_a_word() -> None:
     record = RequestRecord("", 0.0, generated=3, finish="end", saved_ms=41_230.0)
-    assert record.ending == "41.2 s saved · 3 generated"
+    assert record.ending == "41.2 s spared · 3 generated"
     assert replace(record, saved_ms=20.0).ending == "3 generated"
 
 

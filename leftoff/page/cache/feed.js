@@ -19,7 +19,7 @@ import { query } from "../shared/models.js";
  * @typedef {Sums & {client: string, conversations: number, latest: Talk[]}} Client
  * @typedef {{id: number, is_busy: boolean, tokens?: number, model?: string}} Slot
  * @typedef {{requests: number, reused_tokens: number, computed_tokens: number, generated_tokens: number,
- *   read_ahead_tokens: number, prompt_seconds: number, started_at: number}} Totals
+ *   read_ahead_tokens: number, prompt_seconds: number, saved_seconds: number, started_at: number}} Totals
  * @typedef {{tiers: Tier[], slots: Slot[], context_tokens: number, running: number, waiting: number, totals: Totals,
  *   models?: Record<string, {tiers: Tier[], running: number, waiting: number, totals: Totals}>}} State sums, and each model
  */

@@ -52,7 +52,7 @@ function Spared({ totals }) {
   return html`
     <div class="panel gauge">
       <h2>Spared since the start</h2>
-      <p class="big">${count(reused)} <span class="quiet">tokens</span> ${rate > 0 && html`${duration((1000 * reused) / rate)}`}</p>
+      <p class="big">${count(reused)} <span class="quiet">tokens,</span> ${duration(1000 * totals.saved_seconds)}</p>
       <${Meter} share=${all ? reused / all : 0} name="live" label=${`${percent(all ? reused / all : 0)} of prompt tokens reused`} />
       <p class="quiet">${count(computed)} read${rate > 0 && ` at ${count(rate)}/s`}, ${count(totals.read_ahead_tokens)} read ahead, ${count(totals.requests)} requests</p>
     </div>`;

@@ -19,12 +19,12 @@ export function sentence(report) {
 }
 
 /**
- * What the cache spared a request, or several: `26k tokens, 99 % reused, 41 s saved`.
+ * What the cache spared a request, or several: `26k tokens, 99 % reused, 41 s spared`.
  * @param {Pick<Report, "prompt_tokens" | "reused" | "saved_ms">} sums
  */
 export function spared({ prompt_tokens, reused, saved_ms }) {
   const share = prompt_tokens ? reused / prompt_tokens : 0;
-  const saved = saved_ms >= TOLD_MS ? `, ${duration(saved_ms)} saved` : "";
+  const saved = saved_ms >= TOLD_MS ? `, ${duration(saved_ms)} spared` : "";
   return `${rounded(prompt_tokens)} tokens, ${percent(share)} reused${saved}`;
 }
 

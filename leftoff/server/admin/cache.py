@@ -135,7 +135,10 @@ class CacheApi(Dialect):
 
     async def clients(self, request: Request) -> Response:
         limit = _count(request, _SHOWN_REQUESTS)
-        return json_response({"clients": self._hosts.log.callers.shown(tenant_of(request).name, limit)})
+        log = self._hosts.log
+        return json_response(
+            {"started_at": log.started_at, "clients": log.callers.shown(tenant_of(request).name, limit)}
+        )
 
     async def requests(self, request: Request) -> Response:
         tenant = tenant_of(request)

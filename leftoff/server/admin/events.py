@@ -127,6 +127,7 @@ class _Feed(Response):
                 "generated_tokens": counts.generated_tokens,
                 "read_ahead_tokens": counts.read_ahead_tokens,
                 "prompt_seconds": counts.prompt_seconds,
+                "saved_seconds": counts.saved_seconds,
             },
         }
 

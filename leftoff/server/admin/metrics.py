@@ -127,6 +127,7 @@ def _request_metrics(counts: Counts) -> Iterator[Metric]:
     yield _labelled_counter("leftoff_accepted_tokens", "Drafted tokens that were right", "source", accepted)
     yield _labelled_counter("leftoff_requests", "Requests by how they ended", "finish", counts.requests)
     yield _counter("leftoff_reused_tokens", "Prompt tokens that were not read again", counts.reused_tokens)
+    yield _counter("leftoff_saved_seconds", "Time that reading those would have taken", counts.saved_seconds)
     yield _labelled_counter("leftoff_computed_tokens", "Prompt tokens read, and why", "reason", counts.computed_tokens)
     yield _counter("leftoff_read_ahead_tokens", "Prompt tokens read while idle", counts.read_ahead_tokens)
     for metric in counts.first_token.collect():

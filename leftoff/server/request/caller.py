@@ -30,6 +30,7 @@ _OPENS = re.compile(r"\s*<([\w-]{1,40})>")
 _MOST_TAGS = 16
 _TITLE_CHARACTERS = 80
 _DIGITS = 6
+_TRACE_CHARACTERS = 64
 
 
 def caller_of(request: Request, messages: Sequence[MessageDict] = ()) -> Caller:
@@ -37,7 +38,8 @@ def caller_of(request: Request, messages: Sequence[MessageDict] = ()) -> Caller:
     first = next((message for message in messages if message.get("role") == "user"), {}).get("content")
     text = MARKER.sub("", first) if isinstance(first, str) else ""
     name = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS] if text else ""
-    return Caller(_client(request.headers), request.url.path, name, _title(text))
+    trace = request.headers.get("traceparent", "")[:_TRACE_CHARACTERS]
+    return Caller(_client(request.headers), request.url.path, name, _title(text), trace)
 
 
 def _client(headers: Headers) -> str:
