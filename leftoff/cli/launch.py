@@ -149,11 +149,18 @@ class _Server:
             self._flags["ctx"] = _DEMONSTRATION_TOKENS
             self._console.print(_DEMONSTRATION, style="dim")
         log = folder / "server.log"
-        command = [sys.executable, "-m", "leftoff.cli.tethered", "serve", *_words(self._flags)]
+        command = [sys.executable, "-m", "leftoff.cli.tethered", "serve"]
+        variables = os.environ | _variables(self._flags)
         with (
             log.open("wb") as file,
-            # a session of its own: Ctrl-C in the terminal is for the agent
-            _ending(command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True) as server,
+            _ending(
+                command,
+                env=variables,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,  # Ctrl-C in the terminal is for the agent
+            ) as server,
         ):
             self._wait(server, log)
             yield self._connection({})
@@ -216,14 +223,13 @@ def _ending(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
                     process.kill()
 
 
-def _words(given: Mapping[str, Any]) -> list[str]:
-    """The settings that were given here, as flags of `leftoff serve`; it finds the others where this command did."""
-    options = {definition.name: definition.option for definition in definitions()}
-    return [
-        f"{options[name]}={one}"
-        for name, value in given.items()
-        for one in (value if isinstance(value, tuple) else (value,))
-    ]
+def _variables(given: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that were given here, for the server: not as arguments, which every user of the machine can read."""
+    return {
+        each.environment: each.flag.separator.join(value if each.is_list else [str(value)])
+        for each in definitions()
+        if (value := given.get(each.name)) is not None
+    }
 
 
 def _free_port(host: str) -> int:

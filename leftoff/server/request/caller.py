@@ -17,6 +17,8 @@ _CLIENTS = {
     "claude-code": "Claude Code",
     "codex": "Codex",
     "opencode": "OpenCode",
+    "qwencode": "Qwen Code",
+    "charm-crush": "Crush",
     "ai-sdk": "AI SDK",
     "anthropic/": "Anthropic SDK",
     "asyncanthropic/": "Anthropic SDK",

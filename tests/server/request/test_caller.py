@@ -22,6 +22,8 @@ def report(http: httpx.Client, agent: str, path: str, *texts: str, **fields: obj
     [
         ("claude-cli/2.0.14 (external, cli)", "Claude Code"),
         ("codex_cli_rs/0.50.0 (Debian 13)", "Codex"),
+        ("QwenCode/0.24.4 (linux; arm64)", "Qwen Code"),
+        ("Charm-Crush/1.0 (https://charm.land/crush)", "Crush"),
         ("AsyncOpenAI/Python 2.1.0", "OpenAI SDK"),
         ("Zed/0.200", "Zed"),
         ("Mozilla/5.0 (X11; Linux x86_64)", "browser"),
