@@ -370,10 +370,7 @@ class Settings:
     log_level: str = shared("info", "how much to log", metavar="LEVEL", choices=("debug", "info", "warning", "error"))
     log_format: str = shared("text", "how to log: for people, or a JSON object on each line", choices=("text", "json"))
     otel: str = shared(
-        "",
-        "send an OpenTelemetry span for each request to this collector, by OTLP over HTTP: http://127.0.0.1:4318",
-        metavar="URL",
-        check=url_problem,
+        "", "send a span of each request to this OpenTelemetry collector, by HTTP", metavar="URL", check=url_problem
     )
 
     def __post_init__(self) -> None:

@@ -206,6 +206,11 @@ def openai_client(command: str, place: Place) -> None:
     assert reply.text.strip().endswith("data: [DONE]")
 
 
+def stats(command: str, place: Place) -> None:
+    words = [sys.executable, "-m", *shlex.split(command), "--url", place.server.url]
+    assert "spared since the start" in place.run(words)
+
+
 RUNNERS: dict[str, Callable[[str, Place], None]] = {
     "make ": make,
     "python3 -m venv ": venv,
@@ -219,6 +224,7 @@ RUNNERS: dict[str, Callable[[str, Place], None]] = {
     "leftoff demo": helped,
     "leftoff engine": helped,
     "leftoff prewarm": helped,
+    "leftoff stats": stats,
     "leftoff cluster key": cluster_key,
     "python -m lab.bench": play,
     "curl ": curl,

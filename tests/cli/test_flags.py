@@ -23,7 +23,7 @@ from leftoff.setting import SettingError
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 VALUES = {"int": "77", "str": "text", "tuple": "one"}
-URLS = dict.fromkeys(("store", "index", "advertise"), "redis://host:1/0")
+URLS = dict.fromkeys(("store", "index", "advertise", "otel"), "redis://host:1/0")
 VALUES_OF = URLS | {
     "config": "off",
     "control_vector_layers": "2,9",
