@@ -191,7 +191,9 @@ def _decoded(data: bytes, max_pixels: int) -> Pixels:
     if kind is None:
         problem = "is empty" if not data else f"begins with {bytes(data[:8])!r}"
         raise PictureError(f"{problem}: must be a PNG, JPEG, GIF, WebP or BMP file")
-    with Image.open(io.BytesIO(data), formats=(kind,)) as image:
+    Image.preinit()
+    # not by `Image.open`, which warns of what is larger than its own limit: here is another
+    with Image.OPEN[kind][0](io.BytesIO(data), "") as image:
         width, height = image.size
         if width * height > max_pixels or max(width, height) > MAX_SIDE:
             most = f"at most {max_pixels // _MEGAPIXEL} megapixels (--image-megapixels) and {MAX_SIDE} on a side"

@@ -51,12 +51,11 @@ def test_the_pixels_are_counted_before_they_are_decoded(monkeypatch: pytest.Monk
         Pictures().take(long)
 
 
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("size", [(10_000, 10_000), (65_000, 65_000)])
-def test_what_pillow_itself_calls_a_bomb_is_refused_too(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(10_000, 10_000), (20_000, 20_000)])
+def test_what_pillow_itself_calls_a_bomb_is_refused_without_its_warning(size: tuple[int, int]) -> None:
     small = bytearray(file_of("BMP"))
     small[18:26] = size[0].to_bytes(4, "little") + size[1].to_bytes(4, "little")
-    with pytest.raises(PictureError, match="pixels"):
+    with pytest.raises(PictureError, match=f"^the image has {size[0]} by {size[1]} pixels: at most 50 megapixels"):
         Pictures().take(bytes(small))
 
 

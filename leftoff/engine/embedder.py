@@ -38,6 +38,11 @@ class Pooling(IntEnum):
     LAST = 3
     RANK = 4
 
+    @classmethod
+    def of(cls, name: str) -> "Pooling | None":
+        """By the name that `--pooling` has for it; None if that is empty."""
+        return cls[name.upper()] if name else None
+
 
 @dataclass(frozen=True)
 class Shape:

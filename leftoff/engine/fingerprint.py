@@ -9,12 +9,22 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import NamedTuple
 
 from blake3 import blake3
 
 _MEMORY = "fingerprints.json"
 _MAX_REMEMBERED = 256
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+class Identity(NamedTuple):
+    """Of a file at one moment."""
+
+    path: str
+    num_bytes: int
+    changed_ns: int
+    inode: int
 
 
 def cache_folder() -> Path:
@@ -25,7 +35,7 @@ def cache_folder() -> Path:
 def file_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
     """Hash of the whole content, over all parts of a split model."""
     parts = model_parts(path)
-    identity = json.dumps([_identity(part) for part in parts])
+    identity = json.dumps([identity_of(part) for part in parts])
     memory = (memory_folder or cache_folder()) / _MEMORY
     remembered = _read(memory)
     if identity not in remembered:
@@ -46,9 +56,10 @@ def model_parts(path: Path) -> list[Path]:
     return [path.with_name(f"{stem}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
 
 
-def _identity(path: Path) -> list[str | int]:
+def identity_of(path: Path) -> Identity:
+    """Another one, if the file was replaced or changed."""
     stat = path.stat()
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    return Identity(str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 def _read(memory: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ from leftoff.engine.errors import (
     ReplacedError,
     memory_shortage,
 )
-from leftoff.engine.fingerprint import file_fingerprint, model_parts
+from leftoff.engine.fingerprint import Identity, file_fingerprint, identity_of, model_parts
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.vocabulary import Vocabulary
 
@@ -214,10 +214,10 @@ def _doubled_token(path: Path) -> bytes | None:
     return None
 
 
-def _identity(path: Path) -> list[tuple[int, int, int]]:
-    """Inode, size and time of the file, or of all parts of a split one: another file in its place has others."""
+def _identity(path: Path) -> list[Identity]:
+    """Of the file, or of all parts of a split one."""
     try:
-        return [(status.st_ino, status.st_size, status.st_mtime_ns) for status in map(os.stat, model_parts(path))]
+        return [*map(identity_of, model_parts(path))]
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror})") from error
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from leftoff.config import MIB
@@ -21,11 +22,12 @@ from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.context import ContextSettings, context_params, flash_attention_types
 from leftoff.engine.devices import available_ram, device_names
 from leftoff.engine.errors import ModelError, OutOfMemoryError
-from leftoff.engine.fingerprint import model_parts
+from leftoff.engine.fingerprint import Identity, identity_of, model_parts
 from leftoff.engine.gguf import Header, Tensor
 from leftoff.engine.model_settings import EXPERTS, ModelSettings
 
 HOST = "RAM"
+_KNOWN_HEADERS = 16
 
 _ASSIGNED = re.compile(r"layer +(\d+) assigned to device ([^,\s]+)")
 _OVERRIDDEN = re.compile(r"tensor (\S+) \(.*\) buffer type overridden to (\S+)")
@@ -59,9 +61,14 @@ class Needs:
 def model_header(path: Path) -> Header:
     """The header of a model, with the tensors of all its files. Raises `ModelError` if it cannot be read."""
     try:
-        parts = [gguf.read_header(part) for part in model_parts(path)]
+        return _read_header(tuple(map(identity_of, model_parts(path))))
     except (OSError, *gguf.DAMAGED) as error:
         raise ModelError(f"{path} cannot be examined ({error})") from error
+
+
+@lru_cache(_KNOWN_HEADERS)  # it is asked for several times at start, and a large vocabulary takes a while
+def _read_header(files: tuple[Identity, ...]) -> Header:
+    parts = [gguf.read_header(Path(file.path)) for file in files]
     return dataclasses.replace(parts[0], tensors=tuple(tensor for part in parts for tensor in part.tensors))
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -163,13 +164,13 @@ def make_scheduler(
             projector.close()
         raise
     engine.projector = projector
-    try:
+    with ExitStack() as opened:
+        opened.callback(engine.close)
         shared = shared or Capacities(_ram_bytes(engine, settings))
         cache = _cache(engine, settings, fleet, shared)
+        opened.callback(cache.close, 0.0)  # it has locked its folder
         drafter = make_drafter(engine, cache, settings, lambda other: _cache_beside(other, shared))
-    except BaseException:
-        engine.close()
-        raise
+        opened.pop_all()
     if drafter is None:
         engine.close_mtp()
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)

@@ -62,5 +62,4 @@ class EncoderHost:
         return self._thread.submit(function)
 
     def _open(self) -> Embedder:
-        how = self.settings.pooling
-        return Embedder(self.model, self.settings.threads or default_threads(), Pooling[how.upper()] if how else None)
+        return Embedder(self.model, self.settings.threads or default_threads(), Pooling.of(self.settings.pooling))

@@ -166,8 +166,7 @@ class ModelHost:
         return self.scheduler.engine
 
     def _embedder(self) -> Embedder:
-        how = self.settings.pooling
-        return self.engine.embedder(Pooling[how.upper()] if how else None)
+        return self.engine.embedder(Pooling.of(self.settings.pooling))
 
     @property
     def cache(self) -> Cache:

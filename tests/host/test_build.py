@@ -1,11 +1,13 @@
 """From settings to what runs: what was left open is chosen before the model is loaded."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from leftoff.config import ALL_LAYERS, Settings
-from leftoff.engine.errors import InputError, ModelError
+from leftoff.engine.errors import EngineError, InputError, ModelError
+from leftoff.host import drafts
 from leftoff.host.build import Fitted, fitted, open_host
 from tests.factory import Scale, model_path
 
@@ -77,3 +79,19 @@ def test_of_a_model_that_is_not_there_nothing_is_chosen() -> None:
     assert fitted(nowhere) == Fitted(nowhere)
     with pytest.raises(ModelError, match=r"there is no model file at nowhere\.gguf"):
         open_host(nowhere)
+
+
+def test_what_fails_after_the_cache_was_opened_leaves_its_folder_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = settings(model=str(model_path("llama")), ctx=512, disk=16, cache_dir=str(tmp_path), draft="tree")
+
+    def fail(_: object) -> None:
+        raise EngineError("no batch")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(drafts, "measure_batches", fail)
+        with pytest.raises(EngineError, match="no batch"):
+            open_host(wanted)
+    with open_host(wanted) as host:
+        assert host.cache.disk is not None
