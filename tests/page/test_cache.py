@@ -126,37 +126,6 @@ def test_a_path_is_found_pinned_and_dropped(chat: Chat, page: Page, http: httpx.
     expect(found).to_have_count(0)
 
 
-def test_two_hundred_conversations_stay_readable(chat: Chat, page: Page, http: httpx.Client) -> None:
-    characters = [chr(0x4E38 + number) for number in range(200)]  # 8, and three times 64, that share their first bytes
-    for character in characters:
-        body = {"prompt": f"an old man keeps a lamp in his window and {character} waits", "max_tokens": 1}
-        http.post("/v1/completions", json=body)
-    chat.open("cache")
-    fold = page.locator(".fold").first
-    expect(fold).to_contain_text("more, small and used earlier")
-    num_shown = page.get_by_role("treeitem").count()
-    assert num_shown < 60
-    page.locator(".node").last.click()
-    details = page.get_by_role("region", name="The chosen stretch")
-    expect(details).to_be_in_viewport()
-    labels = page.locator(".beside .words").evaluate_all(
-        "(all) => all.map((each) => [each.innerText, each.clientWidth])"
-    )
-    assert labels
-    assert all("waits" in text and width > 150 for text, width in labels)
-    tree = page.locator(".drawings")
-    fold.click()
-    expect(fold).to_have_text("▾ Show fewer")
-    assert page.get_by_role("treeitem").count() > num_shown + 30
-    height = tree.evaluate("(box) => box.clientHeight")
-    assert height < 500 < tree.evaluate("(box) => box.scrollHeight")
-    fold.press("Enter")
-    expect(fold).to_contain_text("more, small and used earlier")
-    page.get_by_label("Search the cache by text").fill(f"window and {characters[0]}")
-    expect(page.locator(".node.found")).to_have_count(1)
-    expect(page.locator(".node.found")).to_be_in_viewport()
-
-
 def test_a_server_that_is_gone_has_no_empty_cache(page: Page) -> None:
     with serving("--predict", "8") as server:
         chat = Chat(page, server.url)

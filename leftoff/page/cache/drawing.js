@@ -27,12 +27,13 @@ export function Drawing({ nodes, zoom, chosen, choose }) {
   const toggle = (/** @type {Fold} */ { parent, isOpen }) =>
     setUnfolded((before) => new Set(isOpen ? [...before].filter((each) => each !== parent) : [...before, parent]));
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
-    const fold = all.find((each) => each.id === current)?.fold;
+    const { node: focused } = /** @type {HTMLElement} */ (event.target).dataset;
+    const fold = all.find((each) => each.id === focused)?.fold;
     const isToggle = fold && (event.key === "Enter" || event.key === " ");
-    if (!current || !(isToggle || ARROWS.includes(event.key))) return;
+    if (!focused || !(isToggle || ARROWS.includes(event.key))) return;
     event.preventDefault();
     if (isToggle) toggle(fold);
-    const next = neighbour(all, current, event.key);
+    const next = neighbour(all, focused, event.key);
     if (!next || isToggle) return;
     choose(next);
     /** @type {HTMLElement | null | undefined} */ (box.current?.querySelector(`[data-node="${next}"]`))?.focus();

@@ -105,9 +105,17 @@ async function readClients() {
   }
 }
 
+let asked = 0;
+let answered = 0;
+
 async function readTree() {
+  asked += 1;
+  const own = asked;
   try {
-    trees.value = (await askJson(`/cache/tree?q=${encodeURIComponent(wanted.value)}`)).trees;
+    const answer = await askJson(`/cache/tree?q=${encodeURIComponent(wanted.value)}`);
+    if (own < answered) return; // a later question, perhaps for other words, was answered before
+    answered = own;
+    trees.value = answer.trees;
   } catch {
     // the stream of events tells what is wrong
   }

@@ -8,6 +8,7 @@ import { SystemView } from "./system_view.js";
 /** @import {Conversation} from "./conversation.js" */
 
 const MARGIN_PX = 1000; // drawn above and below what is seen
+const NEAR_PX = 400; // less is drawn there before more is
 const GUESSED_PX = 120; // of a message that was not drawn yet
 const NEAR_END_PX = 60;
 
@@ -58,9 +59,8 @@ export function Thread({ conversation }) {
   const onScroll = () => {
     const element = /** @type {HTMLElement} */ (box.current);
     isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PX;
-    const next = around(path, heights.current, element.scrollTop, element.clientHeight);
-    if (isAtEnd.current && drawn.end === path.length && next.first >= drawn.first) return;
-    if (next.first !== drawn.first || next.end !== drawn.end) setScroll(element.scrollTop);
+    const near = around(path, heights.current, element.scrollTop, element.clientHeight, NEAR_PX);
+    if (near.first < drawn.first || near.end > drawn.end) setScroll(element.scrollTop);
   };
   return html`
     <section class="thread" ref=${box} onScroll=${onScroll} aria-label="Messages" tabindex="0">
@@ -78,14 +78,15 @@ export function Thread({ conversation }) {
  * @param {Map<string, number>} heights
  * @param {number | null} scroll
  * @param {number} visible
+ * @param {number} margin
  * @returns {Drawn}
  */
-export function around(path, heights, scroll, visible) {
+function around(path, heights, scroll, visible, margin = MARGIN_PX) {
   const tops = [0];
   for (const { id } of path) tops.push(tops[tops.length - 1] + (heights.get(id) ?? GUESSED_PX));
   const total = tops[path.length];
-  const from = (scroll ?? Math.max(0, total - visible)) - MARGIN_PX;
-  const to = (scroll ?? total) + visible + MARGIN_PX;
+  const from = (scroll ?? Math.max(0, total - visible)) - margin;
+  const to = (scroll ?? total) + visible + margin;
   let first = 0;
   while (first < path.length && tops[first + 1] < from) first += 1;
   let end = first;

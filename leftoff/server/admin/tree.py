@@ -208,7 +208,7 @@ def _node(node: Merged, is_found: bool, text: TextOf) -> MergedNodeView:
         parent=node.parent.id if node.parent is not None else None,
         start=node.start,
         end=node.end,
-        age_s=round(max(0.0, time.monotonic() - max(copy.last_used for copy in node.copies)), 1),
+        age_s=round(max(0.0, time.monotonic() - max(copy.last_used for copy in node.copies)), 3),
         slots=[int(copy.source.split()[1]) for copy in node.copies if copy.source.startswith("slot")],
         ram_tokens=ram_tokens,
         ram_bytes=round(ram_bytes) + of["RAM"],
