@@ -14,7 +14,7 @@ class Leftoff < Formula
   # llama.cpp comes as a wheel, pinned to one version by leftoff: nothing is compiled.
   def install
     system "python3.13", "-m", "venv", libexec
-    system libexec/"bin/pip", "install", "--no-cache-dir", "#{buildpath}[hub]"
+    system libexec/"bin/pip", "install", "--no-cache-dir", buildpath
     bin.install_symlink libexec/"bin/leftoff"
   end
 
