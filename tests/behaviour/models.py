@@ -46,7 +46,7 @@ STORY = "The road goes up the hill and down to the harbour, where the boats lie.
 PROMPTS = [f"{STORY}{end}" for end in ("", "And then?", "And then? Nobody knows.", f"{STORY}So they say.")]
 NUM_CLIENTS = 6
 NUM_REQUESTS = 300
-MOST_TURNS = 2  # one, and one for a request that comes between its model's load and its sleep
+MOST_TURNS = 2  # one, and one that begins after a request has come and before its model's thread has asked for room
 
 Replies = dict[tuple[str, str], str]  # by architecture and prompt
 
@@ -76,7 +76,7 @@ class Town:
     seed: int
     seen: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    wakes: list[tuple[float, str]] = field(default_factory=list)
+    wakes: list[tuple[float, str]] = field(default_factory=list)  # when the load of each has begun
     contents: dict[str, set[str]] = field(default_factory=dict)  # what each name has ever been
 
     def path(self, name: str) -> Path:
@@ -101,6 +101,7 @@ class Town:
             yield stack.enter_context(serving(Hosts(models[0], models[1:]))), models
 
     def opened(self, name: str, log: RequestLog, gate: Gate) -> ModelHost:
+        began = time.time()
         chosen = settings(model=str(self.path(name)), alias=name, deterministic=True, ram=16)
         host = open_host(chosen, log=log, gate=gate)
         sleep, wake = host.engine.sleep, host.engine.wake
@@ -111,28 +112,31 @@ class Town:
             sleep()
 
         def checked_wake(*args: Any) -> None:  # noqa: ANN401
+            began = time.time()
             wake(*args)
-            self.woke(name)
+            self.woke(name, began)
 
         host.engine.sleep = checked_sleep  # type: ignore[method-assign]
         host.engine.wake = checked_wake  # type: ignore[assignment, method-assign]
-        self.woke(name)
+        self.woke(name, began)
         return host
 
-    def woke(self, name: str) -> None:
-        self.wakes.append((time.time(), name))
+    def woke(self, name: str, began: float) -> None:
+        self.wakes.append((began, name))
         hosts = [model.host for model in getattr(self, "models", ()) if model.name != name]
         num_awake = 1 + sum(host is not None and host.is_alive and not host.engine.is_asleep for host in hosts)
         if num_awake > self.most:
             self.problems.append(f"{num_awake} models are loaded: there is room for {self.most}")
 
     def check_wait(self, record: RequestRecord) -> None:
-        """By the swaps that have begun and ended while it waited."""
+        """By the loads of others that have begun after it came and before that of its own model."""
         if not record.waited_for:
             return
         name = record.waited_for.partition(" was ")[0]
         began = record.at - (record.waited_ms + record.prompt_ms + record.generation_ms) / 1000
-        turns = Counter(who for at, who in self.wakes if began < at < began + record.waited_ms / 1000 and who != name)
+        end = began + record.waited_ms / 1000
+        own = max((at for at, who in self.wakes if who == name and at < end), default=end)
+        turns = Counter(who for at, who in self.wakes if began < at < own and who != name)
         self.seen[f"waited for {max(turns.values(), default=0)} turns of another"] += 1
         if any(num > MOST_TURNS for num in turns.values()):
             self.problems.append(f"a request for {name} has waited for {dict(turns)}: {record.waited_for}")
