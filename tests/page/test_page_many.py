@@ -49,7 +49,7 @@ def test_the_first_paint_does_not_wait_for_them(browser: Browser, crowded: Brows
     """Where other work slows the machine, an empty page tells by how much."""
     with browser.new_context(viewport={"width": 1200, "height": 800}) as empty:
         empty.set_default_timeout(PATIENCE_MS)
-        rounds = []
+        rounds: list[tuple[float, float]] = []
         while len(rounds) < ROUNDS and (not rounds or min(many for many, _ in rounds) > MOST_PAINT_MS):
             rounds.append((paint_ms(crowded, url), paint_ms(empty, url)))
     assert min(many for many, _ in rounds) < max(MOST_PAINT_MS, 2 * min(none for _, none in rounds))
