@@ -51,10 +51,8 @@ def flash_problem(flash_attention: str, values_type: str) -> str | None:
     """Says what is wrong with a type of values where flash attention is off; None if they go together."""
     if flash_attention != "off" or values_type in _PLAIN_TYPES:
         return None
-    return (
-        f"--flash-attn off: llama.cpp keeps values of type {values_type} only with flash attention: "
-        f"leave it out, or give --cache-type-v f16"
-    )
+    problem = f"--flash-attn off: llama.cpp keeps values of type {values_type} only with flash attention"
+    return f"{problem}: leave it out, or give --cache-type-v f16"
 
 
 @dataclass(frozen=True)
