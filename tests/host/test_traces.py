@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from leftoff.host.build import open_host
-from leftoff.host.request_log import Caller, RequestRecord
+from leftoff.host.callers import Caller
+from leftoff.host.request_log import RequestRecord
 from leftoff.host.traces import Traces
 from leftoff.server.server import serving
 from tests.cli.running import serving as serving_process
