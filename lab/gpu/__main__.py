@@ -3,6 +3,7 @@
     python -m lab.gpu model m8b.gguf                                        a random model of real size
     python -m lab.gpu --model m8b.gguf --llama-server llama-server --json gpu.json
     python -m lab.gpu matrix --llama-server llama-server --size 4b --json matrix.json      every kind of model
+    python -m lab.gpu drafts --folder /dev/shm                              draft models: always right, always wrong
     python -m lab.gpu report gpu.json                                       its section of docs/benchmarks.md
 
 It starts and kills the servers itself. Each figure is printed and written as soon as it is there.
@@ -18,7 +19,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from lab.bench.errors import BenchError
-from lab.gpu import cold, exact, kill, offload, resumes, streams, swaps, workloads
+from lab.gpu import cold, drafts, exact, kill, offload, resumes, streams, swaps, workloads
 from lab.gpu import matrix as matrices
 from lab.gpu.machine import facts, machine_facts
 from lab.gpu.matrix_report import write_matrix_report
@@ -84,6 +85,12 @@ def _parser() -> CommandLine:
     model.add_argument("--size", choices=SIZES, default="8b")
     model.add_argument("--kind", choices=KINDS, default="hybrid")
     model.set_defaults(run=_write_model)
+    drafting = commands.add_parser("drafts", help="measure draft models that are always right and always wrong")
+    drafting.add_argument("--kind", choices=drafts.KINDS, default="dense")
+    drafting.add_argument("--size", choices=SIZES, default="8b")
+    drafting.add_argument("--folder", default=gettempdir(), metavar="DIR", help="where the models are put")
+    drafting.add_argument("--rounds", type=int, default=5, metavar="N")
+    drafting.set_defaults(run=lambda args: drafts.measure(Path(args.folder), args.kind, args.size, args.rounds))
     report = commands.add_parser("report", help="write the figures into a Markdown file")
     report.add_argument("record", metavar="OUT.json")
     report.add_argument("--markdown", default=str(_PAGE), metavar="FILE", help=f"(default: {_PAGE})")

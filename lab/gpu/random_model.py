@@ -5,6 +5,7 @@ have the values of the test models. Large ones repeat a pool of random blocks, o
 """
 
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ _UNIFORM_DEVIATION = (127 * 128 / 3) ** 0.5  # of whole numbers from -127 to 127
 _UNQUANTIZED = ("norm", "conv1d", "ffn_gate_inp", "ssm_a", "ssm_d", "lerp")
 _PER_TOKEN = ("token_embd.weight", "output.weight")
 _NUM_WRITERS = 8
+_ADDED = re.compile(r"blk\.(\d+)\.(attn_output|ssm_out|ffn_down)\.weight")  # what a layer adds comes out of these
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -55,8 +57,12 @@ class _Place:
         return num_bytes + -num_bytes % _ALIGNMENT
 
 
-def write_random_model(path: Path, shape: Shape) -> None:
-    """Writes the model; a file that is there already is replaced."""
+def write_random_model(path: Path, shape: Shape, num_active: int | None = None) -> None:
+    """Writes the model; a file that is there already is replaced.
+
+    With `num_active`, the layers after so many compute as much as the others and add nothing: the model says what those
+    first ones alone would say.
+    """
     call = bind()
     with (
         open_gguf(call, shape.beginning.metadata) as few_layers,
@@ -71,7 +77,8 @@ def write_random_model(path: Path, shape: Shape) -> None:
                 call.gguf_set_tensor_type(gguf, place.name.encode(), _Q8_0)
         if not call.gguf_write_to_file(gguf, str(path).encode(), True):
             raise BuildError(f"cannot write {path}")
-    _write_weights(path, places, _Values(Weights(small_vocabulary().words, shape.recipe.embedding)))
+    idle = range(num_active, shape.num_layers) if num_active is not None else range(0)
+    _write_weights(path, places, _Values(Weights(small_vocabulary().words, shape.recipe.embedding), idle))
 
 
 def _places(tensors: dict[Tensor, int], shape: Shape) -> Iterator[_Place]:
@@ -116,8 +123,12 @@ class _Values:
     """The bytes of tensors, in parts. What follows them is 0."""
 
     weights: Weights
+    idle: range = range(0)  # layers that add nothing
 
     def of(self, place: _Place) -> Iterator[Bytes]:
+        layer = _ADDED.fullmatch(place.name)
+        if layer is not None and int(layer[1]) in self.idle:
+            return
         if not place.is_quantized:
             yield self._exact(place.name, place.tensor.rows, place.tensor.columns).reshape(-1).view(np.uint8)
         elif place.name in _PER_TOKEN:
