@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from leftoff.engine.mtp import mtp_problem
 
 logger = logging.getLogger("leftoff.drafts")
 
+_HEADS = ("eagle3", "dflash", "gemma4-assistant")  # architectures that draft for a model and cannot run alone
 _MIN_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
 _MAX_OTHERS = 0.01  # of the tokens that both models have: fine-tuned models rename a few that nobody else uses
 
@@ -77,7 +79,7 @@ def beside(settings: Settings, model: ModelSettings, context: ContextSettings) -
     if not settings.model_draft or settings.draft not in ("auto", "model") or settings.deterministic:
         return None
     path = Path(settings.model_draft).expanduser()
-    if problem := vocabulary_problem(Path(settings.model), path):
+    if problem := _head_problem(path) or vocabulary_problem(Path(settings.model), path):
         raise ModelError(f"--model-draft {path}: {problem}: give a smaller model of the same family")
     # all of it where the model has layers: of experts, or with rules for single tensors, it is not
     where = ModelSettings(-1 if model.gpu_layers else 0, model.devices, mmap=model.mmap, mlock=model.mlock)
@@ -101,6 +103,14 @@ def vocabulary_problem(model: Path, draft: Path) -> str:
     if len(others) > _MAX_OTHERS * min(sizes):
         ours, theirs = (each[others[0]].decode("utf-8", "replace") for each in texts)
         return f"{len(others):,} of its tokens are others: {others[0]} is {theirs!r}, and {ours!r} in the model"
+    return ""
+
+
+def _head_problem(path: Path) -> str:
+    """Why a file is no model by itself; llama.cpp may abort on it. What cannot be read is told by who loads it."""
+    with suppress(OSError, *gguf.DAMAGED):
+        if (architecture := gguf.read_header(path).architecture) in _HEADS:
+            return f"it is an {architecture} head, which reads the model's hidden states, and is not supported"
     return ""
 
 

@@ -97,3 +97,37 @@ def test_of_a_sequence_that_is_not_known_nothing_is_guessed(setting: Setting) ->
 def test_no_time_for_guesses_no_gain() -> None:
     times = BatchTimes(LIKE_A_GPU)
     assert times.best_gain() > times.best_gain(0.1) > 1.3 > times.best_gain(0.9)
+
+
+class Ready:
+    """A guesser that has read everything."""
+
+    source = DraftSource.MODEL
+
+    def lag_ms(self, _: Reply) -> float:
+        return 0.0
+
+    def guess(self, _: Reply, most: int) -> list[int]:
+        return most * [1]
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_who_is_right_gains_and_who_is_wrong_costs_little(setting: Setting, is_right: bool) -> None:
+    """By the clock of a GPU, on which a guess takes an eighth of a token's time."""
+    guesses = Guesses(Ready(), 0.0)
+    drafter = Drafter(BatchTimes(LIKE_A_GPU), decodes_again=False, guesses=[guesses], has_trails=False)
+    token_ms = drafter.times.ms
+    step_ms, took_ms, num_tokens = token_ms / 8, [0.0], [0]
+    while num_tokens[-1] < 4000:
+        guesses.step_ms = step_ms  # here it takes no time
+        draft = drafter.guess(setting.reply, 100)
+        num_drafted = len(draft.tokens) if draft is not None else 0
+        if draft is not None:
+            drafter.verified(draft, num_drafted, num_drafted if is_right else 0)
+        took_ms.append(took_ms[-1] + token_ms * drafter.times.multiples[1 + num_drafted] + step_ms * num_drafted)
+        num_tokens.append(num_tokens[-1] + 1 + (num_drafted if is_right else 0))
+    half = next(index for index, num in enumerate(num_tokens) if num >= 2000)  # by then it has learnt
+    gain = token_ms * (num_tokens[-1] - num_tokens[half]) / (took_ms[-1] - took_ms[half])
+    assert gain > 2.5 if is_right else 0.98 <= gain < 1, gain
+    if not is_right:
+        assert took_ms[-1] < 1.02 * token_ms * num_tokens[-1], "with what it took to learn that"

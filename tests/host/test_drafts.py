@@ -89,6 +89,14 @@ def test_a_draft_model_with_other_tokens_is_refused(tmp_path: Path) -> None:
             open_host(asked)
 
 
+def test_a_head_that_reads_hidden_states_is_refused(tmp_path: Path) -> None:
+    head = tmp_path / "head.gguf"
+    data = model_path("qwen35").read_bytes()
+    head.write_bytes(data.replace(b"\x06\0\0\0\0\0\0\0qwen35", b"\x06\0\0\0\0\0\0\0eagle3", 1))
+    with pytest.raises(ModelError, match=r"it is an eagle3 head, .* not supported"):
+        open_host(settings("llama", draft="model", model_draft=str(head)))
+
+
 def test_without_one_only_its_drafts_cannot_be_wanted() -> None:
     with pytest.raises(ModelError, match="--model-draft FILE"):
         open_host(settings("llama", draft="model"))
