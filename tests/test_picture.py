@@ -132,7 +132,7 @@ def test_other_texts_are_refused_by_name(text: str) -> None:
         Pictures().take(text)
 
 
-def test_an_old_picture_costs_a_tenth_of_a_decoded_one_at_most() -> None:
-    """In truth a fiftieth: `python -m lab.speed.pictures`."""
+def test_an_old_picture_costs_a_quarter_of_a_decoded_one_at_most() -> None:
+    """In truth a fiftieth where the machine is idle: `python -m lab.speed.pictures`."""
     found = measure(num_pictures=2, rounds=5)
-    assert found["an old one"] < found["decoding it"] / 10
+    assert found["an old one"] < found["decoding it"] / 4
