@@ -6,6 +6,7 @@ import { ChatView } from "./chat/view.js";
 import { DemoView } from "./demo/view.js";
 import { EngineView } from "./engine/view.js";
 import { Cell, useCell } from "./shared/cell.js";
+import { Help } from "./shared/help.js";
 import { html, render } from "./shared/html.js";
 import { KeyDialog } from "./shared/key.js";
 import { SureDialog } from "./shared/sure.js";
@@ -36,6 +37,8 @@ function Page() {
           ([key, view]) => html`<a href="#${key}" aria-current=${key === name ? "page" : undefined}>${view.title}</a>`,
         )}
       </nav>
+      <span class="grow"></span>
+      <${Help} />
     </header>
     <main id="view"><${View} key=${name} /></main>
     <${KeyDialog} />

@@ -134,6 +134,7 @@ def test_conversations_are_searched_exported_imported_and_deleted(chat: Chat, pa
 
 def test_the_head_names_the_conversation_the_model_and_its_context(chat: Chat, page: Page) -> None:
     asked = "where does the road end, and what does the old man who keeps a lamp in his window say to that"
+    expect(page.locator(".head .model")).to_contain_text("4,096 tokens of context")
     chat.send(asked)
     head, entry = page.locator(".head"), page.locator(".sidebar .title")
     expect(head.get_by_role("heading")).to_have_text(asked)

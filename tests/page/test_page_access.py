@@ -40,6 +40,10 @@ def test_axe_finds_nothing(browser: Browser, url: str, http: httpx.Client, schem
         assert violations(chat.page) == []
         chat.page.get_by_role("button", name="Settings").click()
         assert violations(chat.page) == []
+        chat.page.get_by_role("button", name="Close").click()
+        chat.page.get_by_role("button", name="Help").click()
+        assert violations(chat.page) == []
+        chat.page.keyboard.press("Escape")
         assert http.get("/cache/tree").json()["trees"]
         for view in VIEWS[1:]:
             chat.open(view)
@@ -66,6 +70,10 @@ def test_the_keyboard_is_enough(chat: Chat, page: Page, http: httpx.Client) -> N
     keys.press("Alt+s")
     page.locator('dialog [name="system"]').focus()
     keys.type("an old man keeps a lamp")
+    keys.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    keys.press("Alt+h")
+    expect(page.get_by_role("dialog", name="Help")).to_contain_text("search conversations")
     keys.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     keys.press("Alt+m")
@@ -119,6 +127,12 @@ def test_a_phone_shows_everything(browser: Browser, url: str, http: httpx.Client
         page.get_by_role("button", name="Back").click()
         expect(chat.messages).to_have_count(2)
         assert http.get("/health").status_code == 200
+        chat.open("cache")
+        page.get_by_role("treeitem").first.tap()
+        expect(page.get_by_role("region", name="The chosen stretch")).to_be_in_viewport(ratio=0.9)
+        page.get_by_role("button", name="Help").tap()
+        expect(page.get_by_role("dialog", name="Help")).to_be_in_viewport()
+        page.get_by_role("button", name="Close").tap()
         for view in VIEWS:
             chat.open(view)
             expect(page.locator("main > *")).to_be_visible()

@@ -63,6 +63,7 @@ function ModelView({ conversation }) {
   return html`
     <span class="quiet model">
       ${models.length > 1 ? html`<${ModelChoice} models=${models} chosen=${wanted || model.id} />` : html`<span>${model.id}</span>`}
+      ${used === 0 && size > 0 && html`<span>${count(size)} tokens of context</span>`}
       ${used > 0 && size > 0 && html`<span class=${share > 0.9 ? "problem" : ""}>${count(used)} of ${count(size)} tokens, ${percent(share)}</span>`}
     </span>`;
 }

@@ -9,13 +9,23 @@ import { changeSettings, open } from "./store.js";
 /** @import {Settings} from "./conversation.js" */
 
 const NUMBERS = /** @type {const} */ ([
-  { name: "temperature", label: "Temperature", step: "0.05" },
-  { name: "top_p", label: "Top p", step: "0.01" },
-  { name: "top_k", label: "Top k", step: "1" },
-  { name: "min_p", label: "Min p", step: "0.01" },
-  { name: "repeat_penalty", label: "Repeat penalty", step: "0.05" },
-  { name: "max_tokens", label: "Most tokens", step: "1" },
-  { name: "seed", label: "Seed", step: "1" },
+  {
+    name: "temperature",
+    label: "Temperature",
+    step: "0.05",
+    hint: "0 always takes the likeliest token; higher is more varied",
+  },
+  { name: "top_p", label: "Top p", step: "0.01", hint: "keep the likeliest tokens up to this share; 1 keeps all" },
+  { name: "top_k", label: "Top k", step: "1", hint: "keep so many of the likeliest tokens; 0 keeps all" },
+  { name: "min_p", label: "Min p", step: "0.01", hint: "drop tokens less likely than this share of the likeliest" },
+  { name: "repeat_penalty", label: "Repeat penalty", step: "0.05", hint: "above 1, what was just said is less likely" },
+  {
+    name: "max_tokens",
+    label: "Most tokens",
+    step: "1",
+    hint: "a reply ends after so many; empty: the server's limit",
+  },
+  { name: "seed", label: "Seed", step: "1", hint: "the same number gives the same reply to the same prompt" },
 ]);
 const SCHEMA = '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}';
 const TOOLS =
@@ -26,6 +36,7 @@ export function SettingsDialog({ isOpen, close }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const { settings } = useCell(open).meta;
   const defaults = useDefaults(isOpen);
+  const [hint, setHint] = useState("");
   useEffect(() => {
     if (isOpen) dialog.current?.showModal();
     else dialog.current?.close();
@@ -43,13 +54,14 @@ export function SettingsDialog({ isOpen, close }) {
         <fieldset>
           <legend>Sampling</legend>
           ${NUMBERS.map(
-            ({ name, label, step }) => html`
-            <label>${label} <input type="number" name=${name} step=${step} value=${settings[name]} placeholder=${defaults[name] ?? ""} /></label>`,
+            ({ name, label, step, hint: own }) => html`
+            <label>${label} <input type="number" name=${name} step=${step} value=${settings[name]} placeholder=${defaults[name] ?? ""} title=${own} onFocus=${() => setHint(`${label}: ${own}.`)} /></label>`,
           )}
           <label>Thinking <select name="thinking" value=${settings.thinking}>
             <option value="">default</option><option value="on">on</option><option value="off">off</option>
           </select></label>
         </fieldset>
+        <p class="quiet" aria-hidden="true">${hint || "What is empty is the server's own, shown in grey."}</p>
         <label>JSON schema of replies <${JsonArea} name="schema" value=${settings.schema} example=${SCHEMA} /></label>
         <label>Tools, as JSON <${JsonArea} name="tools" value=${settings.tools} example=${TOOLS} /></label>
       </form>

@@ -3,6 +3,7 @@
 import { Legend } from "../shared/bar.js";
 import { useCell } from "../shared/cell.js";
 import { counted } from "../shared/format.js";
+import { Keys } from "../shared/help.js";
 import { html, useEffect, useState } from "../shared/html.js";
 import { Composer } from "./composer.js";
 import { Head } from "./head.js";
@@ -49,13 +50,7 @@ function Welcome() {
     <section class="welcome thread">
       <p>Under each reply a bar shows where the tokens of its prompt came from. Point at it to see that for every message.</p>
       <${Legend} />
-      <dl class="keys">
-        <dt><kbd>Esc</kbd></dt><dd>stop the reply</dd>
-        <dt><kbd>Alt</kbd> <kbd>N</kbd></dt><dd>new conversation</dd>
-        <dt><kbd>Alt</kbd> <kbd>K</kbd></dt><dd>search conversations</dd>
-        <dt><kbd>Alt</kbd> <kbd>S</kbd></dt><dd>settings</dd>
-        <dt><kbd>Alt</kbd> <kbd>M</kbd></dt><dd>write a message</dd>
-      </dl>
+      <${Keys} />
     </section>`;
 }
 
