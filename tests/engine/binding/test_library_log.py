@@ -38,8 +38,9 @@ def test_loading_a_model_is_told_in_whole_lines(log: pytest.LogCaptureFixture) -
 
 
 def test_the_reason_of_a_failure_is_in_the_log_and_in_the_error(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "cut.gguf"
-    path.write_bytes(model_path("llama").read_bytes()[:5000])
+    path = tmp_path / "unknown.gguf"
+    size = (5).to_bytes(8, "little")
+    path.write_bytes(model_path("llama").read_bytes().replace(size + b"llama", size + b"lhama", 1))
     with pytest.raises(ModelError) as raised:
         Model(path)
     errors = [record.getMessage() for record in log.records if record.levelno == logging.ERROR]
