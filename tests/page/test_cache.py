@@ -126,6 +126,21 @@ def test_a_path_is_found_pinned_and_dropped(chat: Chat, page: Page, http: httpx.
     expect(found).to_have_count(0)
 
 
+def test_what_is_typed_outlives_a_new_drawing(chat: Chat, page: Page, http: httpx.Client) -> None:
+    ask(http, "where does the road end")
+    chat.open("cache")
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+    page.get_by_label("Search the cache by text").evaluate(
+        """(field) => {
+            field.value = "the road";
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+            document.querySelector('[aria-label="Zoom in"]').click(); // draws before the search begins
+        }"""
+    )
+    expect(page.locator(".node.found")).to_have_count(1)
+    expect(page.get_by_label("Search the cache by text")).to_have_value("the road")
+
+
 def test_a_server_that_is_gone_has_no_empty_cache(page: Page) -> None:
     with serving("--predict", "8") as server:
         chat = Chat(page, server.url)

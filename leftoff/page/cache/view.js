@@ -124,11 +124,17 @@ function ModelTitle({ model, trees: own }) {
 let timer;
 
 function Search() {
+  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const query = useCell(wanted);
+  useEffect(() => {
+    // another part of the view has asked; what is being typed is left alone
+    if (field.current && field.current !== document.activeElement) field.current.value = query;
+  }, [query]);
   const onInput = (/** @type {{target: HTMLInputElement}} */ { target }) => {
     clearTimeout(timer);
     timer = setTimeout(() => {
       wanted.value = target.value.trim();
     }, SEARCH_PAUSE_MS);
   };
-  return html`<input type="search" aria-label="Search the cache by text" placeholder="Search by text" value=${useCell(wanted)} onInput=${onInput} />`;
+  return html`<input type="search" ref=${field} aria-label="Search the cache by text" placeholder="Search by text" onInput=${onInput} />`;
 }
