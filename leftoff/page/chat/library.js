@@ -2,13 +2,12 @@
  * has no room for is here until the page is closed, and is kept once there is room. */
 
 import { Cell } from "../shared/cell.js";
-import { newId } from "../shared/id.js";
-import { asArchived, fromArchive } from "./attachments.js";
-import { Conversation, NO_SETTINGS } from "./conversation.js";
+import { archivedMessage, withNewIds } from "./archive.js";
+import { Conversation } from "./conversation.js";
 
 /** @import {Meta} from "./conversation.js" */
 /** @import {Message} from "./message.js" */
-/** @typedef {{leftoff: 1, conversations: {meta: Meta, messages: Message[]}[]}} Archive */
+/** @import {Archive} from "./archive.js" */
 
 const HEADS = "conversations";
 const MESSAGES = "messages";
@@ -166,10 +165,6 @@ export async function archived(metas) {
   return { leftoff: 1, conversations };
 }
 
-/** @param {Message} message */
-const archivedMessage = async (message) =>
-  message.files ? { ...message, files: await Promise.all(message.files.map(asArchived)) } : message;
-
 /**
  * Adds the conversations of an archive under new ids, so that nothing is overwritten.
  * @param {unknown} archive
@@ -189,33 +184,4 @@ export async function restore(archive) {
     throw new Error(refused(error));
   });
   return renamed.length;
-}
-
-/**
- * @param {Meta} meta
- * @param {Message[]} messages
- */
-function withNewIds(meta, messages) {
-  const ids = new Map(messages.map((message) => [message.id, newId()]));
-  const renamed = (/** @type {string | null} */ id) => (id === null ? null : (ids.get(id) ?? null));
-  const id = newId();
-  return {
-    meta: {
-      id,
-      title: String(meta.title ?? ""),
-      created: Number(meta.created) || Date.now(),
-      updated: Number(meta.updated) || Date.now(),
-      leaf: renamed(meta.leaf),
-      settings: { ...NO_SETTINGS, ...meta.settings },
-    },
-    messages: messages.map((message) => ({
-      ...message,
-      id: /** @type {string} */ (ids.get(message.id)),
-      conversation: id,
-      parent: renamed(message.parent),
-      content: String(message.content ?? ""),
-      files: message.files?.map(fromArchive),
-      sent: message.sent?.map((other) => ids.get(other) ?? other),
-    })),
-  };
 }
