@@ -21,11 +21,10 @@ from tests.pictures import png
 from tests.server.fixtures import settings
 
 RED = png("red", 64)
-PASTE = """([base64, event]) => {
+PASTE = """(target, [base64, event]) => {
     const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
     const data = new DataTransfer();
     data.items.add(new File([bytes], event === "paste" ? "image.png" : "dropped.png", { type: "image/png" }));
-    const target = document.getElementById("composer");
     const made = event === "paste"
         ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
         : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
@@ -52,7 +51,7 @@ def test_pictures_are_pasted_dropped_chosen_and_removed(
 ) -> None:
     files = page.get_by_role("list", name="Files")
     for event in ("paste", "drop"):
-        page.evaluate(PASTE, [base64.b64encode(RED).decode(), event])
+        page.locator("#composer").evaluate(PASTE, [base64.b64encode(RED).decode(), event])
     (tmp_path / "chosen.png").write_bytes(RED)
     page.get_by_label("Files to add").set_input_files([tmp_path / "chosen.png"])
     expect(files.get_by_role("img")).to_have_count(3)
@@ -77,7 +76,7 @@ def test_pictures_are_pasted_dropped_chosen_and_removed(
 def test_pictures_stay_with_an_edit_and_in_an_archive(
     chat: Chat, page: Page, tmp_path: Path, bodies: list[Any]
 ) -> None:
-    page.evaluate(PASTE, [base64.b64encode(RED).decode(), "paste"])
+    page.locator("#composer").evaluate(PASTE, [base64.b64encode(RED).decode(), "paste"])
     chat.send("what is this")
     chat.edit(0, "what is that")
     assert [part["type"] for part in bodies[-1]["messages"][-1]["content"]] == ["image_url", "text"]
@@ -106,7 +105,7 @@ def test_a_broken_picture_is_named(chat: Chat, page: Page, host: ModelHost, monk
     monkeypatch.setattr(PromptMaker, "sees_pictures", True)
     assert host.prompts.sees_pictures
     page.reload()
-    page.evaluate(PASTE, [base64.b64encode(RED[:-30]).decode(), "paste"])
+    page.locator("#composer").evaluate(PASTE, [base64.b64encode(RED[:-30]).decode(), "paste"])
     expect(page.locator(".composer").get_by_role("status")).to_have_count(0)
     chat.composer.fill("what is this")
     chat.composer.press("Enter")
@@ -118,14 +117,14 @@ def test_a_picture_shows_whether_it_was_reused(page: Page) -> None:
     projector = str(projector_path("qwen3vl_merger", 64))
     with open_host(settings(max_tokens=12, mmproj=projector)) as host, serving(host) as url:
         chat = Chat(page, url)
-        page.evaluate(PASTE, [base64.b64encode(RED).decode(), "paste"])
+        page.locator("#composer").evaluate(PASTE, [base64.b64encode(RED).decode(), "paste"])
         expect(page.get_by_role("list", name="Files").get_by_role("img")).to_have_count(1)
         expect(page.locator(".composer").get_by_role("status")).to_have_count(0)
         chat.send("what is this")
         told = page.locator(".message figcaption")
         computed, reused = re.compile(r"^\d+ tokens, computed$"), re.compile(r"^\d+ tokens, reused$")
         expect(told).to_have_text([computed])
-        page.evaluate(PASTE, [base64.b64encode(png("blue", 64)).decode(), "paste"])
+        page.locator("#composer").evaluate(PASTE, [base64.b64encode(png("blue", 64)).decode(), "paste"])
         expect(page.get_by_role("list", name="Files").get_by_role("img")).to_have_count(1)
         chat.send("and this")
         expect(told).to_have_text([reused, computed])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from leftoff.host import build
+from leftoff.host import drafts
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
@@ -22,7 +22,7 @@ QUOTE = {"prompt": f"Repeat: {TEXT}. Again: ", "grammar": f'root ::= "{TEXT}"', 
 def host() -> Iterator[ModelHost]:
     """As on a machine where a batch of many tokens takes as long as one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        patch.setattr(drafts, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
         with open_host(settings(draft="auto")) as host:
             yield host
 
@@ -76,7 +76,7 @@ def test_without(draft: str, deterministic: bool) -> None:
 
 
 def test_auto_does_without_where_no_draft_can_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "measure_batches", lambda _: {1: 0.01, 4: 0.04, 8: 0.08})
+    monkeypatch.setattr(drafts, "measure_batches", lambda _: {1: 0.01, 4: 0.04, 8: 0.08})
     with open_host(settings(draft="auto")) as host:
         assert host.scheduler.drafter is None
     with open_host(settings(draft="tree")) as host:
@@ -88,7 +88,7 @@ class TestNextTokenLayer:
 
     @pytest.mark.parametrize("draft", ["auto", "mtp"])
     def test_it_drafts(self, draft: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        monkeypatch.setattr(drafts, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
         asked = {"prompt": "a lamp on the way", "n_predict": 60, "temperature": 0, "ignore_eos": True}
         with (
             open_host(settings(MTP, draft=draft)) as host,
@@ -110,8 +110,8 @@ class TestNextTokenLayer:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO", "leftoff.drafts")
-        monkeypatch.setattr(build, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
-        monkeypatch.setattr(build, "measure_mtp", lambda _: 900.0)
+        monkeypatch.setattr(drafts, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
+        monkeypatch.setattr(drafts, "measure_mtp", lambda _: 900.0)
         with open_host(settings(MTP, draft="auto")) as host:
             assert host.scheduler.drafter is not None
             assert host.engine.mtp is None
