@@ -94,10 +94,7 @@ class Session:
         stop: Sequence[str] = (),
         namespace: str = "",
     ) -> Reply:
-        """Generates a reply to text, token ids or chat messages, and returns it when it has ended.
-
-        A message may show a picture: `{"type": "image", "path": "shot.png"}` in the list that is its content.
-        """
+        """Generates a reply to text, token ids or chat messages, and returns it when it has ended."""
         stream = self.stream(prompt, max_tokens=max_tokens, sampling=sampling, stop=stop, namespace=namespace)
         for _ in stream:
             pass
