@@ -21,7 +21,7 @@ from itertools import islice
 import numpy as np
 
 from leftoff.cache.blob_store import LOWEST, BlobStore, Rank, Record, StoredPath, Wanted, Worth
-from leftoff.cache.budget import Clock
+from leftoff.cache.budget import ByteBudget, Clock
 from leftoff.cache.capacity import Capacity, Holder, TreeLock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import PATIENCE_S, SHARED_PATIENCE_S, Fetch, Watch
@@ -71,8 +71,8 @@ class BlobTier(Tier):
         self.blobs = settings.blobs
         self.closed = settings.closed
         self._shared = self.blobs.shared
-        budget = (settings.budget_bytes, settings.policy, clock, self._release)
-        super().__init__(self.blobs.origin.value, *budget, lock=lock, costs=costs)
+        name, nbytes = self.blobs.origin.value, settings.budget_bytes
+        super().__init__(ByteBudget(name, nbytes, settings.policy, clock, self._release, lock, costs), clock)
         self.watch = Watch(PATIENCE_S if self._shared is None else SHARED_PATIENCE_S)
         self._memory = memory
         self._has_snapshots = memory.kind.has_snapshots

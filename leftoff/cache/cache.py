@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from leftoff.cache.blob_tier import BlobTier, TierSettings
-from leftoff.cache.budget import Clock
+from leftoff.cache.budget import ByteBudget, Clock
 from leftoff.cache.capacity import Capacity, TreeLock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetches, Preparation, Search
@@ -69,7 +69,8 @@ class Cache:
         self.memory = memory
         self.costs = costs or Costs()
         self.lock = TreeLock()
-        self.ram = Tier("RAM", budget_bytes, policy or ValuePerByte(), clock, lock=self.lock, costs=self.costs)
+        policy = policy or ValuePerByte()
+        self.ram = Tier(ByteBudget("RAM", budget_bytes, policy, clock, lock=self.lock, costs=self.costs), clock)
         self.sequences = SequenceTable(memory, num_slots, clock, self.ram.budget)
         with self.lock:
             self.ram.budget.capacity.join(self.ram.budget)

@@ -2,11 +2,8 @@
 
 from collections.abc import Callable
 
-from leftoff.cache.budget import ByteBudget, Clock, Released, ignore_released
-from leftoff.cache.capacity import Capacity, TreeLock
-from leftoff.cache.costs import Costs
+from leftoff.cache.budget import ByteBudget, Clock
 from leftoff.cache.node import Match
-from leftoff.cache.policy import Policy
 from leftoff.cache.tree import Tree
 from leftoff.types import Tokens
 
@@ -16,17 +13,8 @@ _MAX_BARE_TREES = 512
 class Tier:
     """Matches prompts against the trees of their namespaces. `save.py` decides what is added, and when."""
 
-    def __init__(
-        self,
-        name: str,
-        budget_bytes: int | Capacity,
-        policy: Policy,
-        clock: Clock,
-        released: Released = ignore_released,
-        lock: TreeLock | None = None,
-        costs: Costs | None = None,
-    ) -> None:
-        self.budget = ByteBudget(name, budget_bytes, policy, clock, released, lock, costs)
+    def __init__(self, budget: ByteBudget, clock: Clock) -> None:
+        self.budget = budget
         self.trees: dict[str, Tree] = {}
         self._clock = clock
 

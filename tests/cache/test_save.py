@@ -9,6 +9,7 @@ import pytest
 
 from lab.simulate.policies import LeastRecentlyUsed
 from leftoff.cache.blob_store import LOWEST, Item, Rank, Record
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.costs import Costs
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence
@@ -44,7 +45,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.memory = WatchedMemory(self.kind)
         self.clock = Clock()
-        self.tier = Tier("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock)
+        self.tier = Tier(ByteBudget("RAM", self.budget_bytes, LeastRecentlyUsed(), self.clock), self.clock)
         self.budget = self.tier.budget
         self.saver = Saver(self.memory, Costs(), self.tier, PAGE_TOKENS)
         self.tree = self.tier.tree("")
@@ -196,7 +197,7 @@ def test_logits_are_kept_if_there_is_room_for_just_them() -> None:
 def test_how_much_a_snapshot_adds_below_ram_is_known_to_the_byte_if_ram_has_it(kind: MemoryKind) -> None:
     bench = Bench(kind)
     sequence = bench.read(run((1, 200)), snapshots=(100, 110, 150))
-    disk = Tier("disk", UNLIMITED, LeastRecentlyUsed(), Clock())
+    disk = Tier(ByteBudget("disk", UNLIMITED, LeastRecentlyUsed(), Clock()), Clock())
     saver = Saver(bench.memory, Costs(), disk, PAGE_TOKENS, MemoryBlobStore())
     path = saver.path(sequence, bench.tier.match("", sequence.tokens))
     for position in (100, 110, 150):
@@ -209,7 +210,7 @@ def test_how_much_a_snapshot_adds_below_ram_is_known_to_the_byte_if_ram_has_it(k
 def test_how_much_a_snapshot_adds_is_estimated_before_it_is_taken() -> None:
     bench = Bench(MemoryKind.HYBRID)
     sequence = bench.read(run((1, 200)))
-    disk = Tier("disk", UNLIMITED, LeastRecentlyUsed(), Clock())
+    disk = Tier(ByteBudget("disk", UNLIMITED, LeastRecentlyUsed(), Clock()), Clock())
     saver = Saver(bench.memory, Costs(), disk, PAGE_TOKENS, MemoryBlobStore())
     path = saver.path(sequence)
     added = saver.snapshot_bytes(path, 200)
@@ -228,7 +229,8 @@ def test_window_pages_of_a_snapshot_that_is_refused_are_released() -> None:
     bench = Bench(MemoryKind.WINDOW)
     sequence = bench.read(run((1, 200)))
     blobs = Fickle()
-    disk = Tier("disk", UNLIMITED, LeastRecentlyUsed(), Clock(), lambda data: blobs.release(cast(Record, data)))
+    budget = ByteBudget("disk", UNLIMITED, LeastRecentlyUsed(), Clock(), lambda data: blobs.release(cast(Record, data)))
+    disk = Tier(budget, Clock())
     saver = Saver(bench.memory, Costs(), disk, PAGE_TOKENS, blobs)
     assert saver.save_point(saver.path(sequence), 200) is None
     assert blobs.written_bytes > 0, "they were taken"

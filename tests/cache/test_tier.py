@@ -3,6 +3,7 @@
 import pytest
 
 from lab.simulate.policies import LeastRecentlyUsed
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.tier import Tier
 from tests.cache.trees import UNLIMITED, Clock, page, snapshot, text
 
@@ -12,7 +13,7 @@ TEXTS = (HEADER, HEADER + "one", HEADER + "one, more", HEADER + "two")
 
 @pytest.fixture
 def tier() -> Tier:
-    tier = Tier("RAM", UNLIMITED, LeastRecentlyUsed(), Clock())
+    tier = Tier(ByteBudget("RAM", UNLIMITED, LeastRecentlyUsed(), Clock()), Clock())
     for namespace in ("mine", "other"):
         for letters in TEXTS:
             match = tier.insert(namespace, text(letters))

@@ -1,6 +1,7 @@
 """A tree is copied as it is: all of it, or the nodes that were used last with all that leads to them."""
 
 from lab.simulate.policies import LeastRecentlyUsed
+from leftoff.cache.budget import ByteBudget
 from leftoff.cache.tier import Tier
 from leftoff.cache.tree_copy import NodeCopy, PageCopy, copy_tree
 from tests.cache.trees import UNLIMITED, Clock, Grove
@@ -12,7 +13,7 @@ def grown(*texts: str) -> Tier:
     for letters in texts:
         grove.cover(letters, 0, len(letters))
         grove.keep(letters)
-    tier = Tier("RAM", UNLIMITED, LeastRecentlyUsed(), Clock())
+    tier = Tier(ByteBudget("RAM", UNLIMITED, LeastRecentlyUsed(), Clock()), Clock())
     tier.budget, tier.trees["chats"] = grove.budget, grove.tree
     return tier
 
