@@ -16,11 +16,11 @@ from leftoff.config import KV_TYPES
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.choice import Room
 from leftoff.engine.devices import available_ram, default_gpus, free_bytes
+from leftoff.engine.fit import MARGIN_BYTES
 from leftoff.engine.needs import HOST
 from leftoff.engine.reckon import Reckoned, reckon
 
 _GIB = 1 << 30
-_MARGIN_BYTES = _GIB  # that --fit leaves free on a GPU
 _FOOT = (
     "Reckoned from the facts of {as_of}, about as --fit does once the file is here. leftoff serve NAME downloads it "
     "once; the repositories have other quantisations too: NAME:Q6_K."
@@ -85,13 +85,13 @@ def _room(vram: int | None, ram: int | None) -> Room:
     """The free memory of this machine, or of one that has what is asked for."""
     in_ram = ram * _GIB if ram else available_ram()
     if vram:
-        return Room(in_ram, {"GPU": vram * _GIB}, {"GPU": _MARGIN_BYTES})
+        return Room(in_ram, {"GPU": vram * _GIB}, {"GPU": MARGIN_BYTES})
     if ram:
         return Room(in_ram)
     quiet_logs()
     library = load_library()
     gpus = {device.name: free_bytes(library, device) for device in default_gpus(library)}
-    return Room(in_ram, gpus, dict.fromkeys(gpus, _MARGIN_BYTES))
+    return Room(in_ram, gpus, dict.fromkeys(gpus, MARGIN_BYTES))
 
 
 def _room_in_words(room: Room) -> str:

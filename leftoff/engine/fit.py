@@ -18,6 +18,7 @@ from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.needs import HOST, Needs, Trial, model_header
 
 _GIB = 1 << 30
+MARGIN_BYTES = _GIB  # left free on a GPU, unless another margin is asked for
 _SPLIT_LAYERS = ("row", "tensor")  # split modes in which every GPU holds a part of every layer
 
 
@@ -29,7 +30,7 @@ class Wishes:
     most_cells: int = 1 << 17
     fewest_cells: int = 8192
     chooses_layers: bool = True
-    margins: tuple[int, ...] = (_GIB,)  # bytes to leave free on each GPU; the last is for all others too
+    margins: tuple[int, ...] = (MARGIN_BYTES,)  # bytes to leave free on each GPU; the last is for all others too
 
 
 @dataclass(frozen=True)
