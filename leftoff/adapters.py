@@ -47,7 +47,7 @@ class AdapterSet:
 
     @classmethod
     def of(cls, adapters: Iterable[Adapter]) -> "AdapterSet":
-        """Those that act at all."""
+        """The set of these adapters, without those whose scale is 0."""
         return cls(tuple(sorted(adapter for adapter in adapters if adapter.scale)))
 
     def __bool__(self) -> bool:

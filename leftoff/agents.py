@@ -30,7 +30,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Told:
-    """What an agent is told of a connection. `file` is the text of its file of settings."""
+    """The environment, arguments and text of a settings file by which an agent finds a server."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ class Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def catalogue() -> Catalogue:
-    """What comes with this leftoff; no network is asked."""
+    """The catalogue that ships with this version, read once; no network is asked."""
     return msgspec.convert(tomllib.loads(_FILE.read_text(encoding="utf-8")), Catalogue)
 
 

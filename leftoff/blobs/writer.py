@@ -55,7 +55,7 @@ class QueueLimit:
             self._writers = (*others, writer) if is_open else others
 
     def bytes_for(self, writer: "Writer") -> int:
-        """What the others leave. An item is taken into an empty queue all the same."""
+        """The bytes of the limit that other writers leave to this one. An empty queue takes any item all the same."""
         return self._nbytes - sum(other.waiting_bytes for other in self._writers if other is not writer)
 
 

@@ -243,7 +243,7 @@ class ByteBudget:
         return True
 
     def offer(self, limit: Limit) -> Offer | None:
-        """What would be evicted next."""
+        """The point that this budget would evict next, by its worth; None if the limit allows none."""
         self._describe_changed()
         victim = self.ranking.lowest(self._clock(), self._spared, limit)
         if victim is None:

@@ -146,7 +146,7 @@ class Capacity:
             return is_free
 
     def take(self, holder: Holder, nbytes: int) -> None:
-        """They were added."""
+        """Counts bytes that a holder has added, and frees their reservation."""
         with self._lock:
             holder.used_bytes += nbytes
             holder.reserved_bytes = max(0, holder.reserved_bytes - nbytes)
@@ -155,7 +155,7 @@ class Capacity:
     # --- evicting
 
     def limit(self, now: float, last_used: float) -> Limit:
-        """What may be evicted now for a newcomer that was used then, from a medium that wears."""
+        """How much may be evicted from a medium that wears, and how old it must be, for data used at `last_used`."""
         assert self.wear is not None
         with self._lock:
             patience_s = self.wear.patience_s(self.most_bytes, now)

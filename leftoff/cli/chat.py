@@ -48,7 +48,7 @@ a line that ends with \\ goes on in the next; \"\"\" begins and ends a question 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the paths of the pictures that are shown with it."""
+    """The text of a user's question, and the paths of the pictures that are sent with it."""
 
     text: str
     images: tuple[str, ...] = ()

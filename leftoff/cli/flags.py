@@ -211,7 +211,7 @@ def settings_from(args: argparse.Namespace, environment: Mapping[str, str] = os.
 
 
 def given_values(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What flags and the environment say."""
+    """The settings that flags and environment variables give, by name; a flag goes before a variable."""
     values: dict[str, Any] = {}
     for definition in definitions():
         given = getattr(args, definition.name, None)

@@ -72,7 +72,7 @@ class Lineup:
         return self.config.sampling.get("", {}) | self.config.sampling.get(settings.alias[0], {})
 
     def files(self) -> dict[str, Path]:
-        """Those in the folder now, by name. A model that is named hides a file of its name, and its own file."""
+        """The model files of --models-dir by name, without those that a named model hides by its name or its file."""
         if self.folder is None:
             return {}
         names = {name for settings in self.named for name in settings.alias}
@@ -196,7 +196,7 @@ class _Openings:
                 encoder.close()
 
     def _in_folder(self) -> list[LateHost]:
-        """Those of the files that are there now."""
+        """The hosts of the model files that are in --models-dir now."""
         with self._lock:
             return [
                 self._late.get((name, str(path))) or self._late_host(self.lineup.of_file(name, path))
