@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 MAX_TOKENS = 64
 _WEIGHT = 0.1  # of the newest measurement
+_LATELY = 32  # batches
 
 
 class BatchTimes:
@@ -18,6 +19,8 @@ class BatchTimes:
         """With the seconds that batches of some sizes took; one of them is 1."""
         sizes = sorted(seconds)
         self.ms = 1000 * seconds[1]  # of a batch of one token
+        self._num_seen = [0] * (MAX_TOKENS + 1)  # batches, by their size
+        self._num_after = 0  # batches since one of a single token
         self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MAX_TOKENS + 1))]
 
     def best_gain(self, step: float = 0.0) -> float:
@@ -34,9 +37,20 @@ class BatchTimes:
         expected = self.ms * self.multiples[num_tokens]
         if not 0.25 * expected < ms < 4 * expected and num_tokens > 1:
             return  # the machine was busy with something else
-        self.ms += _WEIGHT * (ms / self.multiples[num_tokens] - self.ms)
+        self._num_after = self._num_after + 1 if num_tokens > 1 else 0
+        if not 0 < self._num_after <= _LATELY:  # else it is known how long a single token takes
+            self.ms += _WEIGHT * (ms / self.multiples[num_tokens] - self.ms)
         if num_tokens > 1:
-            self.multiples[num_tokens] += _WEIGHT * (ms / self.ms - self.multiples[num_tokens])
+            self._learn(num_tokens, ms / self.ms)
+
+    def _learn(self, num_tokens: int, multiple: float) -> None:
+        """Sizes that were never seen move along: what was measured at load may be off for all by the same."""
+        weight = max(_WEIGHT, 1 / (2 + self._num_seen[num_tokens]))  # what was measured at load counts as one
+        change = weight * (multiple - self.multiples[num_tokens])
+        self._num_seen[num_tokens] += 1
+        for size in range(2, MAX_TOKENS + 1):
+            if size == num_tokens or not self._num_seen[size]:
+                self.multiples[size] = max(1.0, self.multiples[size] + change)
 
 
 def _between(sizes: list[int], seconds: Mapping[int, float], size: int) -> float:

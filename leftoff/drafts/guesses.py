@@ -15,6 +15,7 @@ from leftoff.types import Tokens
 # Of each token of a draft, if those before it are right.
 _PRIOR = (0.7, 0.65, 0.6, 0.6, 0.55, 0.55, *[0.5] * 10)
 _WEIGHT = 0.06  # of the newest token, about the last sixteen count
+_BEYOND = 0.02  # of a draft that was right to its end, for the tokens that would have come next
 _TRIED = 0.01  # the part of the time without guesses that is spent to see whether they would pay by now
 
 
@@ -100,3 +101,6 @@ class Guesses:
             self._without_ms = math.inf
         for index in range(min(num_drafted, num_right + 1)):
             self.chances[index] += _WEIGHT * ((index < num_right) - self.chances[index])
+        if num_right == num_drafted:  # else short drafts that do not pay would never grow to those that do
+            for index in range(num_drafted, len(self.chances)):
+                self.chances[index] += _BEYOND * (1 - self.chances[index])

@@ -29,3 +29,14 @@ def test_each_size_lies_on_the_line_between_its_neighbours() -> None:
     assert times.multiples[19] == pytest.approx(6.8)
     assert times.multiples[39] == pytest.approx(13.8)
     assert times.multiples[59] == pytest.approx(17.8), "beyond, on the last line"
+
+
+def test_sizes_that_were_never_seen_move_along() -> None:
+    times = BatchTimes({1: 0.010, 2: 0.020, 8: 0.026})
+    times.saw(8, 26.0)
+    for _ in range(200):
+        times.saw(1, 10.0)
+        times.saw(2, 11.0)
+    assert times.multiples[2] == pytest.approx(1.1, rel=0.05)
+    assert times.multiples[4] == pytest.approx(1.3, rel=0.1)
+    assert times.multiples[8] == pytest.approx(2.6, rel=0.05), "it was seen"

@@ -131,3 +131,20 @@ def test_who_is_right_gains_and_who_is_wrong_costs_little(setting: Setting, is_r
     assert gain > 2.5 if is_right else 0.98 <= gain < 1, gain
     if not is_right:
         assert took_ms[-1] < 1.02 * token_ms * num_tokens[-1], "with what it took to learn that"
+
+
+def test_short_drafts_that_are_right_become_long_ones(setting: Setting) -> None:
+    """At load it seemed that no draft of a few tokens pays: the steps after a batch of another size are slow there."""
+    true = BatchTimes(LIKE_A_GPU).multiples
+    at_load = {size: seconds + 0.010 * (size > 1) for size, seconds in (LIKE_A_GPU | {2: 0.010}).items()}
+    drafter = Drafter(BatchTimes(at_load), decodes_again=True, guesses=[Guesses(Ready(), 0.0)], has_trails=False)
+    lengths = []
+    for _ in range(400):
+        drafter.guesses[0].step_ms = 1.25
+        draft = drafter.guess(setting.reply, 100)
+        lengths.append(len(draft.tokens) if draft is not None else 0)
+        drafter.times.saw(1 + lengths[-1], 10 * true[1 + lengths[-1]])
+        if draft is not None:
+            drafter.verified(draft, lengths[-1], lengths[-1])
+    assert lengths[0] <= 1
+    assert min(lengths[-100:]) >= 8
