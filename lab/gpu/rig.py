@@ -32,6 +32,7 @@ class Server:
     name: str
     process: Process
     model: str = ""  # the one that is asked, of several
+    num_vocabulary: int = 0  # of its vocabulary, where the server tells that only of models that are loaded
 
     @property
     def url(self) -> str:
@@ -42,6 +43,8 @@ class Server:
 
     @cached_property
     def prompts(self) -> Prompts:
+        if self.num_vocabulary:
+            return Prompts(self.num_vocabulary)
         (model, *_) = httpx.get(f"{self.url}/v1/models").raise_for_status().json()["data"]
         return Prompts(int(model["meta"]["n_vocab"]))
 

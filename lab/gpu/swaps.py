@@ -39,9 +39,10 @@ def measure(rig: Rig) -> None:
     with rig.leftoff(_SLOTS, "--models-max", "1", str(rig.second)) as server:
         ours = _turns(server, rig)
         grown = _grown(server, rig)
+        num_vocabulary = server.prompts.num_vocabulary
     with rig.leftoff(_SLOTS, *both) as server:
         awake = _turns(server, rig)
-    theirs = _peer_turns(rig)
+    theirs = _peer_turns(rig, num_vocabulary)
     limit = goals.each_below([load_ms + _ALLOWED_MS] * _ROUNDS, f"≤ loading alone + {_ALLOWED_MS} ms: {load_ms:.0f}")
     new = goals.told(max(ours.computed) <= NUM_NEW + NUM_REPLY, "only what is new is read")
     rig.record.add("swaps", "next turn after a swap", "ms", ours, theirs, goals.all_of(limit, new), in_order=True)
@@ -63,7 +64,7 @@ def _turns(server: Server, rig: Rig, names: Callable[[Path], str] = lambda path:
     return joined(turns)
 
 
-def _peer_turns(rig: Rig) -> Series:
+def _peer_turns(rig: Rig, num_vocabulary: int) -> Series:
     if rig.llama_server == XLLAMACPP:  # it has no router
         return NONE
     assert rig.second is not None
@@ -72,7 +73,11 @@ def _peer_turns(rig: Rig) -> Series:
             Path(name, path.name).symlink_to(path)
         with rig.peer_router(_SLOTS, Path(name), 1) as server:
             listed = [model["id"] for model in httpx.get(f"{server.url}/v1/models").json()["data"]]
-            return _turns(server, rig, lambda path: next(each for each in listed if path.stem in each))
+            return _turns(
+                replace(server, num_vocabulary=num_vocabulary),
+                rig,
+                lambda path: next(each for each in listed if path.stem in each),
+            )
 
 
 def _grown(server: Server, rig: Rig) -> Series:
