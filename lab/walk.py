@@ -29,7 +29,7 @@ import leftoff
 from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.app import build_app
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.origins import KnownHosts

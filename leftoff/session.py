@@ -29,7 +29,7 @@ from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.sampler import log_probabilities
 from leftoff.host.build import load_model
 from leftoff.host.host import ModelHost
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job, Timings
 from leftoff.scheduler.run import Run

@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "leftoff"
 # From the top down.
 ORDER = (
     *("__main__", "cli", "cluster", "store", "server", "session", "host", "chat", "grammar"),
-    *("scheduler", "drafts", "disk", "blobs", "cache", "engine", "client", "agents", "hub", "hub_files", "catalogue"),
-    *("download", "models", "scenes", "config", "setting", "sampling", "pdf", "picture", "machine", "lru", "types"),
+    *("scheduler", "drafts", "disk", "blobs", "cache", "engine", "client", "agents", "hub", "models"),
+    *("scenes", "config", "setting", "sampling", "pdf", "picture", "machine", "lru", "types"),
     *("adapters", "picture_tokens", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.

@@ -17,7 +17,7 @@ from leftoff import Session
 from leftoff.chat.conversation import Conversation as ChatConversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.engine.context import ContextSettings
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from training.chat import Json
 from training.questions import Conversation, Question, read
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, ViewportSize, expect, sync_playwright
 
 from leftoff.config import Settings
 from leftoff.host.build import open_host
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.scenes import guest_list
 from leftoff.server.server import serving
 

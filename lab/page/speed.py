@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from leftoff.config import Settings
 from leftoff.host.build import open_host
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 
 _PATIENCE_S = 300.0

@@ -24,7 +24,7 @@ from leftoff.engine.errors import EngineError
 from leftoff.grammar.compile import Grammars
 from leftoff.grammar.constraint import GrammarConstraint, Outline
 from leftoff.grammar.grammar import Grammar, from_schema
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.sampling import Sampling
 from leftoff.scheduler.job import Finish, Job, Timings
 from leftoff.scheduler.run import Run

@@ -17,7 +17,7 @@ from rich.table import Table
 from leftoff.config import Settings
 from leftoff.engine.model import Model
 from leftoff.host.build import make_scheduler
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.scheduler.job import Job
 from leftoff.scheduler.run import Run
 from leftoff.scheduler.scheduler import Scheduler

@@ -25,7 +25,7 @@ from leftoff.cluster.fleet import Fleet
 from leftoff.cluster.index import IndexFollower
 from leftoff.cluster.replica import Held, Load, Rates, Replica, ReplicaState, encode
 from leftoff.cluster.router import Router
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.reply.points import AT_HEADER, Point, PromptPoints
 from leftoff.store.keys import NUMBER, REPLICAS, Keys, replica_key
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from leftoff.catalogue import CatalogueModel, catalogue
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import quiet_logs
 from leftoff.cli.units import show_bytes
@@ -19,6 +18,7 @@ from leftoff.engine.devices import available_ram, default_gpus, free_bytes
 from leftoff.engine.fit import MARGIN_BYTES
 from leftoff.engine.needs import HOST
 from leftoff.engine.reckon import Reckoned, reckon
+from leftoff.hub.catalogue import CatalogueModel, catalogue
 
 _GIB = 1 << 30
 _FOOT = (

@@ -19,7 +19,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fit import shortage_explained
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 
 _ALL_LAYERS = -1
 

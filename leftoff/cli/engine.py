@@ -25,7 +25,7 @@ from leftoff.engine.hardware import best_engine, cuda_engine, find_gpus
 from leftoff.engine.install.install import Trial, choose, install, remove
 from leftoff.engine.install.packages import PACKAGES, Package, package_for
 from leftoff.engine.model import Model
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 
 _CUDA = "cuda"
 _CUDA_PLATFORMS = {package.platform for package in PACKAGES if package.name.startswith(_CUDA)}

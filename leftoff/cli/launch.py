@@ -32,7 +32,7 @@ from leftoff.cli.units import one_line
 from leftoff.client import ChatClient, ClientError, UnreachableError, connect
 from leftoff.config import definitions
 from leftoff.errors import LeftoffError
-from leftoff.hub import shown_name
+from leftoff.hub.reference import shown_name
 from leftoff.server.server import url_of
 from leftoff.setting import SettingError
 

@@ -27,8 +27,8 @@ from leftoff.host.build import Fitted, open_host
 from leftoff.host.fleet import Fleet
 from leftoff.host.host import ModelHost
 from leftoff.host.request_log import RequestLog, Watcher
-from leftoff.hub import default_model, find_model
-from leftoff.hub_files import Begin, download_file
+from leftoff.hub.files import Begin, download_file
+from leftoff.hub.reference import default_model, find_model
 from leftoff.scheduler.gate import Gate
 from leftoff.server.http.line_rate import LineRate
 from leftoff.setting import SettingError

@@ -22,7 +22,7 @@ from leftoff.host.kept import cache_root
 from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
 from leftoff.host.seats import Seat, Seats
-from leftoff.hub import default_model, is_pattern, models_in, shown_name
+from leftoff.hub.reference import default_model, is_pattern, models_in, shown_name
 from leftoff.scheduler.gate import Gate
 from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.server.hosts import Hosts

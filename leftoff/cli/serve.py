@@ -34,7 +34,7 @@ from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.memory.base import MEANINGS
 from leftoff.host.budgets import conversation_bytes
 from leftoff.host.host import ModelHost
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server import server
 from leftoff.server.admin.engine import client_lines, connection_to
 from leftoff.server.admin.prewarm import prewarm_at_start

@@ -7,9 +7,9 @@ from llama.cpp, and are somewhat larger or smaller than what a build of it takes
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from leftoff.catalogue import CatalogueModel
 from leftoff.engine.choice import LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.needs import HOST, Needs
+from leftoff.hub.catalogue import CatalogueModel
 
 _KV_BITS = {
     "f32": 32,

@@ -39,7 +39,7 @@ from leftoff.host.kept import header_files, learned_files, own_secret, reply_sto
 from leftoff.host.pictures import open_encoder
 from leftoff.host.request_log import RequestLog
 from leftoff.host.slot_files import SlotFiles
-from leftoff.hub import shown_name
+from leftoff.hub.reference import shown_name
 from leftoff.lru import LruCache
 from leftoff.pdf import Documents
 from leftoff.picture import Pictures

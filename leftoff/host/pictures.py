@@ -18,7 +18,7 @@ from leftoff.engine.errors import EngineError
 from leftoff.engine.model import Model
 from leftoff.host.budgets import picture_budget
 from leftoff.host.kept import cache_root
-from leftoff.hub import projector_beside
+from leftoff.hub.reference import projector_beside
 
 if TYPE_CHECKING:
     from leftoff.engine.vision.encoder import PictureEncoder

@@ -15,7 +15,7 @@ from leftoff.cli.main import main
 from leftoff.config import AGENTS, LEARN, Settings
 from leftoff.disk.headers import LEARNED
 from leftoff.host.build import open_host
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 from tests.chat.conversations import TOOLS
 from tests.factory import Scale, model_path

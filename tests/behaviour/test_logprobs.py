@@ -9,7 +9,7 @@ import pytest
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.sampler import log_probabilities
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.session import Session
 from tests.patience import PATIENCE_S
 from tests.server.embedded import embedded_server

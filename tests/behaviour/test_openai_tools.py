@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.patience import PATIENCE_S
 from tests.server.fixtures import settings
 

@@ -12,7 +12,7 @@ from leftoff.chat.conversation import Conversation
 from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 from leftoff.types import Prompt
 from tests.patience import PATIENCE_S, until

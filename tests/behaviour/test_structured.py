@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 from tests.patience import PATIENCE_S
 

@@ -14,7 +14,7 @@ from leftoff.chat.replies import RememberedReplies, Written
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.verbatim import written_tokens
 from leftoff.engine.model import Model
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.chat.conversations import assistant, system, user
 from tests.chat.test_replies import Values
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from leftoff.catalogue import catalogue
 from leftoff.cli.main import main
+from leftoff.hub.catalogue import catalogue
 
 Capture = pytest.CaptureFixture[str]
 

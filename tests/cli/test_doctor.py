@@ -12,7 +12,7 @@ from leftoff.cli.report import report_keys
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import ENVIRONMENT
 from leftoff.engine.errors import EngineError
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.factory import model_path
 
 Capture = pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ from leftoff.cli import serve
 from leftoff.cli.flags import CommandLine, settings_from
 from leftoff.cli.llama_flags import FOREIGN, Takes, ignored_lines, sampling_of
 from leftoff.config import NO_LIMIT, Settings, definitions
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.sampling import Sampling
 from leftoff.setting import SettingError
 

@@ -14,7 +14,7 @@ import pytest
 from lab.bench.process import Process
 from leftoff.cli.config_file import ConfigFile, read_config
 from leftoff.cli.models import Lineup
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.setting import SettingError
 from tests.cli import running
 from tests.engine.test_examine import changed

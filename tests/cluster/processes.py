@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from lab.bench.process import Process
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.store.parts import free_port
 
 USUAL = ("--threads", "1", "--ctx", "4096", "--slots", "2", "--ram", "128", "--disk", "0")

@@ -9,7 +9,7 @@ from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.guesses import Reply
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.factory import MTP, model_path
 from tests.scheduler.conftest import eager_drafter
 

@@ -7,7 +7,7 @@ from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import InputError
 from leftoff.engine.memory.base import MemoryKind
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.engine.scenario import load, prompt, read, save
 from tests.factory import ARCHITECTURES, model_path
 

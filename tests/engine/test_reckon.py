@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from leftoff.catalogue import catalogue
 from leftoff.config import KV_TYPES
 from leftoff.engine.choice import Room
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.needs import HOST, Trial, model_header
 from leftoff.engine.reckon import _KV_BITS, reckon
+from leftoff.hub.catalogue import catalogue
 
 GIB = 1 << 30
 F32, Q8_0 = 0, 8

@@ -9,7 +9,7 @@ from leftoff.engine.devices import available_ram
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.host.budgets import GIB, conversation_bytes, disk_budget, queue_budget, ram_budget
 from leftoff.host.build import open_host
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.cache.chain import ChainMemory
 
 SMALL = ChainMemory(MemoryKind.HYBRID, num_cells=1 << 17, bytes_per_token=600, fixed_snapshot_bytes=1 << 20)

@@ -8,7 +8,7 @@ import pytest
 from leftoff.engine.errors import ModelError
 from leftoff.host.build import fitted, open_host
 from leftoff.host.drafts import vocabulary_problem
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 from tests.factory import MTP, model_path
 from tests.patience import PATIENCE_S

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from leftoff.config import Settings
 from leftoff.host.build import open_host
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 
 

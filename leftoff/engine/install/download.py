@@ -17,8 +17,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
-from leftoff.download import DownloadError, Expected, Progress, download, http_client, shown_url
 from leftoff.engine.install.packages import Archive
+from leftoff.hub.download import DownloadError, Expected, Progress, download, http_client, shown_url
 
 _PYPI, _NPM = "https://pypi.org/simple", "https://registry.npmjs.org"
 _INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")

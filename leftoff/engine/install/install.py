@@ -22,7 +22,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from leftoff.download import InterruptedDownloadError, check_hash
 from leftoff.engine.binding.backends import is_on_this_machine
 from leftoff.engine.binding.image import read_image
 from leftoff.engine.binding.search import (
@@ -38,6 +37,7 @@ from leftoff.engine.errors import EngineError
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.engine.install.download import expected, fetch
 from leftoff.engine.install.packages import Archive, Package
+from leftoff.hub.download import InterruptedDownloadError, check_hash
 
 Begin = Callable[[str], Callable[[float], None]]  # starts a stage of this title; takes its progress, from 0 to 1
 

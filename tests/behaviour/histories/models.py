@@ -6,7 +6,7 @@ from pathlib import Path
 
 from leftoff.engine.model import Model
 from leftoff.engine.vision.projector import WITHOUT_WEIGHTS
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.behaviour.histories.byte_vocabulary import with_byte_vocabulary
 from tests.beside import SHARED
 from tests.factory import model_path

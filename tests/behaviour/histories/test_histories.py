@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.behaviour.histories.byte_vocabulary import with_byte_vocabulary
 from tests.behaviour.histories.play import play
 from tests.behaviour.histories.together import play_together

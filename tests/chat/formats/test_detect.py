@@ -18,7 +18,7 @@ from leftoff.chat.template.render import CHATML, ChatTemplate
 from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from tests.chat.formats.forms import FORMATS, TEMPLATES, TOOL, read
 from tests.chat.shared import shared_files
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.download import DownloadError, InterruptedDownloadError, check_hash
 from leftoff.engine.install.download import expected, fetch, npm_registry, python_index
 from leftoff.engine.install.packages import Archive
+from leftoff.hub.download import DownloadError, InterruptedDownloadError, check_hash
 from tests.engine.install.mirror import Mirror, serving_mirror
 
 CONTENT = os.urandom(1000)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.download import DownloadError, Expected, InterruptedDownloadError, check_hash
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import engines_folder, found_libraries, installed_engines
 from leftoff.engine.install.install import InstallError, choose, install, remove, try_library
 from leftoff.engine.install.packages import Archive, Package
+from leftoff.hub.download import DownloadError, Expected, InterruptedDownloadError, check_hash
 from tests.engine.install.mirror import Mirror, serving_mirror
 
 PROJECT, FILE = "engine", "engine-1.0-py3-none-any.whl"

@@ -17,7 +17,7 @@ from lab.clients.record import read
 from lab.clients.replay import replay
 from leftoff.config import Settings
 from leftoff.host.build import open_host
-from leftoff.hub import default_model
+from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json"))

@@ -5,7 +5,7 @@
     org/repo:Q8_0            this quantisation
     org/repo:some-file.gguf  this file
 
-This module chooses the files; `hub_files.py` lists and downloads them.
+This module chooses the files; `files.py` lists and downloads them.
 """
 
 import re
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leftoff.catalogue import catalogue, reference_of
 from leftoff.errors import meant
-from leftoff.hub_files import HubError, download_file, list_files
+from leftoff.hub.catalogue import catalogue, reference_of
+from leftoff.hub.files import HubError, download_file, list_files
 from leftoff.models import EMBEDDED
 
 ListFiles = Callable[[str], Sequence[str]]

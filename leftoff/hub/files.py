@@ -1,7 +1,7 @@
 """The files of repositories on the Hugging Face hub: listed, downloaded, and found again without a network.
 
-They lie where huggingface_hub keeps them, in its layout, so that other programs on this machine find them too. `hub.py`
-chooses among them.
+They lie where huggingface_hub keeps them, in its layout, so that other programs on this machine find them too.
+`reference.py` chooses among them.
 """
 
 import logging
@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import httpx
 
-from leftoff.download import DownloadError, Expected, Progress, download, http_client, shown_url
 from leftoff.errors import LeftoffError
+from leftoff.hub.download import DownloadError, Expected, Progress, download, http_client, shown_url
 from leftoff.machine import free_disk_bytes
 
 logger = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.catalogue import CatalogueModel, catalogue, reference_of
 from leftoff.chat.formats.detect import find_format
 from leftoff.chat.template.render import ChatTemplate
-from leftoff.hub import find_model, parse_reference, shown_name
-from leftoff.hub_files import HubError
+from leftoff.hub.catalogue import CatalogueModel, catalogue, reference_of
+from leftoff.hub.files import HubError
+from leftoff.hub.reference import find_model, parse_reference, shown_name
 from tests.chat.shared import SHARED, needs
 
 MODELS = catalogue().models

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from leftoff.hub import find_model
-from leftoff.hub_files import HubError, download_file, list_files
+from leftoff.hub.files import HubError, download_file, list_files
+from leftoff.hub.reference import find_model
 from leftoff.models import EMBEDDED
 from tests.cli.running import serving
 from tests.hubs import LocalHub, serving_hub

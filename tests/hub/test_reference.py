@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.hub import Reference, choose, find_model, group, parse_reference
-from leftoff.hub_files import HubError
+from leftoff.hub.files import HubError
+from leftoff.hub.reference import Reference, choose, find_model, group, parse_reference
 
 FILES = (
     *("README.md", "config.json", "mmproj-F16.gguf", "model-Q2_K.gguf", "model-Q4_K_M.gguf"),
