@@ -15,7 +15,7 @@ ORDER = (
     *("__main__", "cli", "cluster", "store", "server", "session", "host", "chat", "grammar"),
     *("scheduler", "drafts", "disk", "blobs", "cache", "engine", "client", "agents", "hub", "models"),
     *("scenes", "config", "setting", "sampling", "pdf", "picture", "machine", "lru", "types"),
-    *("adapters", "picture_tokens", "errors"),
+    *("adapters", "picture_tokens", "units", "errors"),
 )
 # The cache knows an engine's memory as a protocol and no engine: any other would do.
 CACHE_KNOWS = {"leftoff.engine.memory.base", "leftoff.engine.errors"}

@@ -30,7 +30,7 @@ from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.main import run_command
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
-from leftoff.cli.units import show_count, show_ms
+from leftoff.units import show_count, show_ms
 
 _GIB = 1 << 30
 _RAM_GIB = (8, 16, 32, 64)

@@ -18,7 +18,6 @@ from leftoff.cli.cache_text import excerpts, text_of
 from leftoff.cli.cache_view import findings_json, model_json, show_findings, show_model, show_path
 from leftoff.cli.flags import CommandLine, add_settings, settings_from
 from leftoff.cli.progress import show_stages
-from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.config import MIB, Settings
 from leftoff.disk.errors import BundleError, FolderBusyError, FolderError
 from leftoff.disk.headers import HeaderFiles
@@ -29,6 +28,7 @@ from leftoff.disk.tools.models import ModelUsage, models, prune, remove_model
 from leftoff.disk.tools.verify import remove_faults, verify
 from leftoff.engine.fingerprint import cache_folder
 from leftoff.setting import SettingError
+from leftoff.units import one_line, printable, show_bytes, show_files
 
 _DAY_S = 86_400
 _SOUND, _FAULTY = 0, 1

@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from leftoff.cli.units import one_line, show_bytes, show_count
 from leftoff.config import MIB, Settings
 from leftoff.setting import SettingError
 from leftoff.store import tools
 from leftoff.store.fleet_key import read_fleet_key
 from leftoff.store.link import PROBLEMS, Link, public_url
+from leftoff.units import one_line, show_bytes, show_count
 
 _SOUND, _FAULTY = 0, 1
 _NO_FINGERPRINT = "0" * 64

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from leftoff.blobs.path_hash import as_tokens
 from leftoff.cache.tree import common_prefix
-from leftoff.cli.units import one_line
 from leftoff.disk.folder import noted_model
 from leftoff.disk.rebuild import Branch
 from leftoff.disk.tools.models import ModelUsage
@@ -17,6 +16,7 @@ from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.errors import LeftoffError
 from leftoff.types import Tokens
+from leftoff.units import one_line
 
 _MARK = re.compile(r"<\|[^|>]{0,40}\|>")  # of templates
 _LEAD_TOKENS = 16

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff.blobs.blob import Blob
-from leftoff.cli.units import one_line, printable, show_bytes, show_files
 from leftoff.disk.rebuild import Branch
 from leftoff.disk.tools.catalog import BlobPath, Catalog
 from leftoff.disk.tools.models import ModelUsage
 from leftoff.disk.tools.verify import Findings
+from leftoff.units import one_line, printable, show_bytes, show_files
 
 _SHORT_NAME = 12
 _LATEST = 20

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import quiet_logs
-from leftoff.cli.units import show_bytes
 from leftoff.config import KV_TYPES
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.choice import Room
@@ -19,6 +18,7 @@ from leftoff.engine.fit import MARGIN_BYTES
 from leftoff.engine.needs import HOST
 from leftoff.engine.reckon import Reckoned, reckon
 from leftoff.hub.catalogue import CatalogueModel, catalogue
+from leftoff.units import show_bytes
 
 _GIB = 1 << 30
 _FOOT = (

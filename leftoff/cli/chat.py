@@ -22,9 +22,9 @@ from leftoff.cli.loading import hint_at_engine, load_host, quiet_logs
 from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, RemoteModel, ReplyOptions, Talker, TalkError, as_url
-from leftoff.cli.units import printable, show_bytes
 from leftoff.host.host import ModelHost
 from leftoff.sampling import Sampling
+from leftoff.units import printable, show_bytes
 
 _SETTINGS = (
     *("model", "api_key", "ctx", "ram", "disk", "cache_dir", "threads", "threads_batch", "batch", "ubatch"),

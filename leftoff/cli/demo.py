@@ -26,13 +26,13 @@ from leftoff.cli.flags import DEVICE_SETTINGS, CommandLine, add_settings, settin
 from leftoff.cli.loading import ends_at_once, load_host, quiet_logs
 from leftoff.cli.signals import ended_by_signals
 from leftoff.cli.talk import LocalModel, ReplyOptions, TimedReply
-from leftoff.cli.units import printable, show_ms
 from leftoff.config import Settings
 from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.host.seats import Seats
 from leftoff.scenes import SCENES, Scene, Step
 from leftoff.scheduler.gate import Gate
+from leftoff.units import printable, show_ms
 
 Start = Callable[[Gate], ModelHost]
 Loading = Callable[[], AbstractContextManager[None]]

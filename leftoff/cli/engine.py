@@ -14,7 +14,6 @@ from leftoff.cli.loading import hint_at_engine, quiet_logs
 from leftoff.cli.progress import show_stages
 from leftoff.cli.report import Rows, show_table
 from leftoff.cli.signals import ended_by_signals
-from leftoff.cli.units import show_bytes
 from leftoff.engine.binding.image import this_platform
 from leftoff.engine.binding.library import Library, load_library
 from leftoff.engine.binding.search import InstalledEngine, engines_folder, found_libraries, installed_engines
@@ -26,6 +25,7 @@ from leftoff.engine.install.install import Trial, choose, install, remove
 from leftoff.engine.install.packages import PACKAGES, Package, package_for
 from leftoff.engine.model import Model
 from leftoff.hub.reference import default_model
+from leftoff.units import show_bytes
 
 _CUDA = "cuda"
 _CUDA_PLATFORMS = {package.platform for package in PACKAGES if package.name.startswith(_CUDA)}

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.prewarm import add_server, connected
-from leftoff.cli.units import one_line
+from leftoff.units import one_line
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:

@@ -28,13 +28,13 @@ from leftoff.cli.models import Lineup
 from leftoff.cli.signals import ended_by_signals, handled_by
 from leftoff.cli.stats import CLIENTS, total_of
 from leftoff.cli.talk import as_url
-from leftoff.cli.units import one_line
 from leftoff.client import ChatClient, ClientError, UnreachableError, connect
 from leftoff.config import definitions
 from leftoff.errors import LeftoffError
 from leftoff.hub.reference import shown_name
 from leftoff.server.server import url_of
 from leftoff.setting import SettingError
+from leftoff.units import one_line
 
 _SETTINGS = ("model", "ctx", "host", "port", "api_key", "config")
 _TIMEOUT = httpx.Timeout(None, connect=5.0)  # the model may have to be loaded first

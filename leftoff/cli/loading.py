@@ -19,7 +19,6 @@ from rich.console import Console
 from leftoff.chat.template.render import ChatTemplate, TemplateError
 from leftoff.cli.progress import show_stages
 from leftoff.cli.signals import handled_by
-from leftoff.cli.units import one_line
 from leftoff.config import MIB, Settings
 from leftoff.engine.binding.library import Library
 from leftoff.engine.hardware import unused_gpu, unused_instructions
@@ -32,6 +31,7 @@ from leftoff.hub.reference import default_model, find_model
 from leftoff.scheduler.gate import Gate
 from leftoff.server.http.line_rate import LineRate
 from leftoff.setting import SettingError
+from leftoff.units import one_line
 
 Leave = Callable[[int], None]
 

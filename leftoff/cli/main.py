@@ -11,8 +11,8 @@ from importlib import import_module
 from leftoff import __version__
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.signals import INTERRUPTED
-from leftoff.cli.units import printable
 from leftoff.errors import LeftoffError
+from leftoff.units import printable
 
 _COMMANDS = {
     "serve": "run the server",

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from leftoff import __version__
-from leftoff.cli.units import printable, show_bandwidth, show_bytes, show_count, show_rate
 from leftoff.engine.binding.library import Library
 from leftoff.engine.context import default_threads
 from leftoff.engine.engine import LlamaEngine
@@ -18,6 +17,7 @@ from leftoff.engine.memory.base import MEANINGS, MemoryKind
 from leftoff.engine.model import Progress
 from leftoff.engine.mtp import mtp_problem
 from leftoff.machine import physical_ram
+from leftoff.units import printable, show_bandwidth, show_bytes, show_count, show_rate
 
 _SHORT_FINGERPRINT = 16
 

@@ -26,7 +26,6 @@ from leftoff.cli.loading import hint_at_engine, logging_to_stderr, traced
 from leftoff.cli.models import Lineup, opened
 from leftoff.cli.signals import TERMINATED, ended_by_signals
 from leftoff.cli.supervisor import Supervisor, inherited_socket
-from leftoff.cli.units import printable, show_bytes, show_count
 from leftoff.config import AGENTS, BILLING_LINE, NO_LIMIT, Settings
 from leftoff.disk.files import problem_of
 from leftoff.disk.folder import model_folder
@@ -39,6 +38,7 @@ from leftoff.server import server
 from leftoff.server.admin.engine import client_lines, connection_to
 from leftoff.server.admin.prewarm import prewarm_at_start
 from leftoff.setting import SettingError, is_loopback
+from leftoff.units import printable, show_bytes, show_count
 
 _DEMONSTRATION = "This small demonstration model comes with leftoff. To use your own: leftoff serve MODEL"
 _USUAL_TOKENS = 20_000  # of a conversation, to say how many a budget holds

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from leftoff.cli.flags import CommandLine
 from leftoff.cli.prewarm import add_server, connected
-from leftoff.cli.units import one_line
 from leftoff.host.callers import Sums, show_time
+from leftoff.units import one_line
 
 CLIENTS = "/cache/clients"
 

@@ -13,7 +13,6 @@ import httpx
 
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.template.render import MessageDict, TemplateError
-from leftoff.cli.units import show_ms
 from leftoff.client import ChatClient, ClientError, connect
 from leftoff.engine.errors import EngineError
 from leftoff.errors import LeftoffError
@@ -25,6 +24,7 @@ from leftoff.server.reply.response import Replies
 from leftoff.server.reply.stream import End, Piece, ReplyStream
 from leftoff.server.request.aside import aside
 from leftoff.server.request.job import ReplyJob
+from leftoff.units import show_ms
 
 Show = Callable[[str], None]
 

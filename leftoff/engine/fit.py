@@ -16,9 +16,9 @@ from leftoff.engine.devices import available_ram, free_bytes
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.needs import HOST, Needs, Trial, model_header
+from leftoff.units import show_bytes
 
-_GIB = 1 << 30
-MARGIN_BYTES = _GIB  # left free on a GPU, unless another margin is asked for
+MARGIN_BYTES = 1 << 30  # left free on a GPU, unless another margin is asked for
 _SPLIT_LAYERS = ("row", "tensor")  # split modes in which every GPU holds a part of every layer
 
 
@@ -179,8 +179,8 @@ def _refuse_what_ram_cannot_hold(needs: Needs, room: Room, model: ModelSettings,
     needed = weights + needs.context.get(HOST, 0)
     if needed > room.ram:
         raise OutOfMemoryError(
-            f"a context of {choice.num_cells:,} tokens needs {_size(needed)} of RAM, and {_size(room.ram)} are free. "
-            f"{_ways_out(room)}; --fit off tries it anyway"
+            f"a context of {choice.num_cells:,} tokens needs {show_bytes(needed)} of RAM, and "
+            f"{show_bytes(room.ram)} are free. {_ways_out(room)}; --fit off tries it anyway"
         )
 
 
@@ -199,8 +199,8 @@ def _line(num_layers: int, largest: LoadChoice, choice: LoadChoice, needs: Needs
 def _shown(needs: Needs, room: Room) -> str:
     """`21.4 GiB on CUDA0 (weights 20.0 GiB; 23.1 GiB free), 1.0 GiB in RAM (…)`."""
     return ", ".join(
-        f"{_size(needs.total(name))} {'in' if name == HOST else 'on'} {name} "
-        f"(weights {_size(needs.weights.get(name, 0))}; {_size(free)} free)"
+        f"{show_bytes(needs.total(name))} {'in' if name == HOST else 'on'} {name} "
+        f"(weights {show_bytes(needs.weights.get(name, 0))}; {show_bytes(free)} free)"
         for name, free in {**room.gpus, HOST: room.ram}.items()
     )
 
@@ -208,7 +208,3 @@ def _shown(needs: Needs, room: Room) -> str:
 def _ways_out(room: Room) -> str:
     ways = ["a smaller --ctx", "--kv-type q8_0", *(["fewer --gpu-layers", "a higher --n-cpu-moe"] if room.gpus else [])]
     return f"Give {', '.join(ways)}, or a smaller model"
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / _GIB:.1f} GiB" if num_bytes >= _GIB else f"{num_bytes / (1 << 20):.0f} MiB"

@@ -17,6 +17,7 @@ import httpx
 from leftoff.errors import LeftoffError
 from leftoff.hub.download import DownloadError, Expected, Progress, download, http_client, shown_url
 from leftoff.machine import free_disk_bytes
+from leftoff.units import show_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,6 @@ _REFUSED = (401, 404)
 _GATED = 403
 _TAG = "x-linked-etag"  # the SHA-256 of a large file
 _MAX_REDIRECTS = 5
-_GIB = 1 << 30
 
 
 class HubError(LeftoffError):
@@ -87,7 +87,7 @@ def _fetch(client: httpx.Client, url: str, head: httpx.Headers, repo: str, file:
     if not blob.is_file():
         part = blob.with_name(f"{tag}.incomplete")
         _check_room(folder, nbytes - (part.stat().st_size if part.exists() else 0), file)
-        title = f"{PurePosixPath(file).name}, {nbytes / _GIB:.1f} GiB"
+        title = f"{PurePosixPath(file).name}, {show_bytes(nbytes)}"
         logger.info("downloading %s of %s", title, repo)
         expected = Expected(file, nbytes, tag if _SHA256.fullmatch(tag) else "")
         download(client, url, expected, blob, part, begin(f"downloading {title}"))
@@ -116,7 +116,7 @@ def _check_room(folder: Path, nbytes: int, file: str) -> None:
     free = free_disk_bytes(folder)
     if nbytes > free:
         raise HubError(
-            f"{file} needs {nbytes / _GIB:.1f} GiB in {folder}, and {free / _GIB:.1f} GiB are free there: "
+            f"{file} needs {show_bytes(nbytes)} in {folder}, and {show_bytes(free)} are free there: "
             "set HF_HOME to a folder on another disk, or take a smaller quantisation"
         )
 

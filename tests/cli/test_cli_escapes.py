@@ -11,7 +11,7 @@ from rich.console import Console
 from leftoff.cli.loading import logging_to_stderr
 from leftoff.cli.main import main
 from leftoff.cli.progress import show_stages
-from leftoff.cli.units import one_line, printable
+from leftoff.units import one_line, printable
 from tests.disk.stores import page, path_of, store_in, written
 
 EVIL = "\x1b[2J\x1b]0;title\x07model\r\n12:00:00 all is well\x9b31m[bold]x[/bold]\x00"

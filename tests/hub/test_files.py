@@ -46,7 +46,7 @@ def test_a_file_is_downloaded_with_progress_and_lies_where_others_find_it(hub: L
 
     path = find_model(REPO, download=lambda repo, file: download_file(repo, file, begin))  # type: ignore[arg-type]
     assert path.read_bytes() == CONTENT
-    assert titles == [f"downloading {FILE}, 0.0 GiB"]
+    assert titles == [f"downloading {FILE}, 1,000 B"]
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     folder = tmp_path / "hf" / "hub" / "models--org--repo"
@@ -116,7 +116,7 @@ def test_the_token_goes_to_the_hub_and_not_where_the_content_is(hub: LocalHub, m
 
 def test_a_file_larger_than_the_disk_is_refused_before_it_is_fetched(hub: LocalHub) -> None:
     hub.claims_bytes = 1 << 60
-    with pytest.raises(HubError, match=r"needs 1073741824.0 GiB in .* are free there: set HF_HOME"):
+    with pytest.raises(HubError, match=r"needs 1,048,576 TiB in .* are free there: set HF_HOME"):
         download_file(REPO, FILE)
     assert hub.ranges() == []
 

@@ -16,7 +16,7 @@ from lab.simulate.llm import Llm
 from lab.simulate.trace import Recording, Session
 from leftoff.blobs.path_hash import RUN_TOKENS
 from leftoff.cache.tiers import PAGE_TOKENS
-from leftoff.cli.units import show_count, show_ms
+from leftoff.units import show_count, show_ms
 
 _GIB = 1 << 30
 _LANES = 4  # sessions that are generated for each that runs at a time

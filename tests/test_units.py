@@ -2,7 +2,7 @@
 
 import pytest
 
-from leftoff.cli.units import show_bandwidth, show_bytes
+from leftoff.units import show_bandwidth, show_bytes
 
 
 @pytest.mark.parametrize(
