@@ -2,15 +2,20 @@
 
 A file is taken for what its first bytes say, whatever its name or its sender calls it. Its size is read from its header
 and held to the limits before anything is decoded. Of an animation the first frame counts.
+
+A picture is decoded when it is taken, to know that it can be, and its pixels wait for the projector. They go when they
+are read, and with the last request that shows the picture, also if that was refused.
 """
 
 import binascii
 import io
 import re
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +34,7 @@ MAX_SIDE = 1 << 15
 _MEGAPIXEL = 1_000_000
 _CHUNK = 1 << 18  # characters of base64: whole groups of four
 _KNOWN_SIZES = 1 << 14
-_HELD_BYTES = 256 << 20  # of decoded pictures that nobody has read yet; those beyond are decoded again
+_HELD_BYTES = 256 << 20  # of pixels that wait, of all requests
 
 
 class PictureError(LeftoffError):
@@ -48,7 +53,14 @@ class Size:
     height: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
+class Held:
+    """Pixels that nobody has read yet. The pictures of equal files share them."""
+
+    pixels: Pixels | None
+
+
+@dataclass(eq=False)
 class Picture:
     """A picture file, or its base64. `name` says in errors which one it is; `owner` is the tenant whose it is."""
 
@@ -56,6 +68,7 @@ class Picture:
     name: str
     taken_by: "Pictures" = field(repr=False)
     owner: str = ""
+    held: Held | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def data(self) -> bytes:
@@ -93,22 +106,39 @@ class Picture:
 
     def pixels(self) -> Pixels:
         """Decoded, with transparency on white. Not kept: ask once."""
-        return self.taken_by.pixels(self)
+        held, self.held = self.held, None
+        if held is None or (pixels := held.pixels) is None:
+            return self.taken_by.decode(self)
+        held.pixels = None
+        return pixels
+
+    def drop_pixels(self) -> None:
+        """They are not needed for now; equal pictures of other requests keep them."""
+        self.held = None
 
 
 class Pictures:
     """Takes files as pictures, and remembers the sizes of those that were decoded. Any thread may call it.
 
+    Pixels are kept alive by pictures alone; here it is known which there are, so that equal files share them.
+
     What is remembered for one owner is not used for another.
     """
 
-    def __init__(self, *, max_megapixels: int = 50) -> None:
+    def __init__(self, *, max_megapixels: int = 50, max_held_bytes: int = _HELD_BYTES) -> None:
+        """Pixels beyond `max_held_bytes` do not wait: they are decoded again when they are read."""
         self.num_decoded = 0
         self._max_pixels = max_megapixels * _MEGAPIXEL
+        self._max_held_bytes = max_held_bytes
         self._sizes: LruCache[tuple[str, bytes], Size] = LruCache(max_entries=_KNOWN_SIZES)
-        self._held: LruCache[tuple[str, bytes], Pixels] = LruCache(
-            max_bytes=_HELD_BYTES, size_of=lambda _, pixels: pixels.nbytes
-        )
+        self._held: WeakValueDictionary[tuple[str, bytes], Held] = WeakValueDictionary()
+        self._holding = threading.Lock()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of pixels that nobody has read yet."""
+        with self._holding:
+            return self._num_held()
 
     def take(self, file: bytes | str, name: str = "the image", owner: str = "") -> Picture:
         """The picture that a file is, or its base64, or a data URL. Raises `PictureError` unless it can be decoded."""
@@ -123,22 +153,27 @@ class Pictures:
         key = (picture.owner, picture.digest)
         known = self._sizes.get(key)
         if known is None:
-            pixels = self._decode(picture)
-            self._held.put(key, pixels)
+            pixels = self.decode(picture)
             known = Size(pixels.shape[1], pixels.shape[0])
+            picture.held = self._hold(key, pixels)
             self._sizes.put(key, known)
+        else:
+            picture.held = self._held.get(key)
         return known
 
-    def pixels(self, picture: Picture) -> Pixels:
-        held = self._held.pop((picture.owner, picture.digest))
-        return self._decode(picture) if held is None else held
-
     def forget(self) -> None:
-        """Drops all that is remembered."""
+        """Drops all that is remembered. Requests that are under way keep their pixels."""
         self._sizes.remove_if(lambda _: True)
-        self._held.remove_if(lambda _: True)
 
-    def _decode(self, picture: Picture) -> Pixels:
+    def _hold(self, key: tuple[str, bytes], pixels: Pixels) -> Held | None:
+        with self._holding:
+            has_room = self._num_held() + pixels.nbytes <= self._max_held_bytes
+            return self._held.setdefault(key, Held(pixels)) if has_room else None
+
+    def _num_held(self) -> int:
+        return sum(pixels.nbytes for held in self._held.values() if (pixels := held.pixels) is not None)
+
+    def decode(self, picture: Picture) -> Pixels:
         self.num_decoded += 1
         try:
             return _decoded(picture.data, self._max_pixels)

@@ -9,6 +9,7 @@ from lab.speed.pictures import measure
 from leftoff.picture import MARKER, PictureError, Pictures, kind_of
 
 WIDTH, HEIGHT = 6, 4
+PIXEL_BYTES = 3 * WIDTH * HEIGHT
 
 
 def file_of(kind: str, mode: str = "RGB", size: tuple[int, int] = (WIDTH, HEIGHT), **options: object) -> bytes:
@@ -69,6 +70,30 @@ def test_an_equal_file_is_decoded_once_for_each_owner() -> None:
     assert (again.digest, again.width, pictures.num_decoded) == (first.digest, WIDTH, 1)
     assert pictures.take(data, owner="b").width == WIDTH
     assert pictures.num_decoded == 2
+
+
+def test_pixels_go_with_the_last_picture_that_shows_them() -> None:
+    pictures = Pictures()
+    one, same = (pictures.take(file_of("PNG")) for _ in range(2))
+    assert pictures.held_bytes == PIXEL_BYTES, "once for both"
+    one.drop_pixels()
+    assert pictures.held_bytes == PIXEL_BYTES
+    assert (same.pixels() == [255, 0, 0]).all()
+    assert (pictures.held_bytes, pictures.num_decoded) == (0, 1)
+    other = pictures.take(file_of("BMP"))
+    assert pictures.held_bytes == PIXEL_BYTES
+    del other
+    assert pictures.held_bytes == 0
+    assert pictures.take(file_of("BMP")).width == WIDTH
+    assert (pictures.held_bytes, pictures.num_decoded) == (0, 2), "its size is remembered"
+
+
+def test_pixels_beyond_the_limit_are_decoded_again() -> None:
+    pictures = Pictures(max_held_bytes=PIXEL_BYTES)
+    one, other = pictures.take(file_of("PNG")), pictures.take(file_of("BMP"))
+    assert (pictures.held_bytes, pictures.num_decoded) == (PIXEL_BYTES, 2)
+    assert one.pixels().shape == other.pixels().shape
+    assert (pictures.held_bytes, pictures.num_decoded) == (0, 3)
 
 
 def test_a_broken_file_is_tried_again_and_never_known() -> None:

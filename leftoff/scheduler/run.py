@@ -88,6 +88,13 @@ class Run:
         """The tokens of the reply to decode next: what was chosen last."""
         return Work(self.turn.seq, self._next)
 
+    def start(self, turn: Turn) -> None:
+        """Reads on from where the turn begins. Pictures before that are not encoded for it, unless it is paused."""
+        self.turn = turn
+        for start, source in self.prompt.sources.items():
+            if start < turn.position:
+                source.cancel()
+
     def encode_pictures(self, wake: Callable[[], None]) -> None:
         """Has the next pictures encoded while text is read and others run; `wake` is called after each."""
         if not self.prompt.sources:

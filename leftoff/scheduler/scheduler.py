@@ -277,7 +277,7 @@ class Scheduler:
         assert turn is not None
         self._fetching.discard(run)
         run.stop_waiting()
-        run.turn = turn
+        run.start(turn)
         run.last_served = self._step
         self.runs.append(run)
         if not is_resumed:

@@ -66,6 +66,16 @@ def shown(scheduler: Scheduler, both: Opened, **source: object) -> tuple[Run, Re
     return asked, recorder, made
 
 
+def test_a_picture_that_is_known_is_not_waited_for(scheduler: Scheduler, both: Opened) -> None:
+    shown(scheduler, both, is_ready=True)
+    run(scheduler)
+    asked, _, source = shown(scheduler, both)
+    assert scheduler.step()
+    assert asked.finish is None
+    assert (source.num_begun, source.is_cancelled) == (0, True), "its pixels need not wait for the end of the reply"
+    run(scheduler)
+
+
 def test_a_reply_goes_on_while_a_picture_is_encoded(scheduler: Scheduler, both: Opened) -> None:
     _, alone, _ = shown(scheduler, both, is_ready=True)
     run(scheduler)

@@ -117,6 +117,7 @@ class PictureEncoder:
         if found is None:
             found = self.projector.encode(picture.pixels())
             self.kept.put(picture.owner, key, found)
+        picture.drop_pixels()
         return found
 
     def _end(self, encoding: "_Encoding") -> None:
@@ -162,6 +163,7 @@ class _Source:
             return None  # by others, before this one wanted it: it is begun again
 
     def cancel(self) -> None:
+        self._picture.drop_pixels()
         encoding, self._encoding = self._encoding, None
         if encoding is not None:
             self._encoder.withdraw(encoding, self._wake)

@@ -85,7 +85,9 @@ def test_after_a_restart_nothing_is_encoded(projector: Projector, tmp_path: Path
     for _ in range(2):
         before = projector.num_encoded
         encoder = PictureEncoder(projector, KeptPictures(MIB, PictureFiles(tmp_path, 16 * MIB)))
-        found = taken(encoder, Pictures().take(png(1)))
+        picture = Pictures().take(png(1))
+        found = taken(encoder, picture)
+        assert picture.taken_by.held_bytes == 0
         expected = expected or found
         assert projector.num_encoded - before == (1 if found is expected else 0)
         for one, other in zip(expected, found, strict=True):
