@@ -90,7 +90,7 @@ class Chat:
         fitted = self._fit(shown, make)
         if made is not None:
             kept = replace(conversation, pictures={})  # the next turn brings them again
-            self._last_turns.put(Turn(kept, replies.transcript, made))
+            self._last_turns.put(Turn(kept, replies.transcript, made.without_pictures()))
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
         return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, ruled.messages)
 

@@ -42,6 +42,10 @@ class MadePrompt:
     last_turn: LastTurn
     tokenised: Tokenised
 
+    def without_pictures(self) -> "MadePrompt":
+        """To be kept for the next turn: the files of a conversation's pictures are larger than all of its texts."""
+        return replace(self, prompt=replace(self.prompt, sources={})) if self.prompt.sources else self
+
     @property
     def num_bytes(self) -> int:
         """About what is kept for the next turn: the text four times, and its tokens with their ends."""
