@@ -123,6 +123,7 @@ async def _awaited(work: TextWork, future: Future[Result]) -> Result:
         return await asyncio.wrap_future(future)
     finally:
         work.cancel()
+        del future  # else it, its error and this frame keep each other, and a refused request with all of its files
 
 
 def _log_failure(done: Future[None]) -> None:

@@ -68,6 +68,7 @@ async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Resul
         for each in (task, gone):
             each.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+        del task, gone, each  # else they, their error and this frame keep each other, and all that the request has
 
 
 async def _gone(receive: Receive) -> None:

@@ -115,7 +115,8 @@ class ReplyStream:
     follows from a reply's end is done on the event loop, before that is delivered.
     """
 
-    run: Run
+    run: Run  # until its end
+    timings: Timings
     end: End
     said = ParsedReply()  # once it has ended, and so is the text
     text = ""
@@ -142,10 +143,6 @@ class ReplyStream:
         self._deliver = deliver
         self.is_complete = False  # the slot is free; events may still be on their way
         self._shows_progress = shows_progress
-
-    @property
-    def timings(self) -> Timings:
-        return self.run.timings
 
     @property
     def stop(self) -> str | None:
@@ -186,6 +183,7 @@ class ReplyStream:
             logger.exception("the end of a reply could not be read")
             self.end = End(Finish.FAILED, error=unforeseen)
         self._deliver(self, self.end)
+        del self.run, self._deliver  # both know this stream: the files of its request go with it, not some time later
 
     def _end(self, finish: Finish, error: Exception | None) -> End:
         text_of, job = self._host.model.vocabulary.text, self.job
@@ -238,10 +236,12 @@ def start_reply(
     if job.prompt.length >= host.context_tokens:
         raise PromptTooLongError(job.prompt.length, host.context_tokens)
     stream = ReplyStream(host, job, request_id, index, deliver, shows_progress)
-    stream.run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
+    run = Run(replace(job, max_tokens=_max_tokens(host, job)), stream)
+    stream.timings = run.timings
     if job.asked_at is not None:
-        stream.run.timings.submitted, stream.run.is_due = job.asked_at, True
-    host.scheduler.submit(stream.run)
+        run.timings.submitted, run.is_due = job.asked_at, True
+    host.scheduler.submit(run)
+    stream.run = run
     return stream
 
 

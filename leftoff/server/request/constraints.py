@@ -67,18 +67,22 @@ class Guides:
 
         compiling = grammars.submit(compile_all, is_long=self.host.lanes.is_long(num_bytes))
         try:
-            await asyncio.wait_for(asyncio.wrap_future(compiling.started), _WAITING_SECONDS)
+            async with asyncio.timeout(_WAITING_SECONDS):
+                await asyncio.wrap_future(compiling.started)
         except TimeoutError as error:
             compiling.result.cancel()
             raise busy("what other replies must look like is still being compiled") from error
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(compiling.result), _COMPILE_SECONDS)
+            async with asyncio.timeout(_COMPILE_SECONDS):
+                return await asyncio.wrap_future(compiling.result)
         except TimeoutError as error:
             if not must_follow:
                 return free
             limit = f"{_COMPILE_SECONDS:.0f} s"
             problem = f"what the reply must look like takes more than {limit} to compile: make it simpler"
             raise bad_field(form.field if form else "tools", problem) from error
+        finally:
+            del compiling  # else it, its error and this frame keep each other, and a refused request with its prompts
 
     def _outline(self, choice: ToolChoice) -> Outline | None:
         """A grammar of the whole reply, or grammars for what follows a trigger of a tool call."""
