@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from leftoff import __version__
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 APART = ("lab", "tests", "examples", "training")  # for whoever works on leftoff, not for whoever runs it
 
 
@@ -72,6 +73,15 @@ def test_the_wheel_holds_what_a_user_runs_and_nothing_else(wheel: Path) -> None:
     assert folders == {"leftoff", f"leftoff-{__version__}.dist-info"}
     assert not folders & {*APART}
     assert scripts.split() == ["[console_scripts]", "leftoff", "=", "leftoff.__main__:main"]
+
+
+def test_its_page_on_an_index_has_no_link_that_leads_nowhere_from_there(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        page = archive.read(f"leftoff-{__version__}.dist-info/METADATA").decode()
+    assert "Description-Content-Type: text/markdown" in page
+    assert "(https://docs.astral.sh/uv/)" in page
+    assert "the whole play" in page
+    assert re.findall(r"\]\((?!https:)[^)]*\)|(?:src|srcset|href)=\S+", page) == []
 
 
 def test_doctor_finds_the_model_beside_it(installed: Path, tmp_path: Path) -> None:
