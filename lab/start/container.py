@@ -44,10 +44,20 @@ class Container(Protocol):
 
 def find_tool() -> str:
     """The first that is installed."""
-    found = next((tool for tool in TOOLS if shutil.which(tool)), None)
-    if found is None:
-        raise ContainerError(f"an image takes one of {', '.join(TOOLS)}: none of them is installed")
-    return found
+    return _installed()[0]
+
+
+def find_running_tool(image: str) -> str:
+    """The first that runs a command in a container of the image: one that is installed may not be allowed to."""
+    problems = []
+    for tool in _installed():
+        try:
+            run_once(tool, image, ["true"], Path.cwd(), "/given")
+        except ContainerError as error:
+            problems.append(str(error))
+        else:
+            return tool
+    raise ContainerError("\n".join(problems))
 
 
 def build(tool: str, target: str, image: str, arguments: Mapping[str, str]) -> None:
@@ -159,6 +169,13 @@ class BuildahContainer:
 
 
 _RUN = ("buildah", "run", "--isolation", "chroot")
+
+
+def _installed() -> list[str]:
+    found = [tool for tool in TOOLS if shutil.which(tool)]
+    if not found:
+        raise ContainerError(f"an image takes one of {', '.join(TOOLS)}: none of them is installed")
+    return found
 
 
 def _innermost(pid: int) -> int:
