@@ -1,7 +1,8 @@
 # Every target sets up what it needs: python3 and make are enough.
 PYTHON  ?= python3
 BIN     := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Python compiles what it imports; to compile all the rest as well takes more than a quarter of the installation.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 READY   := .venv/ready
 DEV     := .venv/ready-dev
 
