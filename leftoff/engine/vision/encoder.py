@@ -7,6 +7,7 @@ encodes nothing. A picture that is being encoded for one prompt is not encoded f
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -15,6 +16,7 @@ from leftoff.engine.errors import EngineError
 from leftoff.engine.vision.kept import Encoded, KeptPictures
 from leftoff.engine.vision.projector import ImageChunk, Projector
 from leftoff.lru import LruCache
+from leftoff.machine import trim_heap
 from leftoff.picture import Picture, PictureError
 from leftoff.picture_tokens import picture_tokens
 from leftoff.types import Embeddings, PictureSource
@@ -117,8 +119,15 @@ class PictureEncoder:
         if found is None:
             found = self.projector.encode(picture.pixels())
             self.kept.put(picture.owner, key, found)
+            self._trim_later()
         picture.drop_pixels()
         return found
+
+    def _trim_later(self) -> None:
+        """After the last of several: of a photo, the C library would keep hundreds of freed megabytes."""
+        if len(self._running) == 1:
+            with suppress(RuntimeError):  # it is being closed
+                self._thread.submit(trim_heap)
 
     def _end(self, encoding: "_Encoding") -> None:
         with self._lock:

@@ -1,6 +1,7 @@
 """A picture is encoded once, whoever asks for it, however often, and after a restart not at all."""
 
 import io
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ from leftoff.disk.picture_files import FOLDER, PictureFiles
 from leftoff.engine.vision.encoder import PictureEncoder
 from leftoff.engine.vision.kept import KeptPictures
 from leftoff.engine.vision.projector import Projector
+from leftoff.machine import trim_heap
 from leftoff.picture import Picture, PictureError, Pictures
 from leftoff.picture_tokens import pictures_in
 from leftoff.types import Embeddings, PictureSource
+from tests.behaviour.mutated import held_mib
 from tests.engine.vision.pictures import opened, pixels
 
 MIB = 1 << 20
@@ -128,6 +131,16 @@ def test_who_goes_away_takes_nothing_from_others(projector: Projector) -> None:
     assert other.take() is not None
     wait(encoder.sources(files.take(png(7)))[0])
     assert projector.num_encoded == before + 2, "nobody wanted the other one"
+    encoder.close()
+
+
+def test_freed_memory_is_given_back(projector: Projector) -> None:
+    encoder, picture = PictureEncoder(projector, KeptPictures(MIB)), Pictures().take(png(8, 2400, 1600))
+    taken(encoder, picture)
+    encoder._thread.submit(lambda: None).result(PATIENCE_S)
+    held = held_mib(os.getpid())
+    trim_heap()
+    assert held - held_mib(os.getpid()) < 8
     encoder.close()
 
 
