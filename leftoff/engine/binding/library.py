@@ -49,52 +49,56 @@ class _Probe(C.Structure):
     _fields_ = (("raw", C.c_uint8 * _PROBE_BYTES),)
 
 
+class _ThreadLog(threading.local):
+    """What one thread has logged."""
+
+    def __init__(self) -> None:
+        self.partial = ""
+        self.level = logging.DEBUG
+        self.errors: list[str] = []
+        self.collected: list[str] | None = None
+
+
 class LogCapture:
     """Turns llama.cpp's log callbacks, pieces of lines from any thread, into records of the logger `leftoff.llama`.
 
-    The last errors are kept as well: llama.cpp returns a code, and only its log says why.
+    The last errors are kept as well: llama.cpp returns a code, and only its log says why. It logs on the thread that
+    calls it, so each thread has its own: several models share a process, and one loads while another decodes.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._partial = ""
-        self._level = logging.DEBUG
-        self._errors: list[str] = []
-        self._collected: list[str] | None = None
+        self._own = _ThreadLog()
         self.callback = abi.LogCallback(self._receive)  # llama.cpp keeps a pointer to it: must live as long
 
     def take_errors(self) -> str:
-        """Errors logged since the last call, as one line."""
-        with self._lock:
-            errors, self._errors = self._errors, []
+        """Errors that this thread has logged since its last call, as one line."""
+        errors, self._own.errors = self._own.errors, []
         return "; ".join(errors)
 
     @contextmanager
     def collected(self) -> Iterator[list[str]]:
-        """Takes all lines out of the log meanwhile: only there llama.cpp tells the sizes of its buffers."""
+        """Takes all lines of this thread out of the log: only there llama.cpp tells the sizes of its buffers."""
         lines: list[str] = []
-        with self._lock:
-            self._collected = lines
+        self._own.collected = lines
         try:
             yield lines
         finally:
-            with self._lock:
-                self._collected = None
+            self._own.collected = None
 
     def _receive(self, level: int, text: bytes | None, _data: object) -> None:
-        with self._lock:
-            if level != _CONTINUES:
-                self._level = _LOG_LEVELS.get(level, logging.DEBUG)
-            *lines, self._partial = (self._partial + (text or b"").decode("utf-8", "replace")).split("\n")
-            for line in filter(None, map(str.strip, lines)):
-                if self._collected is not None:
-                    self._collected.append(line)
-                    continue
-                if _ALWAYS_WITH_PICTURES in line:
-                    continue
-                if self._level >= logging.ERROR:
-                    self._errors = [*self._errors[1 - _KEPT_ERRORS :], line]
-                llama_logger.log(self._level, "%s", line)
+        own = self._own
+        if level != _CONTINUES:
+            own.level = _LOG_LEVELS.get(level, logging.DEBUG)
+        *lines, own.partial = (own.partial + (text or b"").decode("utf-8", "replace")).split("\n")
+        for line in filter(None, map(str.strip, lines)):
+            if own.collected is not None:
+                own.collected.append(line)
+                continue
+            if _ALWAYS_WITH_PICTURES in line:
+                continue
+            if own.level >= logging.ERROR:
+                own.errors = [*own.errors[1 - _KEPT_ERRORS :], line]
+            llama_logger.log(own.level, "%s", line)
 
 
 @dataclass(frozen=True)

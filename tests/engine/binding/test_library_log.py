@@ -3,6 +3,7 @@
 import ctypes as C
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,20 @@ def test_threads_log_at_the_same_time(log: pytest.LogCaptureFixture) -> None:
     for thread in threads:
         thread.join()
     assert log.messages == ["a whole line"] * 800
+
+
+def test_one_thread_neither_takes_nor_collects_the_lines_of_another(log: pytest.LogCaptureFixture) -> None:
+    capture = LogCapture()
+
+    def fail() -> str:
+        say(capture, (ERROR, "no such "), (CONTINUED, "file\n"))
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(capture.take_errors).result() == ""
+        return capture.take_errors()
+
+    with capture.collected() as lines, ThreadPoolExecutor(1) as other:
+        say(capture, (INFO, "KV "))
+        assert other.submit(fail).result() == "no such file"
+        say(capture, (CONTINUED, "buffer\n"))
+    assert lines == ["KV buffer"]
+    assert log.messages == ["no such file"]
