@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 0.0001  # a shorter one ends before the thread that waits has w
 
 
 class GivenUpError(Exception):
-    """The work was cancelled: nobody waits for its result."""
+    """The work was cancelled: nobody waits for its result, or its host is closed."""
 
 
 class TextWork:
@@ -81,7 +81,7 @@ class Lanes:
         for work in list(self._running):
             work.cancel()
         for lane in (self._short, self._long, self._pictures):
-            lane.shutdown(cancel_futures=True)
+            lane.shutdown()  # what is queued ends with `GivenUpError` as it begins
 
     @property
     def num_running(self) -> int:
@@ -102,7 +102,7 @@ class Lanes:
 
     def later(self, function: Callable[[], None], num_bytes: int) -> None:
         """Queues a call that nobody awaits; an error is logged. From any thread."""
-        with suppress(RuntimeError):  # the server is stopping
+        with suppress(GivenUpError):  # the host is closed
             self._submit_text(function, num_bytes)[1].add_done_callback(_log_failure)
 
     def _submit_text(self, function: Callable[[], Result], num_bytes: int) -> tuple[TextWork, Future[Result]]:
@@ -113,7 +113,11 @@ class Lanes:
         self, lane: ThreadPoolExecutor, work: TextWork, function: Callable[[], Result]
     ) -> tuple[TextWork, Future[Result]]:
         self._running.add(work)
-        future = lane.submit(partial(work.run, function))
+        try:
+            future = lane.submit(partial(work.run, function))
+        except RuntimeError as error:  # it is shut down
+            self._running.discard(work)
+            raise GivenUpError from error
         future.add_done_callback(lambda _: self._running.discard(work))
         return work, future
 
@@ -127,5 +131,5 @@ async def _awaited(work: TextWork, future: Future[Result]) -> Result:
 
 
 def _log_failure(done: Future[None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
+    if not done.cancelled() and not isinstance(error := done.exception(), GivenUpError | None):
         logger.error("work after a reply failed", exc_info=error)

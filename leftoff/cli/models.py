@@ -13,7 +13,10 @@ from leftoff.cli.config_file import ConfigFile, Values
 from leftoff.cli.loading import Leave, ends_at_once, load_host, open_fleet, with_files
 from leftoff.config import AUTO, MIB, Settings
 from leftoff.engine.devices import available_ram
+from leftoff.engine.errors import ReplacedError
 from leftoff.engine.examine import examine
+from leftoff.engine.fingerprint import Identity
+from leftoff.engine.model import identities
 from leftoff.host.budgets import Capacities
 from leftoff.host.build import Fitted, fitted, open_host, open_text_encoder, sleep_after_s
 from leftoff.host.encoder import EncoderHost, is_encoder
@@ -220,17 +223,23 @@ class _Opening:
         self._settings = settings
         self._seat = seat
         self._fit = Fitted(settings)
+        self._files: list[Identity] = []  # that were examined
 
     def prepare(self) -> None:
         seats = self._openings.seats
         with_file = with_files(self._settings)
+        path = Path(with_file.model)
+        self._files = identities(path)
         if not self._openings.lineup.is_first(self._settings):  # others are being served by then
-            examine(Path(with_file.model))
+            examine(path)
         self._fit = dataclasses.replace(fitted(with_file, seats.room), shared=self._openings.capacities)
         seats.room = {**self._fit.room, **seats.room}
         self._seat.needs = self._fit.needs
 
     def make(self, gate: Gate) -> ModelHost:
+        path = Path(self._fit.settings.model)
+        if identities(path) != self._files:  # llama.cpp may end the process on it, and it may need more room
+            raise ReplacedError(f"{path} was replaced while it waited for room: ask again")
         host = self._openings.open_one(self._fit, self._openings.log, gate)
         if self._openings.lineup.is_first(self._settings):  # who loads it tells what was prewarmed
             return host

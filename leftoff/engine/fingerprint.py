@@ -43,7 +43,8 @@ def file_fingerprint(path: Path, memory_folder: Path | None = None) -> str:
         for part in parts:
             whole.update_mmap(part)
         remembered[identity] = whole.hexdigest()
-        _write(memory, remembered)
+        if identity == json.dumps([identity_of(part) for part in parts]):  # else another file was hashed
+            _write(memory, remembered)
     return remembered[identity]
 
 

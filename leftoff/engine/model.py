@@ -7,8 +7,8 @@ import ctypes as C
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from leftoff.engine import gguf
@@ -49,7 +49,7 @@ class Model:
         self.settings = settings or ModelSettings()
         self.library = load_library()
         _check_files(self.path)
-        self._files = _identity(self.path)
+        self._files = identities(self.path)
         self.may_sleep = may_sleep
         self._words: int | None = None
         self._weights: int | None = load_weights(self.library, self.path, self.settings, progress)
@@ -93,7 +93,7 @@ class Model:
         if self._weights is not None:
             return False
         _check_files(self.path)
-        files = _identity(self.path)
+        files = identities(self.path)
         if self.is_replaced:
             raise ReplacedError(
                 f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
@@ -108,14 +108,14 @@ class Model:
         return True
 
     def _check_same_files(self) -> None:
-        if _identity(self.path) != self._files:
+        if identities(self.path) != self._files:
             raise ReplacedError(f"{self.path} was replaced while it was loaded: ask again")
 
     @property
     def has_same_files(self) -> bool:
         """Whether the files are the ones that were loaded, as far as their names, sizes and times tell."""
         with suppress(ModelError):
-            return _identity(self.path) == self._files
+            return identities(self.path) == self._files
         return True  # they are gone, which is told when they are to be loaded
 
     @property
@@ -180,23 +180,44 @@ class Model:
 
 def _check_files(path: Path) -> None:
     """Raises `ModelError` with a reason: llama.cpp would only say that loading failed."""
-    for part in model_parts(path):
-        if part.is_dir():
-            raise ModelError(f"{part} is a folder: name a GGUF file in it, or serve all of them by --models-dir {part}")
-        if not part.is_file():
-            raise ModelError(f"there is no model file at {part}: give a GGUF file, or org/repo[:quant] of the hub")
-        try:
-            with part.open("rb") as file:
-                magic = file.read(len(gguf.MAGIC))
-        except OSError as error:
-            raise ModelError(f"{part} cannot be read ({error.strerror})") from error
-        if magic != gguf.MAGIC:
-            begins = f"it begins with the bytes {magic.hex(' ')}, not with GGUF" if magic else "it is empty"
-            raise ModelError(f"{part} is not a GGUF file: {begins}")
-        if not gguf.is_whole(part):
-            raise ModelError(f"{part} is not whole: it ends before its weights do. Fetch the file again")
-    if (token := _doubled_token(path)) is not None:
-        raise ModelError(f"{path} is damaged: its vocabulary has the token {_shown(token)} twice. Fetch the file again")
+    with _readable(path):
+        for part in model_parts(path):
+            _check_file(part)
+        if (token := _doubled_token(path)) is not None:
+            raise ModelError(
+                f"{path} is damaged: its vocabulary has the token {_shown(token)} twice. Fetch the file again"
+            )
+
+
+def _check_file(part: Path) -> None:
+    if part.is_dir():
+        raise ModelError(f"{part} is a folder: name a GGUF file in it, or serve all of them by --models-dir {part}")
+    if not part.is_file():
+        raise _missing(part)
+    with part.open("rb") as file:
+        magic = file.read(len(gguf.MAGIC))
+    if magic != gguf.MAGIC:
+        begins = f"it begins with the bytes {magic.hex(' ')}, not with GGUF" if magic else "it is empty"
+        raise ModelError(f"{part} is not a GGUF file: {begins}")
+    if not gguf.is_whole(part):
+        raise ModelError(f"{part} is not whole: it ends before its weights do. Fetch the file again")
+
+
+def _missing(path: str | Path) -> ModelError:
+    return ModelError(f"there is no model file at {path}: give a GGUF file, or org/repo[:quant] of the hub")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Its files may be taken away at any moment, also between two looks at them."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _missing(error.filename or path) from error
+    except OSError as error:
+        raise ModelError(
+            f"{path} cannot be read ({error.strerror}): see that it is there, and that this user may read it"
+        ) from error
 
 
 def _shown(token: bytes) -> str:
@@ -214,19 +235,15 @@ def _doubled_token(path: Path) -> bytes | None:
     return None
 
 
-def _identity(path: Path) -> list[Identity]:
+def identities(path: Path) -> list[Identity]:
     """Of the file, or of all parts of a split one."""
-    try:
+    with _readable(path):
         return [*map(identity_of, model_parts(path))]
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def _fingerprint(path: Path) -> str:
-    try:
+    with _readable(path):
         return file_fingerprint(path)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def load_weights(library: Library, path: Path, settings: ModelSettings, progress: Progress | None = None) -> int:

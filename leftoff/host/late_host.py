@@ -51,6 +51,7 @@ class LateHost:
         self._lock = threading.Lock()
         self._has_news = threading.Event()
         self._opening: threading.Thread | None = None
+        self._replaced: ModelHost | None = None  # another one comes, or has come, in its place
         self._is_closed = False
 
     @classmethod
@@ -82,10 +83,14 @@ class LateHost:
     def is_ready(self) -> bool:
         """The host may be asked as it is. If the model sleeps, its file is the one that was loaded."""
         host = self.host
-        if host is None or self._make is None or not host.is_alive:
+        if host is None or self._make is None or not host.is_alive or host is self._replaced:
             return self._make is None
         is_idle = host.engine.is_asleep and not host.scheduler.num_waiting
         return not is_idle or host.model.has_same_files
+
+    def is_replaced(self, host: ModelHost | None) -> bool:
+        """Whether what a host could not answer, as it was closed, is to be asked again: of the one in its place."""
+        return host is not None and host is self._replaced and not self._is_closed
 
     def open(self) -> ModelHost:
         """Waits for room, and loads the model."""
@@ -182,11 +187,14 @@ class LateHost:
         if self.host is not None and self.host.is_alive:
             if not self.host.model.is_replaced:
                 return self.host
+            scheduler = self.host.scheduler
+            self._wait_until(lambda: not (scheduler.num_waiting or scheduler.runs))
+            self._replaced = self.host
             self.host.close()
             self._leave_seat()  # if it was awake: nobody else would let the others have it
         self.seat.notify, self.seat.is_wanted = self._has_news.set, self._is_wanted
         self._prepare()
-        self._wait_for_seat()
+        self._wait_until(self.seat.admits)
         began = time.perf_counter()
         assert self._make is not None
         host = self._make(self.seat)
@@ -195,8 +203,8 @@ class LateHost:
         self.on_open(host)
         return host
 
-    def _wait_for_seat(self) -> None:
-        while not self.seat.admits():
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
             self._has_news.wait(_ASK_S)
             self._has_news.clear()
             if self._is_closed:

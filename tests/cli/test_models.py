@@ -203,7 +203,7 @@ def test_a_model_that_fits_nowhere_beside_a_pinned_one_says_so(tmp_path: Path) -
     with serving("--config", str(config), "a", other, *FLAGS) as http:
         body = {"model": "b", "prompt": "hi", "max_tokens": 1}
         refused = http.post("/v1/completions", json=body)
-        assert refused.status_code == 500
+        assert refused.status_code == 503
         assert "no room for b beside a, pinned: " in refused.json()["error"]["message"]
         assert who_answers(http, "a") == "a"
 
@@ -279,6 +279,6 @@ def test_a_second_model_on_which_llama_cpp_would_end_the_process_fails_alone(tmp
     bad = changed(tmp_path / "bad.gguf", b"qwen35.block_count", 0)
     with serving(f"a={model_path('llama')}", f"b={bad}", *FLAGS) as http:
         refused = http.post("/v1/completions", json={"model": "b", "prompt": "hi"})
-        assert refused.status_code == 500
+        assert refused.status_code == 503
         assert "is damaged: llama.cpp would end the server on it" in refused.json()["error"]["message"]
         assert who_answers(http, "a") == "a"

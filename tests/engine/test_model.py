@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -201,3 +202,22 @@ def test_a_vocabulary_alone_has_no_weights() -> None:
             LlamaEngine(model)
     finally:
         model.close()
+
+
+def test_a_file_that_is_taken_away_between_two_looks_is_refused_with_a_reason(tmp_path: Path) -> None:
+    path, num_opens = tmp_path / "own.gguf", 0
+
+    def take_away(event: str, args: tuple[object, ...]) -> None:
+        nonlocal num_opens
+        if event == "open" and str(args[0]) == str(path):
+            num_opens -= 1
+            if num_opens == 0:
+                path.unlink()
+
+    sys.addaudithook(take_away)  # called before a file is opened
+    for at in range(1, 4):
+        shutil.copy(model_path("llama"), path)
+        num_opens = at
+        with pytest.raises(ModelError, match="there is no model file at"):
+            Model(path)
+        assert num_opens == 0

@@ -1,7 +1,6 @@
 """Several models behind one address: each answers to its name, in its turn, and reads nothing twice."""
 
 import math
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -28,7 +27,6 @@ from leftoff.host.seats import Seats
 from leftoff.scheduler.gate import Gate
 from leftoff.server.hosts import Hosts
 from leftoff.server.server import serving
-from tests.factory import model_path
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
 
@@ -334,18 +332,6 @@ def test_ollamas_clients_say_how_long_a_model_stays() -> None:
         assert generate(prompt="the road", options={"num_predict": 1}).json()["done"]
         assert models[1].seat.sleep_after_s == math.inf, "after a sleep it is as the server has it"
         assert "keep_alive: is 'soon'" in generate(keep_alive="soon").json()["error"]
-
-
-def test_a_file_that_was_replaced_is_another_model_under_the_same_name(tmp_path: Path) -> None:
-    path = Path(shutil.copy(model_path("gemma3"), tmp_path / "own.gguf"))
-    with served("llama", "gemma3", most=1) as (url, models), served("qwen35") as (other, _):
-        models[1]._make = partial(opened, "gemma3", {"model": str(path)})
-        before = ask(url, "gemma3", SAID)["choices"][0]["text"]
-        ask(url, "llama", SAID)
-        Path(shutil.copy(model_path("qwen35"), tmp_path / "part")).replace(path)
-        reply = ask(url, "gemma3", SAID)
-        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "what the old one has read is not for it"
-        assert reply["choices"][0]["text"] == ask(other, "qwen35", SAID)["choices"][0]["text"] != before
 
 
 def test_what_a_model_has_on_disk_is_deleted_though_nobody_has_asked_it(tmp_path: Path) -> None:

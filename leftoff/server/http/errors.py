@@ -15,10 +15,11 @@ from starlette.types import Scope
 from leftoff.chat.template.render import TemplateError
 from leftoff.chat.work import GivenUpError
 from leftoff.config import MIB
-from leftoff.engine.errors import InputError, NoRoomError
+from leftoff.engine.errors import InputError, ModelError, NoRoomError, OutOfMemoryError
 from leftoff.errors import LeftoffError
 from leftoff.host.host import HostClosedError
 from leftoff.picture import PictureError
+from leftoff.scheduler.gate import NoSeatError
 from leftoff.scheduler.job import QueueFullError
 
 BAD_REQUEST = "invalid_request_error"
@@ -137,6 +138,8 @@ def as_api_error(error: Exception) -> ApiError:
             return _unavailable(str(error), "queue_full")
         case NoRoomError():
             return _unavailable(f"{error}: other replies fill the context, try again later", "context_full")
+        case ModelError() | OutOfMemoryError() | NoSeatError():  # of a load: another server may have it, or a later one
+            return _unavailable(str(error), "model_unavailable")
         case InputError() | PictureError():
             return ApiError(400, str(error))
         case LeftoffError():

@@ -20,11 +20,11 @@ from leftoff.chat.replies import Written
 from leftoff.chat.tokenizer import TextStream
 from leftoff.chat.verbatim import written_tokens
 from leftoff.engine.sampler import log_probabilities
-from leftoff.host.host import ModelHost
+from leftoff.host.host import HostClosedError, ModelHost
 from leftoff.host.request_log import record_of
 from leftoff.scheduler.job import Finish, Timings
 from leftoff.scheduler.run import Run
-from leftoff.server.http.errors import PromptTooLongError, stopping
+from leftoff.server.http.errors import PromptTooLongError
 from leftoff.server.http.loop_bridge import loop_bridge
 from leftoff.server.reply.read_ahead import after_reply
 from leftoff.server.request.job import ReplyJob
@@ -76,8 +76,9 @@ class End:
 
     @property
     def failure(self) -> Exception | None:
-        """The reason why the client gets no whole reply. Where it did not leave itself, the server's stop cancels."""
-        return stopping() if self.error is None and self.finish is Finish.CANCELLED else self.error
+        """The reason why the client gets no whole reply. Where it did not leave itself, its host was closed."""
+        is_cancelled = self.error is None and self.finish is Finish.CANCELLED
+        return HostClosedError("its host was closed") if is_cancelled else self.error
 
 
 _MAX_OPENING_TOKENS = 16  # of the prompt, which the parser looks at: a template may open the reasoning

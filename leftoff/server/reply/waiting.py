@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from leftoff.host.host import ModelHost
+from leftoff.chat.work import GivenUpError
+from leftoff.host.host import HostClosedError, ModelHost
+from leftoff.host.late_host import LateHost
 from leftoff.server.hosts import Hosts
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ClientGoneError, as_api_error, stopping
@@ -35,25 +37,37 @@ class WaitingRoom:
     streams: Callable[[Any], bool] = lambda body: bool(body.stream)
 
     def before(self, handler: Handler) -> Handler:
-        """The handler of a route, once the model that a body names is open."""
+        """The handler of a route, once the model that a body names is open.
+
+        A request that meets a host as it is closed, since another model lies in its file, goes on with the next one.
+        """
 
         async def handle(request: Request, body: Any) -> Response:  # noqa: ANN401
-            model = self.hosts.named(body.model)
-            if model.is_ready:
-                return await handler(request, body)
-            request.state.asked_at = time.perf_counter()
-            with ExitStack() as waiting:
-                waiting.enter_context(model.seat.guest())
-                opening = asyncio.wrap_future(model.ask())
-                waiting.callback(opening.cancel)
-                silent_s = EventStream.silent_seconds if self.streams(body) else None
-                await attended(request.receive, asyncio.wait([opening], timeout=silent_s))
-                if opening.done():
-                    opening.result()
-                    return await handler(request, body)
-                return _WaitingStream(self, request, body, handler, opening, waiting.pop_all())
+            while True:
+                model = self.hosts.named(body.model)
+                host = model.host if model.is_ready else None
+                try:
+                    if host is not None:
+                        return await handler(request, body)
+                    return await self._opened(model, request, body, handler)
+                except (HostClosedError, GivenUpError):
+                    if not model.is_replaced(host):
+                        raise
 
         return handle
+
+    async def _opened(self, model: LateHost, request: Request, body: Any, handler: Handler) -> Response:  # noqa: ANN401
+        request.state.asked_at = time.perf_counter()
+        with ExitStack() as waiting:
+            waiting.enter_context(model.seat.guest())
+            opening = asyncio.wrap_future(model.ask())
+            waiting.callback(opening.cancel)
+            silent_s = EventStream.silent_seconds if self.streams(body) else None
+            await attended(request.receive, asyncio.wait([opening], timeout=silent_s))
+            if opening.done():
+                opening.result()
+                return await handler(request, body)
+            return _WaitingStream(self, request, body, handler, opening, waiting.pop_all())
 
 
 class _WaitingStream(Response):

@@ -1,0 +1,48 @@
+"""The file of a model is replaced while the model sleeps: who asks it is answered by the new one."""
+
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from leftoff.chat.work import checkpoint
+from tests.factory import model_path
+from tests.patience import until
+from tests.server.test_hosts import SAID, ask, opened, served
+
+
+def work_until_closed() -> None:
+    while True:
+        checkpoint()
+        time.sleep(0.01)
+
+
+def test_a_file_that_was_replaced_is_another_model_under_the_same_name(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("gemma3"), tmp_path / "own.gguf"))
+    with served("llama", "gemma3", most=1) as (url, models), served("qwen35") as (other, _):
+        models[1]._make = partial(opened, "gemma3", {"model": str(path)})
+        before = ask(url, "gemma3", SAID)["choices"][0]["text"]
+        ask(url, "llama", SAID)
+        Path(shutil.copy(model_path("qwen35"), tmp_path / "part")).replace(path)
+        reply = ask(url, "gemma3", SAID)
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, "what the old one has read is not for it"
+        assert reply["choices"][0]["text"] == ask(other, "qwen35", SAID)["choices"][0]["text"] != before
+
+
+def test_a_request_whose_prompt_is_made_as_its_file_is_replaced_is_answered_by_the_new_model(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("gemma3"), tmp_path / "own.gguf"))
+
+    with served("llama", "gemma3", most=1) as (url, models), ThreadPoolExecutor(1) as beside:
+        models[1]._make = partial(opened, "gemma3", {"model": str(path)})
+        ask(url, "gemma3", SAID)
+        ask(url, "llama", SAID)
+        old = models[1].open()
+        assert until(lambda: old.engine.is_asleep)
+        old.lanes.later(work_until_closed, 0)
+        waiting = beside.submit(ask, url, "gemma3", SAID)
+        assert until(lambda: old.lanes.num_running == 2)
+        Path(shutil.copy(model_path("qwen35"), tmp_path / "part")).replace(path)
+        reply = ask(url, "gemma3", SAID)
+        assert reply["choices"][0]["text"] == waiting.result()["choices"][0]["text"]
+        assert not old.is_alive
