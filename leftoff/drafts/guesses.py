@@ -8,6 +8,7 @@ import numpy as np
 
 from leftoff.cache.turn import Turn
 from leftoff.drafts.trail import Draft, DraftSource
+from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import Work
 from leftoff.engine.mtp import MtpContext
 from leftoff.types import Tokens
@@ -54,11 +55,10 @@ class Guesser(Protocol):
 
 
 class MtpGuesser:
-    """The next-token layer of the model: the main context's decodes are read along by `MtpContext`."""
-
-    source = DraftSource.MTP
+    """The next-token layer of the model, or an EAGLE-3 head: its context reads along with the main one's decodes."""
 
     def __init__(self, context: MtpContext) -> None:
+        self.source = DraftSource.EAGLE if isinstance(context, EagleContext) else DraftSource.MTP
         self._context = context
 
     def lag_ms(self, _: Reply) -> float:

@@ -21,6 +21,7 @@ class DraftSource(Enum):
     SIBLING = "sibling"  # another sequence that begins with the same tokens
     OTHER = "other"  # any other of the namespace
     MTP = "mtp"  # the next-token layer of the model
+    EAGLE = "eagle"  # an EAGLE-3 head
     MODEL = "model"  # a draft model
 
 

@@ -72,7 +72,7 @@ class LlamaEngine:
         self._embedder: Embedder | None = None
         self.projector: Projector | None = None  # of pictures; whoever sets it gives it away
         self.draft: LlamaEngine | None = None  # of a draft model, which sleeps and wakes with it; given away as well
-        self.mtp: MtpContext | None = None
+        self.mtp: MtpContext | None = None  # or of an EAGLE-3 head, which follows the decodes in the same way
         if model.settings.mtp:
             self._open_mtp()
 
@@ -140,6 +140,7 @@ class LlamaEngine:
             if self.draft is not None:
                 self.draft.sleep()
             raise
+        self._reopen_mtp()
         self.context.arena.keeps_idle = True
 
     def __enter__(self) -> "LlamaEngine":
@@ -149,9 +150,18 @@ class LlamaEngine:
         self.close()
 
     def close_mtp(self) -> None:
-        """Frees the context of the MTP layer: no drafts are made with it."""
+        """Frees the context of the MTP layer or the head: no drafts are made with it."""
         if self.mtp is not None:
             self.mtp.close()
+            self.mtp = None
+
+    def _reopen_mtp(self) -> None:
+        """After a sleep; without memory for it, or with another head in its place, the engine goes on without."""
+        try:
+            if self.mtp is not None:
+                self.mtp.open()
+        except EngineError as error:
+            logger.warning("no more drafts of hidden states: %s", error)
             self.mtp = None
 
     def embedder(self, pooling: Pooling | None = None) -> Embedder:

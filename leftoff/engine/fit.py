@@ -35,11 +35,15 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Beside:
-    """A draft model that is loaded too, with a context of as many cells, or of as many as it is trained for."""
+    """A draft model that is loaded too, with a context of as many cells, or of as many as it is trained for.
+
+    Or an EAGLE-3 head, which `is_head`: it has as many cells as the model in any case.
+    """
 
     path: Path
     model: ModelSettings
     context: ContextSettings
+    is_head: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,8 +159,12 @@ class _Examiner:
         needs = self._trial.needs(dataclasses.replace(self._context, num_cells=choice.num_cells))
         if needs is None or self._beside is None or self._draft is None:
             return needs
-        num_cells = min(choice.num_cells, self._beside.trained_context)
-        beside = self._beside.needs(dataclasses.replace(self._draft.context, num_cells=num_cells))
+        if self._draft.is_head:
+            context = dataclasses.replace(self._draft.context, num_cells=choice.num_cells)
+            beside = self._beside.needs(context, self._trial)
+        else:
+            num_cells = min(choice.num_cells, self._beside.trained_context)
+            beside = self._beside.needs(dataclasses.replace(self._draft.context, num_cells=num_cells))
         return needs + beside if beside is not None else None
 
 

@@ -90,11 +90,14 @@ class MtpContext:
         self._replaced = replaced
         self._dll = dll = main.model.library.dll
         self._width: int = dll.llama_model_n_embd_out(main.model.handle)
+        self._followed: dict[int, _Followed] = {}
         self.handle: int | None = None
         self.open()
 
     def open(self) -> None:
-        self._followed: dict[int, _Followed] = {}
+        """Makes the native context, if there is none."""
+        if self.handle is not None:
+            return
         self._is_alone: bool | None = None
         self.handle = create_context(self._main.model, self._main.settings, abi.CONTEXT_MTP)
         self._memory = self._dll.llama_get_memory(self.handle)
@@ -104,8 +107,12 @@ class MtpContext:
         """Frees the context. The main one then computes no more hidden states than it needs itself."""
         if self.handle is not None:
             self._dll.llama_set_embeddings_nextn(self._main.handle, False, False)
-            self._dll.llama_free(self.handle)
-            self.handle = None
+            self._free()
+
+    def _free(self) -> None:
+        self._dll.llama_free(self.handle)
+        self.handle = None
+        self._followed.clear()
 
     def prepare(self, num_works: int) -> None:
         """Before a decode of the main context: asks for the hidden states that `follow` reads.
@@ -113,8 +120,6 @@ class MtpContext:
         For a sequence alone they are those of all its tokens. Of several sequences llama.cpp mixes the rows of tokens
         without logits, so that only the others can be told apart.
         """
-        if self.handle is None:
-            self.open()
         is_alone = num_works == 1
         if self._is_alone is not is_alone:
             self._is_alone = is_alone
@@ -123,19 +128,27 @@ class MtpContext:
     def follow(self, seq: int, tokens: Tokens, start: int, last_row: int, num_logits: int) -> None:
         """After that decode, for each sequence: takes over the hidden states of its tokens, which begin at `start`."""
         self._forget_replaced()
-        if self._is_alone:
-            hidden = _floats(self._dll.llama_get_embeddings_nextn(self._main.handle), tokens.size * self._width)
-        else:
-            rows = range(last_row - num_logits + 1, last_row + 1)
-            addresses = (self._dll.llama_get_embeddings_nextn_ith(self._main.handle, row) for row in rows)
-            hidden = np.array([_floats(address, self._width) for address in addresses], np.float32)
-        hidden = hidden.reshape(-1, self._width)
+        hidden = self._hidden(tokens.size, last_row, num_logits)
         followed = self._followed.get(seq)
         is_next = followed is not None and followed.held <= start <= followed.length
         if followed is None or not is_next or hidden.shape[0] < tokens.size or not self._catch_up(seq, followed, start):
             self._begin(seq, tokens, start, hidden)
         else:
             followed.append(tokens, hidden)
+
+    def _hidden(self, num_tokens: int, last_row: int, num_logits: int) -> Hidden:
+        """Of the last tokens of a sequence in the batch, of as many as are known."""
+        if self._is_alone:
+            hidden = floats(self._dll.llama_get_embeddings_nextn(self._main.handle), num_tokens * self._width)
+        else:
+            rows = range(last_row - num_logits + 1, last_row + 1)
+            addresses = (self._dll.llama_get_embeddings_nextn_ith(self._main.handle, row) for row in rows)
+            hidden = np.array([floats(address, self._width) for address in addresses], np.float32)
+        return hidden.reshape(-1, self._width)
+
+    def _joined(self, hidden: Hidden) -> Hidden | None:
+        """What the layer reads of hidden states: these themselves. None if that could not be computed."""
+        return hidden
 
     def cut(self, seq: int, length: int) -> None:
         """The tokens of a draft from `length` on were wrong."""
@@ -152,27 +165,27 @@ class MtpContext:
         followed = self._followed.get(seq)
         if followed is None or followed.held > start or followed.length != start + tokens.size - 1:
             return []
-        first, hidden = followed.held, followed.hidden[: start + tokens.size - followed.held]
+        first, hidden = followed.held, self._joined(followed.hidden[: start + tokens.size - followed.held])
         following = np.concatenate([followed.tokens[: start - first], tokens])
         drafted: list[int] = []
-        while self._decode(seq, first, following, hidden, has_logits=True):
-            row = (following.size - 1) % self._main.batch_tokens
+        while hidden is not None and self._decode(seq, first, following, hidden, has_logits=True):
             first += following.size
-            logits = _floats(self._dll.llama_get_logits_ith(self.handle, row), self._main.model.vocabulary.size)
+            logits = floats(self._dll.llama_get_logits_ith(self.handle, -1), self._main.model.vocabulary.size)
             following = np.array([logits.argmax()], np.int32)
             drafted.append(int(following[0]))
             if len(drafted) == most:
                 self._dll.llama_memory_seq_rm(self._memory, seq, start, -1)
                 followed.hold(start)
                 return drafted
-            hidden = _floats(self._dll.llama_get_embeddings_nextn_ith(self.handle, row), self._width).reshape(1, -1)
+            hidden = floats(self._dll.llama_get_embeddings_nextn_ith(self.handle, -1), hidden.shape[1]).reshape(1, -1)
         return []
 
     def _catch_up(self, seq: int, followed: _Followed, length: int) -> bool:
         """Forgets what comes after `length`, and computes what is pending, if it is much. False if all was lost."""
         followed.cut(length)
         if followed.tokens.size > _MAX_PENDING:
-            if not self._decode(seq, followed.held, followed.tokens, followed.hidden):
+            hidden = self._joined(followed.hidden)
+            if hidden is None or not self._decode(seq, followed.held, followed.tokens, hidden):
                 return False
             followed.hold(length)
         return True
@@ -197,26 +210,32 @@ class MtpContext:
         most = self._main.batch_tokens
         for first in range(0, tokens.size, most):
             part = slice(first, min(first + most, tokens.size))
-            batch = _Batch(seq, start + first, tokens[part], hidden[part], has_logits=has_logits)
+            batch = HiddenBatch(seq, start + first, tokens[part], hidden[part], has_logits=has_logits)
             code = self._dll.llama_decode(self.handle, batch.struct)
             if code != 0:
-                # sequences that share cells in the main context have their own here: all begin anew
-                logger.warning("the MTP context is emptied: llama.cpp could not decode in it (code %d)", code)
-                self._dll.llama_memory_clear(self._memory, False)
-                self._followed.clear()
+                self._empty(code)
                 return False
         return True
 
+    def _empty(self, code: int) -> None:
+        """Sequences that share cells in the main context have their own here: all begin anew."""
+        logger.warning("the context of guesses is emptied: llama.cpp could not compute in it (code %d)", code)
+        self._dll.llama_memory_clear(self._memory, False)
+        self._followed.clear()
 
-class _Batch:
-    """A llama_batch of one sequence, with a token and a hidden state at each position; logits only of the last."""
 
-    def __init__(self, seq: int, start: int, tokens: Tokens, hidden: Hidden, *, has_logits: bool) -> None:
-        num_tokens = int(tokens.size)
+class HiddenBatch:
+    """A llama_batch of one sequence, with a token and a hidden state at each position; logits only of the last.
+
+    For an encoder there are no tokens, and something comes out for every position.
+    """
+
+    def __init__(self, seq: int, start: int, tokens: Tokens | None, hidden: Hidden, *, has_logits: bool) -> None:
+        num_tokens = len(hidden)
         seqs, logits = np.full(1, seq, np.int32), np.zeros(num_tokens, np.int8)
-        logits[-1] = has_logits
-        self._arrays: Sequence[npt.NDArray[np.generic]] = (
-            np.ascontiguousarray(tokens, np.int32),
+        logits[-1 if tokens is not None else 0 :] = has_logits
+        self._arrays: Sequence[npt.NDArray[np.generic] | None] = (
+            None if tokens is None else np.ascontiguousarray(tokens, np.int32),
             np.ascontiguousarray(hidden, np.float32),
             np.arange(start, start + num_tokens, dtype=np.int32),
             np.ones(num_tokens, np.int32),
@@ -224,9 +243,9 @@ class _Batch:
             logits,
         )
         self._seqs = seqs
-        self.struct = abi.Batch(num_tokens, *(array.ctypes.data for array in self._arrays))
+        self.struct = abi.Batch(num_tokens, *(None if array is None else array.ctypes.data for array in self._arrays))
 
 
-def _floats(address: int, size: int) -> Hidden:
+def floats(address: int, size: int) -> Hidden:
     """Memory of llama.cpp, valid until its next decode."""
     return np.frombuffer(memoryview((C.c_float * size).from_address(address)), np.float32)

@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from leftoff.engine.model_settings import EXPERTS, ModelSettings
 
 HOST = "RAM"
 _KNOWN_HEADERS = 16
+HEAD_LAYERS = 3  # of whose inputs an EAGLE-3 head reads
 
 _ASSIGNED = re.compile(r"layer +(\d+) assigned to device ([^,\s]+)")
 _OVERRIDDEN = re.compile(r"tensor (\S+) \(.*\) buffer type overridden to (\S+)")
@@ -107,19 +109,27 @@ class Trial:
     def trained_context(self) -> int:
         return int(self._library.dll.llama_model_n_ctx_train(self._handle))
 
-    def needs(self, settings: ContextSettings) -> Needs | None:
-        """None if llama.cpp cannot make such a context, not even without its cells, or does not log what it takes."""
+    def needs(self, settings: ContextSettings, other: "Trial | None" = None) -> Needs | None:
+        """None if llama.cpp cannot make such a context, not even without its cells, or does not log what it takes.
+
+        With `other`, of a head: it reads hidden states of that model, and may share weights with it.
+        """
         if settings.num_cells * _CELL_BYTES * _KV_RATIO > available_ram():
             raise OutOfMemoryError(f"RAM holds no context of {settings.num_cells:,} tokens: give a smaller --ctx")
-        context = self._context_needs(settings)
+        with other._opened(settings) if other is not None else nullcontext() as handle:
+            context = self._context_needs(settings, other=handle)
+        if context and other is not None:  # and the inputs of layers, of a batch
+            width = self._library.dll.llama_model_n_embd_out(other._handle)
+            context = Counter(context) + Counter({HOST: HEAD_LAYERS * 4 * settings.batch_tokens * width})
         if context and self._has_mtp:  # and the hidden states of a batch, which the MTP layer reads
             hidden_bytes = 4 * settings.batch_tokens * self._library.dll.llama_model_n_embd_out(self._handle)
             context = Counter(context) + Counter(self._context_needs(settings, abi.CONTEXT_MTP))
             context[HOST] += hidden_bytes
         return Needs(self.weights, context) if context else None
 
-    def _context_needs(self, settings: ContextSettings, kind: int = 0) -> Mapping[str, int]:
+    def _context_needs(self, settings: ContextSettings, kind: int = 0, other: int | None = None) -> Mapping[str, int]:
         params, dll = context_params(self._library, settings, kind), self._library.dll
+        params.ctx_other = other
         for params.flash_attn_type in flash_attention_types(settings):
             with self._library.log.collected() as lines:
                 handle: int | None = dll.llama_init_from_model(self._handle, params)
@@ -128,6 +138,18 @@ class Trial:
             if handle is not None:
                 return context_needs(lines, self._devices)
         return {}
+
+    @contextmanager
+    def _opened(self, settings: ContextSettings) -> Iterator[int | None]:
+        """A context, to be named as another's."""
+        dll = self._library.dll
+        with self._library.log.collected():
+            handle: int | None = dll.llama_init_from_model(self._handle, context_params(self._library, settings))
+        try:
+            yield handle
+        finally:
+            if handle is not None:
+                dll.llama_free(handle)
 
 
 def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mapping[str, str]) -> Mapping[str, int]:

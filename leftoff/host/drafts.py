@@ -1,4 +1,4 @@
-"""What drafts for a model, by the settings and by what was measured: the token log, its MTP layer, a draft model."""
+"""What drafts for a model, by the settings and by what was measured: the token log, its MTP layer, a model or head."""
 
 import dataclasses
 import logging
@@ -16,6 +16,8 @@ from leftoff.drafts.guesses import Guesses, MtpGuesser
 from leftoff.engine import gguf
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.eagle import ARCHITECTURE as EAGLE
+from leftoff.engine.eagle import EagleContext, eagle_problem, head_context
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.fit import Beside, shortage_explained
@@ -26,7 +28,7 @@ from leftoff.engine.mtp import mtp_problem
 
 logger = logging.getLogger("leftoff.drafts")
 
-_HEADS = ("eagle3", "dflash", "gemma4-assistant")  # architectures that draft for a model and cannot run alone
+_HEADS = ("dflash", "gemma4-assistant")  # architectures that draft for a model and cannot run alone
 _MIN_GAIN = 1.5  # if every token of a draft were right; half of that is often lost
 _MAX_OTHERS = 0.01  # of the tokens that both models have: fine-tuned models rename a few that nobody else uses
 
@@ -44,12 +46,15 @@ def make_drafter(
     if settings.draft == "auto" and times.best_gain() < _MIN_GAIN:
         _say_none(settings, f"the best batch is {times.best_gain():.2f} times as fast as single tokens; --draft model")
         return None
+    found = beside(settings, engine.model.settings, engine.settings)
+    if found is not None and found.is_head:
+        engine.mtp = EagleContext(engine.context, engine.memory.replaced, found.path, found.model)
     mtp = _mtp_guesses(engine, times, settings)
     if settings.draft == "mtp" and mtp is None:
         problem = mtp_problem(engine.model.library, engine.model.path) or "there is no memory for a second context"
         logger.warning("--draft mtp: nothing is drafted: %s", problem)
         return None
-    guesses, model = [mtp] if mtp is not None else [], _open_draft_model(engine, cache, settings, cache_for)
+    guesses, model = [mtp] if mtp is not None else [], _open_draft_model(engine, cache, found, cache_for)
     if model is not None:
         step_ms = model.cache.costs.step_ms
         logger.info("%s guesses a token in %.2f ms, the model takes %.2f", settings.model_draft, step_ms, times.ms)
@@ -66,23 +71,30 @@ def make_drafter(
 
 
 def uses_mtp(settings: Settings) -> bool:
-    """Whether the model is loaded with its next-token layer, for drafts."""
+    """Whether the model is loaded with its next-token layer, for drafts. A head that is given drafts instead of it."""
     if settings.draft not in ("auto", "mtp") or settings.deterministic:
+        return False
+    if settings.draft == "auto" and settings.model_draft and _architecture(_draft_path(settings)) == EAGLE:
         return False
     return not mtp_problem(load_library(), Path(settings.model))
 
 
 def beside(settings: Settings, model: ModelSettings, context: ContextSettings) -> Beside | None:
-    """The draft model that is loaded with a model, if any. Raises `ModelError` if their tokens differ."""
+    """The draft model or head that is loaded with a model, if any. Raises `ModelError` if it does not fit."""
     if settings.draft == "model" and not settings.model_draft:
         raise ModelError("--draft model: give the draft model with --model-draft FILE")
     if not settings.model_draft or settings.draft not in ("auto", "model") or settings.deterministic:
         return None
-    path = Path(settings.model_draft).expanduser()
+    path = _draft_path(settings)
+    is_head = _architecture(path) == EAGLE
+    if is_head and (problem := eagle_problem(load_library(), Path(settings.model), path)):
+        raise ModelError(f"--model-draft {path}: {problem}: give the head that was trained for this model")
     if problem := _head_problem(path) or vocabulary_problem(Path(settings.model), path):
         raise ModelError(f"--model-draft {path}: {problem}: give a smaller model of the same family")
     # all of it where the model has layers: of experts, or with rules for single tensors, it is not
     where = ModelSettings(-1 if model.gpu_layers else 0, model.devices, mmap=model.mmap, mlock=model.mlock)
+    if is_head:
+        return Beside(path, where, head_context(context), is_head=True)
     return Beside(path, where, dataclasses.replace(context, num_sequences=1, grid=None))
 
 
@@ -107,10 +119,20 @@ def vocabulary_problem(model: Path, draft: Path) -> str:
 
 
 def _head_problem(path: Path) -> str:
-    """Why a file is no model by itself; llama.cpp may abort on it. What cannot be read is told by who loads it."""
+    """Why a file is no model by itself; llama.cpp may abort on it."""
+    if (architecture := _architecture(path)) in _HEADS:
+        return f"it is a {architecture} head, which reads the model's hidden states, and is not supported"
+    return ""
+
+
+def _draft_path(settings: Settings) -> Path:
+    return Path(settings.model_draft).expanduser()
+
+
+def _architecture(path: Path) -> str:
+    """Empty if it cannot be read: who loads it tells why."""
     with suppress(OSError, *gguf.DAMAGED):
-        if (architecture := gguf.read_header(path).architecture) in _HEADS:
-            return f"it is an {architecture} head, which reads the model's hidden states, and is not supported"
+        return gguf.read_header(path).architecture
     return ""
 
 
@@ -120,23 +142,22 @@ def _say_none(settings: Settings, why: str) -> None:
 
 
 def _mtp_guesses(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> Guesses | None:
-    """Drafts of the model's next-token layer, if there is one. If they cannot pay, its context is freed."""
+    """Drafts of the model's next-token layer or head, if there is one. If they cannot pay, its context is freed."""
     if engine.mtp is None:
         return None
     step_ms = measure_mtp(engine)
     if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _MIN_GAIN:
-        logger.info("no drafts with the MTP layer: it guesses for %.2f ms, a token takes %.2f", step_ms, times.ms)
+        logger.info("no drafts of hidden states: a token is guessed in %.2f ms, and takes %.2f", step_ms, times.ms)
         engine.close_mtp()
         return None
     return Guesses(MtpGuesser(engine.mtp), step_ms)
 
 
 def _open_draft_model(
-    engine: LlamaEngine, cache: Cache, settings: Settings, cache_for: Callable[[LlamaEngine], Cache]
+    engine: LlamaEngine, cache: Cache, found: Beside | None, cache_for: Callable[[LlamaEngine], Cache]
 ) -> DraftModel | None:
     """Loads the draft model, if there is one; from then on it sleeps, wakes and closes with the engine."""
-    found = beside(settings, engine.model.settings, engine.settings)
-    if found is None:
+    if found is None or found.is_head:
         return None
     with shortage_explained(found.path, found.model, found.context):
         model = Model(found.path, found.model, may_sleep=engine.model.may_sleep)

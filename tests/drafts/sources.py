@@ -7,13 +7,15 @@ from leftoff.cache.cache import Cache
 from leftoff.drafts.draft_model import DraftModel
 from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.guesses import Reply
+from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.hub.reference import default_model
 from tests.factory import MTP, model_path
+from tests.factory.heads import head_path
 from tests.scheduler.conftest import eager_drafter
 
-SOURCES = ("tree", "mtp", "model")
+SOURCES = ("tree", "mtp", "eagle", "model")
 _WRONG_EVERY = 5
 
 
@@ -26,8 +28,8 @@ class SometimesWrong(DraftModel):
 
 
 def default_for(source: str) -> Path:
-    """The embedded model, or one with a next-token layer."""
-    return model_path(MTP) if source == "mtp" else default_model()
+    """The embedded model, or one of which a next-token layer or a head is often right."""
+    return model_path(MTP) if source in ("mtp", "eagle") else default_model()
 
 
 def model_settings(source: str) -> ModelSettings:
@@ -36,6 +38,8 @@ def model_settings(source: str) -> ModelSettings:
 
 def drafter_of(source: str, engine: LlamaEngine, cache: Cache) -> Drafter:
     """A draft model is the model itself, and wrong now and then. It is closed with the engine."""
+    if source == "eagle":
+        engine.mtp = EagleContext(engine.context, engine.memory.replaced, head_path(MTP), ModelSettings(gpu_layers=0))
     if source != "model":
         return eager_drafter(engine, has_trails=source == "tree")
     engine.draft = LlamaEngine.open(engine.model.path, replace(engine.settings, num_sequences=1))

@@ -10,7 +10,7 @@ from tests.drafts.distribution import LARGEST, sample
 from tests.drafts.sources import SOURCES
 from tests.factory import MTP, model_path
 
-MODELS = {"tree": "qwen35", "mtp": MTP, "model": "qwen35"}
+MODELS = {"tree": "qwen35", "mtp": MTP, "eagle": MTP, "model": "qwen35"}
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from .cache import folder
 from .gguf import Floats, Value
@@ -17,8 +18,9 @@ KINDS = ("qwen3vl_merger", "gemma3", "lfm2", "idefics3")
 _WIDTH, _HEADS, _LAYERS, _INNER, _PATCH, _SIZE = 64, 2, 2, 128, 16, 128
 _UINT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 6, 7, 8, 9
 _ALIGNMENT = 32
+_KINDS = {np.dtype(np.float32): 0, np.dtype(np.int64): 27}  # ggml's numbers of types
 
-Tensors = dict[str, Floats]
+Tensors = Mapping[str, Floats | npt.NDArray[np.int64]]
 
 
 def projector_path(kind: str, width: int, seed: int = 0) -> Path:
@@ -60,8 +62,8 @@ def write_projector(path: Path, kind: str, width: int, seed: int = 0) -> None:
     unfinished.replace(path)
 
 
-def _encoder(rng: np.random.Generator, kind: str, size: int) -> Tensors:
-    tensors: Tensors = {
+def _encoder(rng: np.random.Generator, kind: str, size: int) -> dict[str, Floats]:
+    tensors: dict[str, Floats] = {
         "v.patch_embd.weight": _weights(rng, _WIDTH, 3, _PATCH, _PATCH) / np.float32(4),
         "v.patch_embd.bias": _bias(rng, _WIDTH),
         "v.position_embd.weight": _weights(rng, (size // _PATCH) ** 2, _WIDTH),
@@ -83,7 +85,7 @@ def _encoder(rng: np.random.Generator, kind: str, size: int) -> Tensors:
     return tensors
 
 
-def _add_head(rng: np.random.Generator, kind: str, width: int, tensors: Tensors) -> Mapping[str, Value]:
+def _add_head(rng: np.random.Generator, kind: str, width: int, tensors: dict[str, Floats]) -> Mapping[str, Value]:
     """The layers between the encoder and the model, and the metadata that goes with them."""
     match kind:
         case "qwen3vl_merger":  # 2 x 2 patches become one token; M-RoPE
@@ -103,7 +105,7 @@ def _add_head(rng: np.random.Generator, kind: str, width: int, tensors: Tensors)
     raise ValueError(kind)
 
 
-def _add_layers(rng: np.random.Generator, tensors: Tensors, shapes: Mapping[str, tuple[int, int]]) -> None:
+def _add_layers(rng: np.random.Generator, tensors: dict[str, Floats], shapes: Mapping[str, tuple[int, int]]) -> None:
     for name, shape in shapes.items():
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = _weights(rng, *shape), _bias(rng, shape[0])
 
@@ -122,7 +124,7 @@ def gguf_bytes(metadata: Mapping[str, Value], tensors: Tensors) -> bytes:
     offset = 0
     for name, tensor in tensors.items():
         shape = struct.pack(f"<I{tensor.ndim}Q", tensor.ndim, *reversed(tensor.shape))
-        head.append(_text(name) + shape + struct.pack("<IQ", 0, offset))
+        head.append(_text(name) + shape + struct.pack("<IQ", _KINDS[tensor.dtype], offset))
         offset += len(_padded(tensor.tobytes()))
     return _padded(b"".join(head)) + b"".join(_padded(tensor.tobytes()) for tensor in tensors.values())
 
@@ -137,6 +139,8 @@ def _value(value: Value) -> bytes:
             return struct.pack("<If", _FLOAT32, value)
         case str():
             return struct.pack("<I", _STRING) + _text(value)
+    if all(isinstance(each, str) for each in value):
+        return struct.pack("<IIQ", _ARRAY, _STRING, len(value)) + b"".join(_text(str(each)) for each in value)
     if all(type(each) is int for each in value):
         return struct.pack(f"<IIQ{len(value)}I", _ARRAY, _UINT32, len(value), *value)
     return struct.pack(f"<IIQ{len(value)}f", _ARRAY, _FLOAT32, len(value), *map(float, value))

@@ -11,6 +11,7 @@ from leftoff.host.drafts import vocabulary_problem
 from leftoff.hub.reference import default_model
 from leftoff.server.server import serving
 from tests.factory import MTP, model_path
+from tests.factory.heads import head_path
 from tests.patience import PATIENCE_S
 from tests.scheduler.conftest import FreeBatches
 from tests.server.fixtures import settings
@@ -57,6 +58,55 @@ def test_it_goes_on_after_a_sleep() -> None:
         assert not host.engine.draft.is_asleep
 
 
+@pytest.mark.parametrize("kind", ["shared", "own"])
+def test_an_eagle_head_drafts_and_changes_nothing(kind: str) -> None:
+    head = str(head_path(MTP, kind))
+    with open_host(settings(MTP, draft="off")) as host, serving(host) as url:
+        plain = ask(url)["content"]
+    asked = settings(MTP, draft="model", model_draft=head, fit=True, sleep_idle_seconds=1000)
+    with open_host(asked) as host, serving(host) as url:
+        drafter = host.scheduler.drafter
+        assert drafter is not None
+        assert host.engine.draft is None
+        (guesses,) = drafter.guesses
+        guesses.step_ms, drafter.times = 0.0, FreeBatches({1: 1.0, 64: 1.0})
+        reply = ask(url)
+        assert reply["content"] == plain
+        assert reply["timings"]["draft_n_accepted"] > 5  # type: ignore[index]
+        host.call(host.scheduler.waking.sleep).result()
+        assert host.engine.mtp is not None
+        assert host.engine.mtp.handle is None
+        assert ask(url, f"{PROMPT} Then")["timings"]["draft_n"] > 0  # type: ignore[index]
+        assert ask(url)["content"] == plain
+
+
+def test_a_head_that_was_replaced_in_a_sleep_drafts_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    head = tmp_path / "head.gguf"
+    head.write_bytes(head_path(MTP).read_bytes())
+    asked = settings(MTP, draft="model", model_draft=str(head), sleep_idle_seconds=1000)
+    with open_host(asked) as host, serving(host) as url:
+        before = ask(url)["content"]
+        host.call(host.scheduler.waking.sleep).result()
+        head.write_bytes(model_path("llama").read_bytes())
+        assert ask(url)["content"] == before
+        assert host.engine.mtp is None
+    assert "no more drafts of hidden states" in caplog.text
+
+
+def test_a_head_for_another_model_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"--model-draft .*: a head for mamba2 was not tried yet, .*: give the head"):
+        open_host(settings("mamba2", draft="model", model_draft=str(head_path("llama"))))
+
+
+def test_fit_counts_a_head() -> None:
+    head = head_path("llama")
+    alone, beside = (
+        fitted(settings("llama", fit=True, ctx=4096, draft="model" if name else "off", model_draft=name))
+        for name in ("", str(head))
+    )
+    assert head.stat().st_size // 2 + 4096 * 64 * 2 * 2 < beside.needs["RAM"] - alone.needs["RAM"]
+
+
 @pytest.mark.parametrize("changes", [{"draft": "off"}, {"draft": "tree"}, {"draft": "mtp"}, {"deterministic": True}])
 def test_it_is_not_loaded_where_it_is_not_wanted(changes: dict[str, object]) -> None:
     with open_host(settings(MTP, model_draft=str(model_path("qwen35")), **changes)) as host:
@@ -93,8 +143,8 @@ def test_a_draft_model_with_other_tokens_is_refused(tmp_path: Path) -> None:
 def test_a_head_that_reads_hidden_states_is_refused(tmp_path: Path) -> None:
     head = tmp_path / "head.gguf"
     data = model_path("qwen35").read_bytes()
-    head.write_bytes(data.replace(b"\x06\0\0\0\0\0\0\0qwen35", b"\x06\0\0\0\0\0\0\0eagle3", 1))
-    with pytest.raises(ModelError, match=r"it is an eagle3 head, .* not supported"):
+    head.write_bytes(data.replace(b"\x06\0\0\0\0\0\0\0qwen35", b"\x06\0\0\0\0\0\0\0dflash", 1))
+    with pytest.raises(ModelError, match=r"it is a dflash head, .* not supported"):
         open_host(settings("llama", draft="model", model_draft=str(head)))
 
 

@@ -12,11 +12,13 @@ from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.guesses import Guesser, Guesses, MtpGuesser
 from leftoff.engine.adapter_file import LoraFile
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
+from tests.factory.heads import head_path
 
 
 @contextmanager
@@ -33,14 +35,15 @@ def scheduler_for(
     flash_attention: str = "auto",
     drafts: bool = False,
     mtp: bool = False,
+    head: str = "",
     draft_model: str = "",
     draft_class: Callable[..., DraftModel] = DraftModel,
     loras: tuple[LoraFile, ...] = (),
 ) -> Iterator[Scheduler]:
     """With a grid, as a server with --deterministic. With drafts, as if a batch took as long as a single token.
 
-    With `mtp`, all drafts are those of the model's next-token layer, with `draft_model` those of such a model, unless
-    there are `drafts` as well.
+    With `mtp`, all drafts are those of the model's next-token layer, with `head` those of an EAGLE-3 head of that kind,
+    with `draft_model` those of such a model, unless there are `drafts` as well.
     """
     threads = 2 if grid else 1
     settings = ContextSettings(
@@ -56,11 +59,14 @@ def scheduler_for(
         cache = Cache(engine.memory, num_slots=slots, budget_bytes=ram_bytes, placement=Placement(grid=grid))
         limits = Limits(queue=queue, at_once=1 if grid else slots)
         model = None
+        if head:
+            file = head_path(architecture, head)
+            engine.mtp = EagleContext(engine.context, engine.memory.replaced, file, ModelSettings(gpu_layers=0))
         if draft_model:
             engine.draft = LlamaEngine.open(model_path(draft_model), replace(settings, num_sequences=1))
             beside = Cache(engine.draft.memory, num_slots=1, budget_bytes=ram_bytes)
             model = draft_class(engine.draft, beside, engine.model.vocabulary.size, cache.lock)
-        has_drafter = drafts or mtp or model is not None
+        has_drafter = drafts or engine.mtp is not None or model is not None
         drafter = eager_drafter(engine, has_trails=drafts, model=model) if has_drafter else None
         yield Scheduler(engine, cache, limits, drafter)
 

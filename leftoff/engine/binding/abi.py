@@ -325,6 +325,15 @@ MTP_FUNCTIONS: dict[str, Signature] = {
     "llama_model_n_embd_out": (_I32, (_P,)),
 }
 
+# For drafts by an EAGLE-3 head, besides those: the inputs of layers, and the encoder that joins them.
+EAGLE_FUNCTIONS: dict[str, Signature] = {
+    "llama_set_embeddings_layer_inp": (None, (_P, _U32, _BOOL)),
+    "llama_get_embeddings_layer_inp": (_P, (_P, _U32)),
+    "llama_model_target_layer_ids": (_P, (_P,)),
+    "llama_model_target_layer_ids_n": (_U32, (_P,)),
+    "llama_encode": (_I32, (_P, Batch)),
+}
+
 # For vectors and scores of texts.
 EMBEDDING_FUNCTIONS: dict[str, Signature] = {
     "llama_pooling_type": (C.c_int, (_P,)),
@@ -348,11 +357,16 @@ CPP_NAMES = {
     "llama_set_embeddings_nextn": "_Z26llama_set_embeddings_nextnP13llama_contextbb",
     "llama_get_embeddings_nextn": "_Z26llama_get_embeddings_nextnP13llama_context",
     "llama_get_embeddings_nextn_ith": "_Z30llama_get_embeddings_nextn_ithP13llama_contexti",
+    "llama_set_embeddings_layer_inp": "_Z30llama_set_embeddings_layer_inpP13llama_contextjb",
+    "llama_get_embeddings_layer_inp": "_Z30llama_get_embeddings_layer_inpP13llama_contextj",
+    "llama_model_target_layer_ids": "_Z28llama_model_target_layer_idsPK11llama_model",
+    "llama_model_target_layer_ids_n": "_Z30llama_model_target_layer_ids_nPK11llama_model",
 }
 
 # Functions that a known build may lack: ask `Library.has` before calling one.
 OPTIONAL: dict[str, Signature] = {
     **MTP_FUNCTIONS,
+    **EAGLE_FUNCTIONS,
     **EMBEDDING_FUNCTIONS,
     **ADAPTER_FUNCTIONS,
     "llama_model_n_embd_inp": (_I32, (_P,)),

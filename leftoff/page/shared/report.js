@@ -51,6 +51,7 @@ const DRAFTED_FROM = {
   conversation: "this conversation",
   sibling: "others with the same beginning",
   mtp: "the model's next-token layer",
+  eagle: "the EAGLE-3 head",
   model: "the draft model",
   other: "other conversations",
 };
