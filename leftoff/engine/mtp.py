@@ -7,7 +7,7 @@ its context follows every decode of the main one, and has KV cells of its own fo
     MTP context     cells, then pending        [first ····· held)[held ·· length)
 
 Cells that it lacks, such as those of a prefix that was loaded from the cache, make its guesses worse, and nothing
-wrong: the main context verifies every one.
+wrong: the main context verifies every one. While its guesses are mostly wrong, it is spared the prompts.
 """
 
 import ctypes as C
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 ARCHITECTURES = ("qwen35", "qwen35moe", "qwen3next", "deepseek2")
 _LAYER_END = ".nextn.eh_proj.weight"  # the tensor that every such layer has
 _MAX_PENDING = 64  # tokens: more are decoded with the next batch
+_FIRST_CHANCE, _WEIGHT, _LEAST_CHANCE = 0.7, 0.1, 0.2  # that the first token of a draft is right
 
 
 def mtp_problem(library: Library, path: Path) -> str:
@@ -91,6 +92,8 @@ class MtpContext:
         self._dll = dll = main.model.library.dll
         self._width: int = dll.llama_model_n_embd_out(main.model.handle)
         self._followed: dict[int, _Followed] = {}
+        self._guessed: dict[int, int] = {}  # the position of the first token of the last draft, by sequence
+        self._chance = _FIRST_CHANCE
         self.handle: int | None = None
         self.open()
 
@@ -128,6 +131,9 @@ class MtpContext:
     def follow(self, seq: int, tokens: Tokens, start: int, last_row: int, num_logits: int) -> None:
         """After that decode, for each sequence: takes over the hidden states of its tokens, which begin at `start`."""
         self._forget_replaced()
+        if self._chance < _LEAST_CHANCE:  # it guesses from the last one alone, to see now and then if that pays by now
+            self._begin(seq, tokens, start, self._hidden(max(1, num_logits), last_row, num_logits))
+            return
         hidden = self._hidden(tokens.size, last_row, num_logits)
         followed = self._followed.get(seq)
         is_next = followed is not None and followed.held <= start <= followed.length
@@ -139,11 +145,11 @@ class MtpContext:
     def _hidden(self, num_tokens: int, last_row: int, num_logits: int) -> Hidden:
         """Of the last tokens of a sequence in the batch, of as many as are known."""
         if self._is_alone:
-            hidden = floats(self._dll.llama_get_embeddings_nextn(self._main.handle), num_tokens * self._width)
-        else:
-            rows = range(last_row - num_logits + 1, last_row + 1)
-            addresses = (self._dll.llama_get_embeddings_nextn_ith(self._main.handle, row) for row in rows)
-            hidden = np.array([floats(address, self._width) for address in addresses], np.float32)
+            rows = floats(self._dll.llama_get_embeddings_nextn(self._main.handle), (last_row + 1) * self._width)
+            return rows.reshape(-1, self._width)[-num_tokens:]
+        known = range(last_row + 1 - min(num_tokens, num_logits), last_row + 1)
+        addresses = (self._dll.llama_get_embeddings_nextn_ith(self._main.handle, row) for row in known)
+        hidden = np.array([floats(address, self._width) for address in addresses], np.float32)
         return hidden.reshape(-1, self._width)
 
     def _joined(self, hidden: Hidden) -> Hidden | None:
@@ -151,7 +157,9 @@ class MtpContext:
         return hidden
 
     def cut(self, seq: int, length: int) -> None:
-        """The tokens of a draft from `length` on were wrong."""
+        """A draft was verified: its tokens from `length` on were wrong."""
+        if (first := self._guessed.pop(seq, None)) is not None:
+            self._chance += _WEIGHT * ((length > first) - self._chance)
         followed = self._followed.get(seq)
         if followed is not None:
             followed.cut(length)
@@ -176,6 +184,7 @@ class MtpContext:
             if len(drafted) == most:
                 self._dll.llama_memory_seq_rm(self._memory, seq, start, -1)
                 followed.hold(start)
+                self._guessed[seq] = start + tokens.size
                 return drafted
             hidden = floats(self._dll.llama_get_embeddings_nextn_ith(self.handle, -1), hidden.shape[1]).reshape(1, -1)
         return []

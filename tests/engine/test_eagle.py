@@ -59,11 +59,12 @@ def test_guesses_never_change_a_state(architecture: str, kind: str) -> None:
             assert engine.mtp is not None
             sure = np.array(following, np.int32)
             drafted = engine.mtp.draft(0, sure, engine.memory.length(0), 3)
-            work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=3)
+            work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=len(drafted))
             (row,) = engine.decode([work])
             plain.decode([work])
-            chosen = [int(engine.logits(row - 3 + index).argmax()) for index in range(4)]
-            right = next((index for index in range(3) if chosen[index] != drafted[index]), 3)
+            most = len(drafted)
+            chosen = [int(engine.logits(row - most + index).argmax()) for index in range(most + 1)]
+            right = next((index for index in range(most) if chosen[index] != drafted[index]), most)
             num_right += right
             num_held = engine.settle(work, sure.size + right)
             assert plain.settle(work, sure.size + right) == num_held
