@@ -52,10 +52,10 @@ class Model:
         self._files = identities(self.path)
         self.may_sleep = may_sleep
         self._words: int | None = None
-        self._weights: int | None = load_weights(self.library, self.path, self.settings, progress)
+        self._weights: int | None = self._load(self.settings, progress)
         if may_sleep:
             try:
-                self._words = load_weights(self.library, self.path, dataclasses.replace(self.settings, vocab_only=True))
+                self._words = self._load(dataclasses.replace(self.settings, vocab_only=True))
                 self._check_same_files()
             except EngineError:
                 self.close()
@@ -98,14 +98,21 @@ class Model:
             raise ReplacedError(
                 f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
             )
-        self._weights = load_weights(self.library, self.path, self.settings, lambda _: is_wanted())
         self._files = files
+        self._weights = self._load(self.settings, lambda _: is_wanted())
         try:
             self._check_same_files()
         except ModelError:
             self.sleep()
             raise
         return True
+
+    def _load(self, settings: ModelSettings, progress: Progress | None = None) -> int:
+        try:
+            return load_weights(self.library, self.path, settings, progress)
+        except ModelError:
+            self._check_same_files()  # llama.cpp opens it twice: of two files in turn it says that one is damaged
+            raise
 
     def _check_same_files(self) -> None:
         if identities(self.path) != self._files:
