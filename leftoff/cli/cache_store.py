@@ -16,7 +16,6 @@ from leftoff.store.link import PROBLEMS, Link, public_url
 from leftoff.units import one_line, show_bytes, show_count
 
 _SOUND, _FAULTY = 0, 1
-_NO_FINGERPRINT = "0" * 64
 
 
 def run(action: str, args: argparse.Namespace, settings: Settings) -> int:
@@ -87,7 +86,7 @@ def _clear(console: Console, args: argparse.Namespace, settings: Settings) -> in
 
 def _links(args: argparse.Namespace, settings: Settings) -> Iterator[Link]:
     """A link to each group, or to those whose name or description begins as `--model` says, one after the other."""
-    with closing(Link(settings.store, settings.index, _NO_FINGERPRINT)) as link:
+    with closing(Link(settings.store, settings.index, tools.NO_GROUP)) as link:
         names = [name for name in link.call(link.objects.groups()).result() if len(name) == len(link.group)]
         named = [(name, link.call(tools.about(link.objects, name)).result()[1]) for name in names]
     for group, described in named:

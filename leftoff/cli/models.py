@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -210,7 +211,15 @@ class _Openings:
         seat = self.seats.add(sleep_after_s=sleep_after_s(settings), pinned=settings.pinned)
         opening = _Opening(self, settings, seat)
         disk = self.capacities.disk(cache_root(settings)) if settings.disk else None
-        late = LateHost(settings.alias[0], seat, opening.make, prepare=opening.prepare, settings=settings, disk=disk)
+        late = LateHost(
+            settings.alias[0],
+            seat,
+            opening.make,
+            prepare=opening.prepare,
+            settings=settings,
+            disk=disk,
+            fleet=partial(open_fleet, settings),
+        )
         self._late[late.name, settings.model] = late
         return late
 

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -15,25 +16,29 @@ from leftoff.cluster.observe import Observation, observe
 from leftoff.cluster.publisher import Publisher
 from leftoff.cluster.replica import HEARTBEAT_S, Replica
 from leftoff.disk.secret import SECRET_BYTES
+from leftoff.disk.tools.models import Pruned
+from leftoff.engine.fingerprint import file_fingerprint
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
-from leftoff.host.fleet import Place
+from leftoff.host.fleet import Place, told_model
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.store.collector import Collector
 from leftoff.store.fleet_key import NO_KEY, FleetKey
 from leftoff.store.keys import SECRET
 from leftoff.store.link import PROBLEMS, Link, check
 from leftoff.store.medium import open_store
+from leftoff.store.namespaces import clear_namespaces
 from leftoff.store.objects import MissingError
 from leftoff.store.prober import Prober
-from leftoff.store.replies import open_index_replies
-from leftoff.store.tools import ABOUT, About
+from leftoff.store.replies import IndexReplies, open_index_replies
+from leftoff.store.tools import ABOUT, NO_GROUP, About, groups_about
 
 logger = logging.getLogger("leftoff.store")
 
 _SECRET = "secret"
 _START_S = 3.0  # for a part to answer at start; afterwards nobody waits for one
 _LEAVE_S = 1.0
+_FORGET_S = 60.0
 _KEEP_S = 10.0  # between two looks whether the store still has the secret
 
 
@@ -71,7 +76,7 @@ class FleetMember:
         if self._key is None:
             logger.warning(NO_KEY)
         self._fingerprint = memory.fingerprint if self._key is None else self._key.fingerprint(memory.fingerprint)
-        self.link = self._open_link(*self._urls, self._fingerprint, days=self._days)
+        self.link = self._link_to(self._fingerprint)
         self._closing.callback(self.link.close)
         self._prober = Prober(self.link)
         self.link.start(self._prober.run())
@@ -118,6 +123,32 @@ class FleetMember:
         shared = open_index_replies(self.link, self._fingerprint, days=self._days, key=self._key)
         self._closing.callback(shared.close)
         return ReplyChain([own, shared] if own is not None else [shared])
+
+    def forget(self, model: Path, is_meant: Callable[[str], bool]) -> list[Pruned]:
+        """Deletes blobs and remembered replies, of every library and KV type that the model was read with."""
+        if not self._urls[0]:
+            return []
+        with closing(self._link_to(NO_GROUP)) as link:
+            groups = link.call(groups_about(link.objects, self._is_about(model))).result(_FORGET_S)
+        return [self._forget_in(group, is_meant) for group in groups]
+
+    def _forget_in(self, group: str, is_meant: Callable[[str], bool]) -> Pruned:
+        with closing(self._link_to(group)) as link:
+            cleared = link.call(clear_namespaces(link, is_meant)).result(_FORGET_S)
+            IndexReplies(link, self._days).remove(is_meant)
+        return Pruned(cleared.num_blobs, cleared.nbytes, left_bytes=0)
+
+    def _is_about(self, model: Path) -> Callable[[About], bool]:
+        """By its content; if its file is gone, by its name."""
+        key_id = self._key.id if self._key is not None else ""
+        try:
+            told = told_model(model, file_fingerprint(model)).removeprefix(model.stem)
+        except OSError:
+            return lambda about: about.key_id == key_id and about.described.startswith(f"{model.stem} (")
+        return lambda about: about.key_id == key_id and f"{told}, " in about.described
+
+    def _link_to(self, fingerprint: str) -> Link:
+        return self._open_link(*self._urls, fingerprint, days=self._days)
 
     def announce(
         self,

@@ -29,7 +29,7 @@ from leftoff.host.adapters import adapted, adapter_bytes
 from leftoff.host.budgets import Capacities, queue_budget, ram_budget
 from leftoff.host.drafts import beside, make_drafter, uses_mtp
 from leftoff.host.encoder import EncoderHost
-from leftoff.host.fleet import Fleet
+from leftoff.host.fleet import Fleet, told_model
 from leftoff.host.host import ModelHost
 from leftoff.host.kept import open_disk
 from leftoff.host.pictures import open_projector, projector_file
@@ -248,7 +248,7 @@ def _open_store(engine: LlamaEngine, fleet: Fleet, ram_bytes: int) -> TierSettin
     settings, model = engine.settings, engine.model
     types = "/".join(dict.fromkeys([settings.kv_type, settings.v_type]))
     library = model.library.fingerprint[:_SHOWN_DIGITS]
-    fleet.join(engine.memory, f"{model.path.stem} ({model.fingerprint[:_SHOWN_DIGITS]}), library {library}, KV {types}")
+    fleet.join(engine.memory, f"{told_model(model.path, model.fingerprint)}, library {library}, KV {types}")
     view_bytes = _VIEW_PART * max(ram_bytes, MIB)
     return fleet.open_store(engine.context.arena, queue_bytes=queue_budget(ram_bytes), view_bytes=view_bytes)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -10,10 +11,18 @@ from msgspec import Struct
 from leftoff.blobs.replies import MediumReplies
 from leftoff.cache.blob_tier import TierSettings
 from leftoff.chat.replies import ReplyStore
+from leftoff.disk.tools.models import Pruned
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.gate import Readiness
 from leftoff.scheduler.scheduler import Scheduler
+
+_SHOWN_DIGITS = 8
+
+
+def told_model(path: Path, fingerprint: str) -> str:
+    """A model in what a fleet is told of it: `described` begins so."""
+    return f"{path.stem} ({fingerprint[:_SHOWN_DIGITS]})"
 
 
 class ModelState(Struct, frozen=True):
@@ -51,6 +60,13 @@ class Fleet(Protocol):
 
     def replies(self, own: MediumReplies | None) -> ReplyStore:
         """Remembered replies of the fleet, and before them those of this machine."""
+        ...
+
+    def forget(self, model: Path, is_meant: Callable[[str], bool]) -> list[Pruned]:
+        """Of a model that is not open, deletes what is stored for the namespaces that are meant. Blocks, and raises.
+
+        Not to be joined for that.
+        """
         ...
 
     def announce(

@@ -16,7 +16,7 @@ from leftoff.disk.tools.models import Pruned
 from leftoff.engine.errors import CancelledError
 from leftoff.host.adapters import adapter_names
 from leftoff.host.budgets import Disk
-from leftoff.host.fleet import ModelState
+from leftoff.host.fleet import Fleet, ModelState
 from leftoff.host.host import LOADING, HostClosedError, ModelHost
 from leftoff.host.seats import Seat, Seats
 from leftoff.scheduler.gate import Gate
@@ -36,8 +36,12 @@ class LateHost:
         prepare: Callable[[], None] = lambda: None,
         settings: Settings | None = None,
         disk: Disk | None = None,
+        fleet: Callable[[], Fleet | None] = lambda: None,
     ) -> None:
-        """`prepare` is called before it waits for its turn, and tells the seat what the model needs."""
+        """`prepare` is called before it waits for its turn, and tells the seat what the model needs.
+
+        `fleet` makes one that is not joined.
+        """
         self.name = seat.name = name
         self.settings = settings or Settings(alias=(name,))
         self.host: ModelHost | None = None  # the last; closed, if another one is to come in its place
@@ -47,6 +51,7 @@ class LateHost:
         self._make = make
         self._prepare = prepare
         self._disk = disk
+        self._fleet = fleet
         self._asked: list[Future[ModelHost]] = []
         self._lock = threading.Lock()
         self._has_news = threading.Event()
@@ -122,12 +127,16 @@ class LateHost:
         return ModelState(self.name, tuple(self.aliases), replace(gate.readiness(), is_open=is_open))
 
     def forget(self, is_meant: Callable[[str], bool]) -> list[Pruned]:
-        """Of a model that is not open, deletes what lies on disk for the namespaces that are meant. Blocks, and raises.
+        """Of a model that is not open, deletes what lies on disk and in the store for the namespaces that are meant.
 
-        Only a file tells which folder is its own: of a name of the hub, that is known once it is open.
+        Blocks, and raises. Only a file tells what is its own: of a name of the hub, that is known once it is open.
         """
         path = self.seat.path
-        return self._disk.forget(path.resolve(), is_meant) if self._disk is not None and path is not None else []
+        if path is None:
+            return []
+        pruned = self._disk.forget(path.resolve(), is_meant) if self._disk is not None else []
+        fleet = self._fleet()
+        return pruned + (fleet.forget(path, is_meant) if fleet is not None else [])
 
     def close(self) -> None:
         with self._lock:

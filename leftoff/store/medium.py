@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 
 from leftoff.blobs.blob import Blob, Write
@@ -26,6 +25,7 @@ from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
 from leftoff.store.link import PROBLEMS, Link, check
+from leftoff.store.namespaces import clear_namespaces
 from leftoff.store.objects import NAME, OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
 
@@ -150,19 +150,6 @@ class ObjectMedium:
                 await link.index.add(name, blob.file_bytes, write.worth, blob.namespace)
         return 0 if is_there else blob.file_bytes
 
-    async def _namespaces(self) -> set[str]:
-        """All that something is stored of: an index that was rebuilt knows blobs, and not whose they are."""
-        link = self.link
-        known = {"", *await link.index.namespaces()}
-        hashes = {*map(namespace_hash, known)}
-        for hashed in await link.objects.groups(link.group):
-            if hashed not in hashes:
-                with suppress(MissingError):
-                    content = bytes((await link.objects.get(f"{link.group}/{hashed}/{NAME}")).data)
-                    name = content.decode("utf-8", "replace")
-                    known |= {name} if namespace_hash(name) == hashed else set()
-        return known
-
     async def _name(self, namespace: str) -> None:
         """Before its first blob: what is stored can be deleted by its namespace, whatever becomes of the index."""
         if self._named.get(namespace) is None:
@@ -182,18 +169,7 @@ class ObjectMedium:
         self.link.call(self._clear(is_meant)).result()
 
     async def _clear(self, is_meant: Callable[[str], bool]) -> None:
-        """The name of a namespace goes last: where deleting breaks off, it is found when it is tried again."""
-        link = self.link
-        check(link.index_breaker)
-        for namespace in filter(is_meant, await self._namespaces()):
-            hashed = namespace_hash(namespace)
-            known = map(ObjectName.parse, await link.index.names(f"{hashed}/*"))
-            await link.remove([name for name in known if name is not None])
-            async for objects in link.objects.listed(f"{link.group}/{hashed}"):
-                names = [ObjectName.parse(f"{hashed}/{each.name}") for each in objects]
-                await link.remove([name for name in names if name is not None])
-            await link.objects.delete([f"{link.group}/{hashed}/{NAME}"])
-            await link.index.redis.zrem(link.index.keys.namespaces, namespace)
+        for namespace in (await clear_namespaces(self.link, is_meant)).namespaces:
             self._named.pop(namespace)
 
     def note(self, uses: Sequence[Use]) -> Sequence[Blob]:

@@ -1,6 +1,6 @@
 """Lists, verifies, prunes and clears a shared store, for `leftoff cache --store`. Servers may run meanwhile."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from leftoff.store.link import Link
 from leftoff.store.objects import Listed, MissingError, ObjectName, Objects, Reader
 
 ABOUT = "about"  # the object that says what a group is of
+NO_GROUP = "0" * 64  # a fingerprint, for a link that only lists groups
 _AT_ONCE = 256
 
 
@@ -58,6 +59,11 @@ async def about(objects: Objects, group: str) -> About:
         if len(lines) in (2, 3) and lines[0].startswith(group):
             return About(*lines)
     return About(group, "unknown")
+
+
+async def groups_about(objects: Objects, is_meant: Callable[[About], bool]) -> list[str]:
+    """The groups that are of what is meant."""
+    return [group for group in await objects.groups() if is_meant(await about(objects, group))]
 
 
 async def group_of(link: Link) -> Group:

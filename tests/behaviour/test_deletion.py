@@ -1,7 +1,9 @@
 """Deletion deletes: afterwards no file, database, object or index has a word or a token of the text."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,20 @@ import pytest
 import redis as redis_client
 
 from leftoff.blobs.store import MediumBlobStore
+from leftoff.cli.loading import open_fleet
 from leftoff.cli.main import main
 from leftoff.cluster.member import FleetMember
 from leftoff.config import MIB
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
+from leftoff.host.late_host import LateHost
+from leftoff.host.seats import Seats
+from leftoff.server.hosts import Hosts
 from leftoff.server.server import serving
 from leftoff.store.collector import Collector
 from tests.patience import PATIENCE_S, until
 from tests.server.fixtures import settings
-from tests.store.parts import Redis, redis
+from tests.store.parts import Redis, redis, s3, s3_environment
 
 KEYS = ("first-key", "second-key")
 SECRET, OTHERS = "the old bridge over the river", "a small boat on the lake"
@@ -42,10 +48,11 @@ def served(root: Path, index: Redis, **changes: Any) -> Iterator[tuple[ModelHost
         yield host, http
 
 
-def ask(http: httpx.Client, text: str, key: str = "", salt: str | None = None) -> str:
+def ask(http: httpx.Client, text: str, key: str = "", salt: str | None = None, model: str | None = None) -> str:
     """A chat whose header and question have the text; returns the reply."""
     messages = [{"role": "system", "content": f"{text} {HEADER}"}, {"role": "user", "content": text}]
     body = {"messages": messages, "max_tokens": 8, "temperature": 0, "ignore_eos": True, "cache_salt": salt}
+    body["model"] = model
     reply = http.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key or 'none'}"})
     assert reply.status_code == 200, reply.text
     return str(reply.json()["choices"][0]["message"]["content"])
@@ -167,3 +174,65 @@ def test_the_command_leaves_nothing_behind(tmp_path: Path, index: Redis, capsys:
     with open_host(settings()) as host:
         assert places(tmp_path, index, host, *own) == set()
     assert objects(tmp_path) == []
+
+
+@contextmanager
+def served_late(store: str, index: Redis) -> Iterator[tuple[httpx.Client, LateHost]]:
+    """A server of two models, and the second of them, which nobody has asked."""
+    seats, own = Seats(most=2), {"store": store, "index": index.url, "api_key": KEYS, "read_ahead": False}
+
+    def late(architecture: str) -> LateHost:
+        whole = settings(architecture, alias=(architecture,), **own)
+        fleet = partial(open_fleet, whole)
+        make = lambda gate: open_host(whole, fleet=fleet(), gate=gate)  # noqa: E731
+        return LateHost(architecture, seats.add(), make, settings=whole, fleet=fleet)
+
+    with closing(late("llama")) as first, closing(late("qwen35")) as second:
+        hosts = Hosts(first.open(), [second])
+        with serving(hosts) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+            yield http, second
+
+
+@contextmanager
+def store_in(medium: str, folder: Path) -> Iterator[str]:
+    """The URL of a store."""
+    if medium == "folder":
+        yield f"file://{folder}/store"
+        return
+    with s3() as bucket, s3_environment(bucket.port):
+        yield bucket.url
+
+
+@pytest.mark.parametrize("medium", ["folder", "s3"])
+def test_what_a_model_has_stored_is_deleted_though_nobody_has_asked_it(
+    tmp_path: Path, index: Redis, medium: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with store_in(medium, tmp_path) as store:
+
+        def stored() -> dict[str, int]:
+            """How many blobs each model has in the store."""
+            assert main(["cache", "list", "--store", store, "--index", index.url, "--json"]) == 0
+            groups = json.loads(capsys.readouterr().out)["groups"]
+            return {group["described"]: group["num_objects"] for group in groups}
+
+        with served_late(store, index) as (http, late):
+            for key in KEYS:
+                ask(http, SECRET, key, model="qwen35")
+                ask(http, SECRET, key, model="llama")
+            flush(late.open())
+        before = stored()
+        model = next(described for described in before if described.startswith(late.seat.path.stem))  # type: ignore[union-attr]
+        with served_late(store, index) as (http, late):
+            left = before[model]
+            for key in KEYS:
+                own = {"Authorization": f"Bearer {key}"}
+                freed = http.delete("/cache?model=qwen35", headers=own).json()
+                assert freed["freed_bytes"] > 0
+                left -= freed["entries"]
+                assert (left > 0) is (key == KEYS[0]), "what is another's stays"
+                assert stored() == before | {model: left}
+            assert late.host is None, "it was not opened for that"
+            assert sum(":reply:" in key for key in values(index)) == len(KEYS), "those of the other model"
+            index.kill()
+            refused = http.delete("/cache?model=qwen35", headers=own)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_deleted")
