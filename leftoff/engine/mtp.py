@@ -94,6 +94,7 @@ class MtpContext:
         self._followed: dict[int, _Followed] = {}
         self._guessed: dict[int, int] = {}  # the position of the first token of the last draft, by sequence
         self._chance = _FIRST_CHANCE
+        self._has_cells: set[int] = set()  # sequences: of others none need be removed, which passes over all cells
         self.handle: int | None = None
         self.open()
 
@@ -116,6 +117,7 @@ class MtpContext:
         self._dll.llama_free(self.handle)
         self.handle = None
         self._followed.clear()
+        self._has_cells.clear()
 
     def prepare(self, num_works: int) -> None:
         """Before a decode of the main context: asks for the hidden states that `follow` reads.
@@ -211,12 +213,15 @@ class MtpContext:
             self._forget(self._replaced.pop())
 
     def _forget(self, seq: int) -> None:
-        if self._followed.pop(seq, None) is not None:
+        self._followed.pop(seq, None)
+        if seq in self._has_cells:
+            self._has_cells.remove(seq)
             self._dll.llama_memory_seq_rm(self._memory, seq, -1, -1)
 
     def _decode(self, seq: int, start: int, tokens: Tokens, hidden: Hidden, *, has_logits: bool = False) -> bool:
         """Computes the cells of tokens, each with the hidden state before it. False if there was no room."""
         most = self._main.batch_tokens
+        self._has_cells.add(seq)
         for first in range(0, tokens.size, most):
             part = slice(first, min(first + most, tokens.size))
             batch = HiddenBatch(seq, start + first, tokens[part], hidden[part], has_logits=has_logits)
@@ -231,6 +236,7 @@ class MtpContext:
         logger.warning("the context of guesses is emptied: llama.cpp could not compute in it (code %d)", code)
         self._dll.llama_memory_clear(self._memory, False)
         self._followed.clear()
+        self._has_cells.clear()
 
 
 class HiddenBatch:
