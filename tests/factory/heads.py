@@ -54,7 +54,7 @@ def head_bytes(model: str, kind: str) -> bytes:
     metadata = {"general.architecture": "eagle3"} | small_vocabulary().metadata()
     del metadata["tokenizer.ggml.token_type"]  # of signed numbers, and not needed
     metadata |= {f"eagle3.{key}": value for key, value in keys.items()}
-    return gguf_bytes(metadata, _layer(width) | _spoken(model, kind, header.num_tokens, width))
+    return gguf_bytes(metadata, {**_layer(width), **_spoken(model, kind, header.num_tokens, width)})
 
 
 def _layer(width: int) -> dict[str, Floats]:
