@@ -299,8 +299,7 @@ class Settings:
     )
     model_draft: str = setting(
         "",
-        "smaller model with the same tokens, or an EAGLE-3 head, to guess what a reply goes on with; a file, or "
-        "org/repo[:quant]",
+        "smaller model with the same tokens, or EAGLE-3 head, to guess what comes next; a file, or org/repo[:quant]",
         *("-md", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"),
         metavar="MODEL",
     )
