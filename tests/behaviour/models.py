@@ -47,6 +47,7 @@ PROMPTS = [f"{STORY}{end}" for end in ("", "And then?", "And then? Nobody knows.
 NUM_CLIENTS = 6
 NUM_REQUESTS = 300
 MOST_TURNS = 2  # one, and one that begins after a request has come and before its model's thread has asked for room
+LONGEST_WAIT = "longest wait in ms"
 
 Replies = dict[tuple[str, str], str]  # by architecture and prompt
 
@@ -130,6 +131,7 @@ class Town:
 
     def check_wait(self, record: RequestRecord) -> None:
         """By the loads of others that have begun after it came and before that of its own model."""
+        self.seen[LONGEST_WAIT] = max(self.seen[LONGEST_WAIT], round(record.waited_ms))
         if not record.waited_for:
             return
         name = record.waited_for.partition(" was ")[0]
