@@ -176,6 +176,11 @@ class ModelHost:
     def context_tokens(self) -> int:
         return self.engine.memory.num_cells
 
+    def name_for(self, model: str | None) -> str:
+        """The name in replies to a request for this model: its own, with the adapter that is asked for."""
+        adapter = self.adapters.named(model)
+        return f"{self.name}:{adapter.name}" if adapter is not None else self.name
+
     @property
     def status(self) -> str:
         """In llama-server's words. Until one that is asked is awake, its thread may answer nobody."""

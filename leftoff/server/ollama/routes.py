@@ -144,7 +144,7 @@ async def _raw_jobs(host: ModelHost, request: Request, chat: ChatRequest) -> lis
 
 
 async def _answer(request: Request, host: ModelHost, jobs: list[ReplyJob], body: Body, *, is_chat: bool) -> Response:
-    writer = _writer(host, is_chat=is_chat)
+    writer = _writer(host, body, is_chat=is_chat)
     response = await answer(request, host, jobs, uuid.uuid4().hex, writer, stream=_streams(body))
     _keep(host, body)  # once it is asked: before, the model might sleep and wake for it
     return response
@@ -154,7 +154,7 @@ async def _loaded(request: Request, host: ModelHost, body: Body, *, is_chat: boo
     """Answers an empty request: clients send one to load the model."""
     await attended(request.receive, _done(host.scheduler.waking.load()))
     _keep(host, body)
-    return json_response(_writer(host, is_chat=is_chat).chunk(end={"done_reason": "load"}))
+    return json_response(_writer(host, body, is_chat=is_chat).chunk(end={"done_reason": "load"}))
 
 
 async def _done(load: Future[None]) -> None:
@@ -176,8 +176,8 @@ def _sign(*, is_chat: bool) -> Callable[[Body], Json]:
     return lambda body: OllamaWriter(full_name(body.model), is_chat).chunk()
 
 
-def _writer(host: ModelHost, *, is_chat: bool) -> OllamaWriter:
-    return OllamaWriter(full_name(host.name), is_chat)
+def _writer(host: ModelHost, body: Body, *, is_chat: bool) -> OllamaWriter:
+    return OllamaWriter(full_name(host.name_for(body.model)), is_chat)
 
 
 def full_name(name: str) -> str:

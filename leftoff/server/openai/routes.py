@@ -114,11 +114,10 @@ def _echo(host: ModelHost, job: Job) -> Echo:
 
 
 def _head(host: ModelHost, prefix: str, body: ChatRequest | CompletionRequest, num_replies: int) -> Head:
-    adapter = host.adapters.named(body.model)
     return Head(
         id=f"{prefix}-{uuid.uuid4().hex}",
         created=int(time.time()),
-        model=f"{host.name}:{adapter.name}" if adapter is not None else host.name,
+        model=host.name_for(body.model),
         fingerprint=f"leftoff-{host.engine.memory.fingerprint[:12]}",
         vocabulary=host.model.vocabulary,
         body=body,

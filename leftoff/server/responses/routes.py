@@ -150,7 +150,7 @@ def _begun(host: ModelHost, body: ResponsesRequest, asked: Asked) -> Json:
     return {
         "id": f"resp_{uuid.uuid4().hex}",
         "created_at": int(time.time()),
-        "model": host.name,
+        "model": host.name_for(body.model),
         "object": "response",
         "status": "in_progress",
         "background": False,

@@ -1,5 +1,6 @@
 """Adapters over HTTP: chosen by model or by scale, listed in every dialect, and apart in the cache."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.server.fixtures import settings
 FILES = adapter_files(model_path("qwen35"))
 STORY = "the river runs down from the hill " * 12
 KEYS = ("one", "two")
+SAID = [{"role": "user", "content": "hi"}]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,28 @@ def test_every_dialect_chooses_by_the_name_of_the_model(http: httpx.Client, path
     assert [record["reused"] for record in records] == [0, 0]
     namespaces = [tree["namespace"] for tree in http.get("/cache").json()["trees"]]
     assert sum("/lora:" in namespace for namespace in namespaces) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": SAID, "max_tokens": 2}),
+        ("/v1/completions", {"prompt": "hi", "max_tokens": 2}),
+        ("/v1/messages", {"messages": SAID, "max_tokens": 2}),
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 16}),
+        ("/api/chat", {"messages": SAID, "options": {"num_predict": 2}}),
+        ("/api/generate", {"prompt": "hi", "options": {"num_predict": 2}}),
+        ("/completion", {"prompt": "hi", "n_predict": 2}),
+    ],
+)
+def test_every_dialect_names_the_model_with_the_adapter_that_was_asked_for(
+    http: httpx.Client, path: str, body: dict[str, Any], *, stream: bool
+) -> None:
+    base = "tiny:latest" if path.startswith("/api/") else "tiny"
+    for model, named in (("tiny", base), ("tiny:a", "tiny:a")):
+        reply = http.post(path, json=body | {"model": model, "stream": stream}).raise_for_status()
+        assert {*re.findall(r'"model":"([^"]*)"', reply.text)} == {named}
 
 
 def test_the_responses_api_chooses_too(http: httpx.Client) -> None:
