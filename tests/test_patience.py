@@ -17,6 +17,7 @@ TIMED = {
     "disk/kill_loop.py": "kills at random moments",
     "lab/box/test_play.py": "sleeps by a simulated clock",
     "patience.py": "looks again and again",
+    "server/test_hosts_replaced.py": "work that goes on until it is stopped",
     "store/kill_loop.py": "kills at random moments",
     "store/parts.py": "a store that takes its time",
     "store/prove.py": "looks again and again whether machines share",
