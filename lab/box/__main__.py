@@ -13,6 +13,7 @@ from multiprocessing import Pool
 
 from lab.box.play import play
 
+_CHUNKS = 25  # of 8 seeds, then a process begins anew: what a play leaves behind goes with it
 _HASH_SEED = "PYTHONHASHSEED"  # the order of sets of names follows from it
 
 
@@ -28,7 +29,7 @@ def main() -> None:
         print(*run.world.trace, *run.found or ["nothing was found"], sep="\n")
         sys.exit(bool(run.found))
     began, num_found = time.monotonic(), 0
-    with Pool(args.jobs) as pool:
+    with Pool(args.jobs, maxtasksperchild=_CHUNKS) as pool:
         for seed, faults, found in pool.imap_unordered(_outcome, range(args.first, args.first + args.seeds), 8):
             if found:
                 num_found += 1
