@@ -107,6 +107,8 @@ class Drafter:
         """
         most, token_ms, num_sure = min(most, self._most_drafted), self.times.ms, reply.work.tokens.size
         chosen: tuple[Promise, Guesses] | None = None
+        if num_sure >= MAX_TOKENS:  # of drafts that were wrong one after the other: they are decoded first
+            return None
         for each in self.guesses if most > 0 else ():
             step, lag = each.step_ms / token_ms, each.lag_ms(reply) / token_ms
             promise = self._best(
@@ -116,7 +118,7 @@ class Drafter:
             if promise.rate > max(rate, chosen[0].rate if chosen else 0.0):
                 chosen = promise, each
             elif not promise.length and not rate and chosen is None:
-                longer = self.times.multiples[min(num_sure + 1, MAX_TOKENS)] - self.times.multiples[num_sure]
+                longer = self.times.multiples[num_sure + 1] - self.times.multiples[num_sure]
                 cost = step + lag + (1 + self._decodes_again) * longer
                 if each.is_due(cost * token_ms, token_ms):
                     chosen = Promise(1), each

@@ -148,3 +148,11 @@ def test_short_drafts_that_are_right_become_long_ones(setting: Setting) -> None:
             drafter.verified(draft, lengths[-1], lengths[-1])
     assert lengths[0] <= 1
     assert min(lengths[-100:]) >= 8
+
+
+@pytest.mark.parametrize("num_sure", [63, 64, 200])
+def test_many_tokens_that_are_decoded_again_come_without_a_guess(setting: Setting, num_sure: int) -> None:
+    drafter = Drafter(BatchTimes(LIKE_A_GPU), decodes_again=True, guesses=[Guesses(Ready(), 0.0)], has_trails=False)
+    work = setting.reply.work._replace(tokens=np.full(num_sure, 300, np.int32))
+    draft = drafter.guess(setting.reply._replace(work=work), 100)
+    assert (0 if draft is None else len(draft.tokens)) == max(0, 64 - num_sure)

@@ -115,7 +115,7 @@ class TestNextTokenLayer:
         with open_host(settings(MTP, draft="auto")) as host:
             assert host.scheduler.drafter is not None
             assert host.engine.mtp is None
-        assert "no drafts with the MTP layer: it guesses for 900.00 ms, a token takes 1000.00" in caplog.text
+        assert "no drafts of hidden states: a token is guessed in 900.00 ms, and takes 1000.00" in caplog.text
 
     def test_a_model_without_one_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         with open_host(settings(draft="mtp")) as host:
