@@ -39,6 +39,9 @@ class WriteQueue:
         return rank is not None and self._groups[rank].entries[entry.name] is entry
 
     def put(self, entry: Entry, rank: Rank) -> None:
+        """Takes the place of one of the same name, which the table has dropped since."""
+        if (before := self._ranks.get(entry.name)) is not None:
+            self.remove(self._groups[before].entries[entry.name])
         group = self._groups.setdefault(rank, _Group())
         group.entries[entry.name] = entry
         group.nbytes += entry.nbytes

@@ -79,3 +79,15 @@ def test_a_queue_that_was_cleared_begins_anew() -> None:
     assert not any(each in queue for each in entries)
     queue.put(entries[0], MIDDLE)
     assert queue.pop() is entries[0]
+
+
+def test_of_one_name_the_last_that_was_put_waits() -> None:
+    queue, (first, *_) = filled(MIDDLE)
+    again = entry(page(0, 50))
+    assert again.name == first.name
+    queue.put(again, SHARED)
+    assert again in queue
+    assert first not in queue
+    assert queue.pop() is again
+    assert [each.name for each in queue] != [first.name]
+    assert queue.nbytes == sum(each.nbytes for each in queue)
