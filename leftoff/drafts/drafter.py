@@ -105,10 +105,9 @@ class Drafter:
 
         Where nothing pays, a token is guessed now and then to see whether it would by now.
         """
-        most, token_ms, num_sure = min(most, self._most_drafted), self.times.ms, reply.work.tokens.size
+        token_ms, num_sure = self.times.ms, reply.work.tokens.size
+        most = min(most, self._most_drafted, MAX_TOKENS - num_sure)  # many are sure after many wrong drafts
         chosen: tuple[Promise, Guesses] | None = None
-        if num_sure >= MAX_TOKENS:  # of drafts that were wrong one after the other: they are decoded first
-            return None
         for each in self.guesses if most > 0 else ():
             step, lag = each.step_ms / token_ms, each.lag_ms(reply) / token_ms
             promise = self._best(

@@ -139,7 +139,7 @@ class EagleContext(MtpContext):
         return np.concatenate(parts).reshape(-1, self._own_width)
 
     def _decode(self, seq: int, start: int, tokens: Tokens, hidden: Hidden, *, has_logits: bool = False) -> bool:
-        """What comes out of a batch of several tokens llama.cpp takes from the first: the last one has its own."""
+        """The last token has a batch of its own: of several, llama.cpp gives out the logits of the first."""
         before = tokens.size - 1 if has_logits else tokens.size
         if not super()._decode(seq, start, tokens[:before], hidden[:before]):
             return False

@@ -155,7 +155,7 @@ class MtpContext:
         return hidden.reshape(-1, self._width)
 
     def _joined(self, hidden: Hidden) -> Hidden | None:
-        """What the layer reads of hidden states: these themselves. None if that could not be computed."""
+        """The input of the layer for these hidden states: they themselves. None if it could not be computed."""
         return hidden
 
     def cut(self, seq: int, length: int) -> None:

@@ -14,8 +14,8 @@ from leftoff.engine.eagle import EagleContext, eagle_problem
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.types import Tokens
-from tests.engine.scenario import fork, read, save
+from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, words
+from tests.engine.scenario import fork, read
 from tests.factory import MTP, model_path, small_vocabulary
 from tests.factory.heads import LAYERS, head_bytes, head_path
 
@@ -37,15 +37,6 @@ def engine() -> Iterator[LlamaEngine]:
         yield engine
 
 
-def words(num_tokens: int, seed: int = 1) -> Tokens:
-    return np.random.default_rng(seed).choice(small_vocabulary().words, num_tokens).astype(np.int32)
-
-
-def guess(engine: LlamaEngine, token: int, seq: int = 0, most: int = 3) -> list[int]:
-    assert engine.mtp is not None
-    return engine.mtp.draft(seq, np.array([token], np.int32), engine.memory.length(seq), most)
-
-
 @pytest.mark.parametrize("kind", ["shared", "own", "wrong"])
 @pytest.mark.parametrize("architecture", [MTP, "llama", "gpt-oss", "qwen3next"])
 def test_guesses_never_change_a_state(architecture: str, kind: str) -> None:
@@ -54,26 +45,9 @@ def test_guesses_never_change_a_state(architecture: str, kind: str) -> None:
         tokens = words(LENGTH)
         logits = read(engine, 0, tokens)
         assert np.array_equal(logits, read(plain, 0, tokens))
-        following, num_right, num_steps = [int(logits.argmax())], 0, 24
-        for _ in range(num_steps):
-            assert engine.mtp is not None
-            sure = np.array(following, np.int32)
-            drafted = engine.mtp.draft(0, sure, engine.memory.length(0), 3)
-            work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=len(drafted))
-            (row,) = engine.decode([work])
-            plain.decode([work])
-            most = len(drafted)
-            chosen = [int(engine.logits(row - most + index).argmax()) for index in range(most + 1)]
-            right = next((index for index in range(most) if chosen[index] != drafted[index]), most)
-            num_right += right
-            num_held = engine.settle(work, sure.size + right)
-            assert plain.settle(work, sure.size + right) == num_held
-            following = [*work.tokens[num_held : sure.size + right].tolist(), chosen[right]]
-        assert save(engine, 0).content == save(plain, 0).content
-        plain.decode([Work(0, words(1))])
-        assert save(engine, 0).content != save(plain, 0).content, "the control: one token more shows"
+        num_right = play_beside(engine, plain, logits, may_be_short=True)
         if architecture == MTP and kind != "wrong":
-            assert num_steps // 4 < num_right < 3 * num_steps
+            assert NUM_STEPS // 4 < num_right < MOST * NUM_STEPS
         if kind == "wrong":
             assert num_right <= 2
 

@@ -14,9 +14,9 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.measure import measure_mtp
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import MtpContext, mtp_problem
-from leftoff.types import Tokens
-from tests.engine.scenario import fork, read, save
-from tests.factory import MTP, model_path, small_vocabulary
+from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, words
+from tests.engine.scenario import fork, read
+from tests.factory import MTP, model_path
 
 LENGTH = 203
 SETTINGS = ContextSettings(num_cells=1024, num_sequences=3, threads=1)
@@ -35,37 +35,12 @@ def plain() -> Iterator[LlamaEngine]:
         yield engine
 
 
-def words(num_tokens: int, seed: int = 1) -> Tokens:
-    return np.random.default_rng(seed).choice(small_vocabulary().words, num_tokens).astype(np.int32)
-
-
-def guess(engine: LlamaEngine, token: int, seq: int = 0, most: int = 3) -> list[int]:
-    assert engine.mtp is not None
-    return engine.mtp.draft(seq, np.array([token], np.int32), engine.memory.length(seq), most)
-
-
 def test_guesses_are_often_right_and_never_change_a_state(engine: LlamaEngine, plain: LlamaEngine) -> None:
     tokens = words(LENGTH)
     logits = read(engine, 0, tokens)
     np.testing.assert_allclose(logits, read(plain, 0, tokens), atol=0.01)
-    following, num_right, num_steps = [int(logits.argmax())], 0, 24
-    for _ in range(num_steps):
-        assert engine.mtp is not None
-        sure = np.array(following, np.int32)
-        drafted = engine.mtp.draft(0, sure, engine.memory.length(0), 3)
-        work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=3)
-        (row,) = engine.decode([work])
-        plain.decode([work])
-        chosen = [int(engine.logits(row - 3 + index).argmax()) for index in range(4)]
-        right = next((index for index in range(3) if chosen[index] != drafted[index]), 3)
-        num_right += right
-        num_held = engine.settle(work, sure.size + right)
-        assert plain.settle(work, sure.size + right) == num_held
-        following = [*work.tokens[num_held : sure.size + right].tolist(), chosen[right]]
-    assert num_steps // 2 < num_right < 3 * num_steps
-    assert save(engine, 0).content == save(plain, 0).content
-    plain.decode([Work(0, words(1))])
-    assert save(engine, 0).content != save(plain, 0).content, "the control: one token more shows"
+    num_right = play_beside(engine, plain, logits)
+    assert NUM_STEPS // 2 < num_right < MOST * NUM_STEPS
     engine.memory.drop(0)
     plain.memory.drop(0)
 

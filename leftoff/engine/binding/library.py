@@ -50,7 +50,7 @@ class _Probe(C.Structure):
 
 
 class _ThreadLog(threading.local):
-    """What one thread has logged."""
+    """The lines of llama.cpp on one thread: the unfinished one and its level, and those that are kept."""
 
     def __init__(self) -> None:
         self.partial = ""

@@ -1,0 +1,46 @@
+"""Guesses from hidden states, by a next-token layer or a head: asked for, and played beside an engine without them."""
+
+import numpy as np
+
+from leftoff.engine.engine import LlamaEngine, Work
+from leftoff.types import Logits, Tokens
+from tests.engine.scenario import save
+from tests.factory import small_vocabulary
+
+NUM_STEPS, MOST = 24, 3
+
+
+def words(num_tokens: int, seed: int = 1) -> Tokens:
+    return np.random.default_rng(seed).choice(small_vocabulary().words, num_tokens).astype(np.int32)
+
+
+def guess(engine: LlamaEngine, token: int, seq: int = 0, most: int = MOST) -> list[int]:
+    assert engine.mtp is not None
+    return engine.mtp.draft(seq, np.array([token], np.int32), engine.memory.length(seq), most)
+
+
+def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits, *, may_be_short: bool = False) -> int:
+    """Decodes and verifies drafts of `engine` in both, from these logits on: their states have the same bytes.
+
+    Returns how many guesses were right, of `MOST` in each of `NUM_STEPS`; fewer if drafts may be short.
+    """
+    following, num_right = [int(logits.argmax())], 0
+    for _ in range(NUM_STEPS):
+        assert engine.mtp is not None
+        sure = np.array(following, np.int32)
+        drafted = engine.mtp.draft(0, sure, engine.memory.length(0), MOST)
+        most = len(drafted)
+        assert most == MOST or may_be_short
+        work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=most)
+        (row,) = engine.decode([work])
+        plain.decode([work])
+        chosen = [int(engine.logits(row - most + index).argmax()) for index in range(most + 1)]
+        right = next((index for index in range(most) if chosen[index] != drafted[index]), most)
+        num_right += right
+        num_held = engine.settle(work, sure.size + right)
+        assert plain.settle(work, sure.size + right) == num_held
+        following = [*work.tokens[num_held : sure.size + right].tolist(), chosen[right]]
+    assert save(engine, 0).content == save(plain, 0).content
+    plain.decode([Work(0, words(1))])
+    assert save(engine, 0).content != save(plain, 0).content, "the control: one token more shows"
+    return num_right
