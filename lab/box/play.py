@@ -37,6 +37,7 @@ _ANSWER_S = 60.0
 _TOLD_S = 0.15  # after the end of a reply: by then other servers know it
 _STORED_S = 3.0  # after a turn: by then a server has noticed what the store has lost, and has stored it again
 _CUT_S = 12.0  # how long a server that was cut off from the index may be missing at the router
+_NOTICED_S = 12.0  # by then a server has seen that the fleet has another secret than itself
 HEADER_WORDS = 90
 _MAX_TURNS = 4
 _USUAL_CALL_MS = 30.0
@@ -117,6 +118,10 @@ class Play:
         has_lost_replies = self.redis.database.num_forgotten > 0 and self._num_started > self._num_servers
         return has_lost_replies or any(fault.name == "the bucket is wiped" for fault in self.faults)
 
+    @property
+    def _may_lose_secret(self) -> bool:
+        return any(fault.name in ("the bucket is wiped", "the secret is lost") for fault in self.faults)
+
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.world.at(self.world.now + seconds, self.router, call)
 
@@ -154,9 +159,10 @@ class Play:
         """Parts work, servers run, and one that says that it needs a restart gets it."""
         self.redis.mend()
         self.bucket.mend()
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(_NOTICED_S if self._may_lose_secret else 2.0)
         for server in self._web.servers.values():
-            if any(f"{server.process.name} says: no secret" in line for line in self.world.trace):
+            says = f"{server.process.name} says: "
+            if any(says in line and "a restart" in line for line in self.world.trace):
                 self.kill(server)
         for number in range(self._num_servers):
             self.start_server(number)

@@ -39,7 +39,7 @@ _SECRET = "secret"
 _START_S = 3.0  # for a part to answer at start; afterwards nobody waits for one
 _LEAVE_S = 1.0
 _FORGET_S = 60.0
-_KEEP_S = 10.0  # between two looks whether the store still has the secret
+_KEEP_S = 10.0  # between two looks whether the fleet still has the secret
 
 
 class FleetMember:
@@ -114,8 +114,7 @@ class FleetMember:
                 "no secret of the fleet (%s): what it keeps for API keys and salts is not found before a restart", error
             )
             return own
-        if self.link.has_store:
-            self.link.start(self._keep_secret(secret))
+        self.link.start(self._keep_secret(secret))
         return secret
 
     def replies(self, own: MediumReplies | None) -> ReplyChain:
@@ -223,16 +222,27 @@ class FleetMember:
         return secret if len(secret) == SECRET_BYTES else own
 
     async def _keep_secret(self, secret: bytes) -> None:
-        """Puts the secret back if the store has lost it: servers that start later would name tenants otherwise."""
-        while True:
+        """Puts the secret back if it is lost, and says so if another has taken its place: both name tenants apart."""
+        kept = secret
+        while kept == secret:
             await asyncio.sleep(_KEEP_S)
             with suppress(*PROBLEMS):
-                try:
-                    check(self.link.reads)
-                    await self.link.objects.get(_SECRET)
-                except MissingError:
-                    await self.link.objects.put_if_absent(_SECRET, secret)
-                    logger.warning("the store had lost the secret of the fleet: this server has put it back")
+                kept = await self._kept_secret(secret)
+        logger.warning(
+            "the fleet has another secret than this server: what it keeps for API keys and salts is shared again "
+            "after a restart"
+        )
+
+    async def _kept_secret(self, secret: bytes) -> bytes:
+        if not self.link.has_store:
+            return await self._index_secret(secret)
+        try:
+            check(self.link.reads)
+            return bytes((await self.link.objects.get(_SECRET)).data)
+        except MissingError:
+            await self.link.objects.put_if_absent(_SECRET, secret)
+            logger.warning("the store had lost the secret of the fleet: this server has put it back")
+            return secret
 
     async def _index_secret(self, own: bytes) -> bytes:
         await self.link.index.redis.set(SECRET, own, nx=True)

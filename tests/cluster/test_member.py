@@ -129,6 +129,16 @@ def test_a_secret_that_the_store_has_lost_is_put_back(
         assert until(lambda: "had lost the secret" in caplog.text)
 
 
+def test_a_server_whose_secret_was_replaced_says_so(
+    tmp_path: Path, index: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leftoff.cluster.member._KEEP_S", 0.05)
+    with joined(tmp_path, index) as member:
+        member.secret(b"1" * SECRET_BYTES)
+        (tmp_path / "store" / "secret").write_bytes(b"6" * SECRET_BYTES)
+        assert until(lambda: "another secret than this server" in caplog.text)
+
+
 async def _tell_secret(member: FleetMember, secret: bytes) -> None:
     """As every heartbeat does."""
     await member.link.index.redis.set(SECRET, secret)
