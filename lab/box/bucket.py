@@ -60,6 +60,15 @@ class BucketClient:
         found: Content = await self._call(f"get {name}", get)
         return found
 
+    async def head_async(self, name: str) -> dict[str, int]:
+        def head() -> dict[str, int]:
+            if name not in self._bucket.objects:
+                raise FileNotFoundError(name)
+            return {"size": len(self._bucket.objects[name])}
+
+        found: dict[str, int] = await self._call(f"head {name}", head)
+        return found
+
     async def put_async(self, name: str, data: bytes, mode: str = "overwrite", use_multipart: bool = False) -> None:  # noqa: ARG002
         content = bytes(data)
 

@@ -8,15 +8,16 @@ An index that is down for a moment, or a store, loses nothing: the writer keeps 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from leftoff.blobs.blob import Blob, Write
 from leftoff.blobs.medium import GoneError, PathBlobs, Use
 from leftoff.blobs.path_hash import HashedPath
 from leftoff.blobs.store import MediumBlobStore
-from leftoff.cache.blob_store import Item, Wanted
+from leftoff.cache.blob_store import Item, Wanted, Worth
 from leftoff.cache.report import Origin
 from leftoff.engine.memory.arena import Arena, view_of
 from leftoff.engine.seal import seal, unseal
@@ -57,6 +58,7 @@ class ObjectMedium:
         self._window_tokens = window_tokens
         self._writes = asyncio.Semaphore(_NUM_WRITES)
         self._in_doubt: set[ObjectName] = set()  # those whose put has failed, while they are tried again
+        self._missing: set[ObjectName] = set()  # those that the store lacked, until the index forgets them
         self._tells_missing_at = 0.0
         self._named: LruCache[str, bool] = LruCache(max_entries=_MAX_NAMED)  # namespaces whose name is stored
         self._seals = ThreadPoolExecutor(2, thread_name_prefix="leftoff-store-seal")
@@ -101,6 +103,7 @@ class ObjectMedium:
         try:
             data = self.link.call(self._get(name)).result().data
         except MissingError as error:
+            self._missing.add(name)
             self._tell_missing(name)
             raise GoneError(f"{name} is not stored any more") from error
         item = unseal(Reader(data), data.nbytes, self._fingerprint, arena, blob.tag, self._key)
@@ -163,7 +166,21 @@ class ObjectMedium:
         return content
 
     def remove(self, blobs: Sequence[Blob]) -> None:
-        self.link.call(self.link.remove([ObjectName.of(blob) for blob in blobs])).result()
+        self.link.call(self._remove({ObjectName.of(blob): blob for blob in blobs})).result()
+
+    async def _remove(self, blobs: Mapping[ObjectName, Blob]) -> None:
+        lost = [name for name in blobs if name in self._missing]
+        await self.link.remove([name for name in blobs if name not in self._missing])
+        await self.link.index.remove(lost)
+        for name in lost:
+            await self._name_again(name, blobs[name].namespace)
+        self._missing.difference_update(lost)
+
+    async def _name_again(self, name: ObjectName, namespace: str) -> None:
+        """Another machine may have stored a blob again since it was found to be lost."""
+        with suppress(MissingError):
+            nbytes = await self.link.objects.size(f"{self.link.group}/{name}")
+            await self.link.index.add(name, nbytes, Worth.MIDDLE, namespace)
 
     def clear(self, is_meant: Callable[[str], bool]) -> None:
         self.link.call(self._clear(is_meant)).result()

@@ -121,6 +121,13 @@ class Objects:
         call_ms = 1000 * (asyncio.get_running_loop().time() - began)
         return Got(memoryview(await result.bytes_async()), call_ms)
 
+    async def size(self, name: str) -> int:
+        """`MissingError` if it is not there."""
+        try:
+            return int((await self._store.head_async(name))["size"])
+        except FileNotFoundError as error:
+            raise MissingError(name) from error
+
     async def put(self, name: str, data: bytes | bytearray) -> None:
         """Atomic. If two machines put one name at once, either may win: both objects hold the same state."""
         await self._store.put_async(name, data, use_multipart=len(data) > 64 << 20)

@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leftoff.blobs.entries import Entry
+from leftoff.blobs.medium import GoneError
 from leftoff.cache.blob_store import Item, Rank, Record, StoredPath, Wanted, Worth
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import view_of
 from leftoff.types import Tokens
-from tests.disk.stores import page, path_of, snapshot
+from tests.disk.stores import ARENA, page, path_of, snapshot
 from tests.patience import PATIENCE_S, until
 from tests.store.conftest import Opened, SharedBlobs
 from tests.store.parts import Redis
@@ -130,6 +132,23 @@ def test_a_blob_that_is_gone_is_a_miss_and_is_said(
             fetched(blobs, path)
     assert caplog.text.count("the store lacks what the index names") == 1
     assert until(lambda: (again := found(blobs, tokens)) is not None and len(again.items) == 2)
+
+
+def test_a_blob_that_was_gone_and_is_stored_again_stays(opened: Opened, tmp_path: Path) -> None:
+    tokens, blobs = path_of(400, seed=8), opened()
+    record = stored(blobs, tokens)[2]
+    assert isinstance(record, Entry)
+    (file,) = (tmp_path / "store").rglob("*.300.2.300.*")
+    content = file.read_bytes()
+    file.unlink()
+    with pytest.raises(GoneError):
+        blobs.medium.read(record.blob, ARENA)
+    file.write_bytes(content)  # by another machine, before this one has told the index
+    blobs.medium.remove([record.blob])
+    assert file.exists()
+    again = found(opened(), tokens)
+    assert again is not None
+    assert len(again.items) == 3
 
 
 def test_what_waits_is_not_written_once_it_is_released(opened: Opened, index: Redis) -> None:
