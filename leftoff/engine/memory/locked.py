@@ -3,10 +3,12 @@
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 from leftoff.engine.memory.arena import Raw
 
 _ALIGNMENT = 4096
+_SPARE_S = 10.0
 
 
 class LockedArea:
@@ -14,6 +16,7 @@ class LockedArea:
 
     def __init__(self, memory: Raw | None, patience_s: float) -> None:
         self._memory = memory
+        self.nbytes = 0 if memory is None else memory.nbytes
         self._patience_s = patience_s  # for parts that threads still copy from
         self._lent: dict[int, int] = {}  # where each part that is lent begins and ends
         self._returned: queue.SimpleQueue[Raw] = queue.SimpleQueue()
@@ -21,13 +24,14 @@ class LockedArea:
         # The garbage collector may return a part at any moment, also while the lock is held: a simple queue allows it.
         self.give_back = self._returned.put
 
-    @property
-    def nbytes(self) -> int:
-        return 0 if self._memory is None else self._memory.nbytes
+    def close(self) -> Raw | None:
+        """Lets go of the memory, once nobody uses a part of it."""
+        memory, self._memory = self._memory, None
+        return memory
 
     def take(self, nbytes: int) -> Raw | None:
         """None if it is larger than the area, or if others keep too much of it for too long."""
-        if self._memory is None or not 0 < nbytes <= self._memory.nbytes:
+        if self._memory is None or not 0 < nbytes <= self.nbytes:
             return None
         with self._lock:
             start = self._wait_for_hole(nbytes)
@@ -61,3 +65,35 @@ class LockedArea:
     def _free(self, part: Raw) -> None:
         assert self._memory is not None
         del self._lent[int(part.ctypes.data - self._memory.ctypes.data)]
+
+
+class SpareMemory:
+    """The page-locked memory of an engine that was closed, for the next one: to lock it anew takes half a second.
+
+    It is given back if none comes.
+    """
+
+    def __init__(self, seconds: float = _SPARE_S) -> None:
+        self._seconds = seconds
+        self._memory: Raw | None = None
+        self._num_left = 0
+        self._lock = threading.Lock()
+
+    def leave(self, memory: Raw) -> None:
+        with self._lock:
+            self._memory = memory
+            self._num_left += 1
+            timer = threading.Timer(self._seconds, self._give_back, [self._num_left])
+        timer.daemon = True
+        timer.start()
+
+    def take(self, lock_more: Callable[[int], Raw | None], nbytes: int) -> Raw | None:
+        """What was left, or new memory."""
+        with self._lock:
+            memory, self._memory = self._memory, None
+        return lock_more(nbytes) if memory is None else memory
+
+    def _give_back(self, number: int) -> None:
+        with self._lock:
+            if number == self._num_left:
+                self._memory = None

@@ -20,7 +20,7 @@ import numpy as np
 
 from leftoff.engine.binding.library import Library
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
-from leftoff.engine.memory.locked import LockedArea
+from leftoff.engine.memory.locked import LockedArea, SpareMemory
 from leftoff.machine import num_cores, physical_ram
 
 _MIN_LOCKED_BYTES, _MAX_LOCKED_BYTES = 480 << 20, 2 << 30
@@ -31,6 +31,8 @@ _MAX_THREADS = 16
 _STORE_THREADS = 4  # beside an engine that computes
 _COPY_BYTES = 4 << 20  # of a snapshot, for one thread
 _PATIENCE_S = 0.5  # for memory that threads still copy from; then a transfer goes without, more slowly
+
+_spare = SpareMemory()  # of the one build of llama.cpp that a process loads
 
 Fill = Callable[[Raw], None]  # writes all bytes of what it is given
 Job = Callable[[], None]
@@ -51,8 +53,11 @@ class Staging:
         allocate: Callable[[int], Raw | None] | None = None,
         locked_bytes: int = _MIN_LOCKED_BYTES,
         patience_s: float = _PATIENCE_S,
+        leave: Callable[[Raw], None] = lambda _: None,
     ) -> None:
+        """In the end the area is given to `leave`."""
         self._arena = arena
+        self._leave = leave
         self._locked = LockedArea(allocate(locked_bytes) if allocate is not None else None, patience_s)
         self.num_threads = min(_MAX_THREADS, num_cores()) if self.is_locked else 0
         self._threads = ThreadPoolExecutor(max(1, self.num_threads), "leftoff-load")
@@ -61,6 +66,9 @@ class Staging:
     def close(self) -> None:
         self._threads.shutdown()
         self._store_threads.shutdown()
+        memory = self._locked.close()
+        if memory is not None:
+            self._leave(memory)
 
     @property
     def is_locked(self) -> bool:
@@ -137,7 +145,8 @@ def staging_for(library: Library, arena: Arena) -> Staging:
         host_memory = dll.ggml_backend_dev_host_buffer_type(dll.ggml_backend_dev_get(index))
         if host_memory:
             locked_bytes = min(_MAX_LOCKED_BYTES, max(_MIN_LOCKED_BYTES, physical_ram() // _RAM_PER_LOCKED))
-            return Staging(arena, partial(_page_locked, library, host_memory), locked_bytes)
+            allocate = partial(_spare.take, partial(_page_locked, library, host_memory))
+            return Staging(arena, allocate, locked_bytes, leave=_spare.leave)
     return Staging(arena)
 
 

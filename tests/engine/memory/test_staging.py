@@ -1,17 +1,20 @@
 """State that passes through the locked area, as it does with a GPU, is the same state: here it is ordinary memory."""
 
 import threading
+import weakref
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.arena import Arena, Buffer, Raw, view_of
+from leftoff.engine.memory.locked import SpareMemory
 from leftoff.engine.memory.staging import LockedBuffer, Staging
 from tests.engine.scenario import Saved, cold, load, prompt, read, save
 from tests.factory import ARCHITECTURES
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 LENGTH = 203
 TAIL = 37
@@ -138,3 +141,32 @@ def test_nothing_is_locked_if_no_memory_can_be() -> None:
     assert not refused.is_locked
     assert not isinstance(refused.take(100), LockedBuffer)
     refused.close()
+
+
+def test_the_area_of_an_engine_that_was_closed_goes_to_the_next() -> None:
+    spare, made = SpareMemory(), []
+
+    def opened() -> Staging:
+        return Staging(Arena(), partial(spare.take, lock_more), 1 << 16, leave=spare.leave)
+
+    def lock_more(nbytes: int) -> Raw:
+        made.append(nbytes)
+        return ordinary(nbytes)
+
+    first = opened()
+    second = opened()
+    first.close()
+    third = opened()
+    assert made == [1 << 16] * 2, "of three, of which two were there at once"
+    assert third.is_locked
+    second.close()
+    third.close()
+
+
+def test_an_area_that_nobody_takes_is_given_back() -> None:
+    spare = SpareMemory(0.01)
+    memory = ordinary(1 << 16)
+    gone = weakref.ref(memory)
+    spare.leave(memory)
+    del memory
+    assert until(lambda: gone() is None)
