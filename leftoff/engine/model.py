@@ -92,13 +92,14 @@ class Model:
         """Loads the weights again, if they are gone: then it returns True."""
         if self._weights is not None:
             return False
-        _check_files(self.path)
         files = identities(self.path)
-        if self.is_replaced:
-            raise ReplacedError(
-                f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
-            )
-        self._files = files
+        if files != self._files:
+            _check_files(self.path)
+            if self.is_replaced:
+                raise ReplacedError(
+                    f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
+                )
+            self._files = files
         self._weights = self._load(self.settings, lambda _: is_wanted())
         try:
             self._check_same_files()

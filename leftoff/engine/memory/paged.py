@@ -290,8 +290,12 @@ class PagedMemory(LlamaMemory):
         return 2 if nbytes > _JOINED_PER_TOKEN * num_tokens + _JOINED_PER_CELL * self.num_cells else 1
 
     def _drop(self, seq: int) -> None:
-        self._context.remove(seq)
-        self._cells.cut(seq, 0)
+        if self._is_alone(seq):  # llama.cpp frees all cells at once in half the time
+            self._context.clear(data=False)
+            self._cells.clear()
+        else:
+            self._context.remove(seq)
+            self._cells.cut(seq, 0)
         self._disturb_windows()
 
     def _remembers(self, seq: int, length: int) -> bool:
