@@ -14,18 +14,33 @@ NO_KEY = "none"  # what clients send to a server that asks for none: some refuse
 
 
 @dataclass(frozen=True)
-class Connection:
-    """A server and one of its models, as a client is told of them."""
+class Choice:
+    """A model of a server."""
 
-    url: str  # without /v1
-    model: str
-    window: int  # tokens that a conversation may have
-    key: str = NO_KEY
+    name: str
+    window: int  # tokens that a conversation may have; 0 if that is not known before it is loaded
+    sees: bool = False  # it takes images: some agents send none unless they are told so
 
     @property
     def max_reply(self) -> int:
         """Tokens that agents leave free for a reply, where they ask for a number."""
         return self.window // 8
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A server and one of its models, as a client is told of them."""
+
+    url: str  # without /v1
+    model: str
+    window: int
+    key: str = NO_KEY
+    sees: bool = False
+    others: tuple[Choice, ...] = ()  # what else an agent may be switched to
+
+    @property
+    def chosen(self) -> Choice:
+        return Choice(self.model, self.window, self.sees)
 
 
 @dataclass(frozen=True)
@@ -96,11 +111,16 @@ def _opencode(to: Connection, _file: str) -> Told:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{to.url}/v1", "apiKey": to.key},
-        "models": {to.model: {"limit": {"context": to.window, "output": to.max_reply}}},
+        "models": {choice.name: _opencode_model(choice) for choice in (to.chosen, *to.others)},
     }
     chosen = f"leftoff/{to.model}"
     settings = {"provider": {"leftoff": provider}, "model": chosen, "small_model": chosen}
     return Told({"OPENCODE_CONFIG_CONTENT": _json(settings)})
+
+
+def _opencode_model(choice: Choice) -> dict[str, Any]:
+    limit = {"limit": {"context": choice.window, "output": choice.max_reply}} if choice.window else {}
+    return limit | ({"modalities": {"input": ["text", "image"], "output": ["text"]}} if choice.sees else {})
 
 
 def _qwen(to: Connection, file: str) -> Told:
@@ -110,7 +130,8 @@ def _qwen(to: Connection, file: str) -> Told:
         "OPENAI_MODEL": to.model,
         "QWEN_CODE_SYSTEM_SETTINGS_PATH": file,
     }
-    settings = {"model": {"name": to.model, "generationConfig": {"contextWindowSize": to.window}}}
+    generation = {"contextWindowSize": to.window} | ({"modalities": {"image": True}} if to.sees else {})
+    settings = {"model": {"name": to.model, "generationConfig": generation}}
     return Told(environment, ("--auth-type", "openai"), _json(settings, indent=2))
 
 
@@ -119,10 +140,10 @@ def _pi(to: Connection, file: str) -> Told:
         "id": to.model,
         "name": to.model,
         "reasoning": False,
-        "input": ["text"],
+        "input": ["text", "image"] if to.sees else ["text"],
         "cost": dict.fromkeys(("input", "output", "cacheRead", "cacheWrite"), 0),
         "contextWindow": to.window,
-        "maxTokens": to.max_reply,
+        "maxTokens": to.chosen.max_reply,
     }
     provider = {"baseUrl": f"{to.url}/v1", "api": "openai-completions", "apiKey": to.key, "models": [model]}
     extension = f'export default (pi) => pi.registerProvider("leftoff", {_json(provider, indent=2)});\n'
@@ -130,7 +151,13 @@ def _pi(to: Connection, file: str) -> Told:
 
 
 def _crush(to: Connection, file: str) -> Told:
-    model = {"id": to.model, "name": to.model, "context_window": to.window, "default_max_tokens": to.max_reply}
+    model = {
+        "id": to.model,
+        "name": to.model,
+        "context_window": to.window,
+        "default_max_tokens": to.chosen.max_reply,
+        "supports_attachments": to.sees,
+    }
     provider = {"type": "openai-compat", "base_url": f"{to.url}/v1", "api_key": to.key, "models": [model]}
     chosen = {"provider": "leftoff", "model": to.model}
     settings = {"providers": {"leftoff": provider}, "models": {"large": chosen, "small": chosen}}
@@ -139,9 +166,10 @@ def _crush(to: Connection, file: str) -> Told:
 
 def _aider(to: Connection, file: str) -> Told:
     name = f"openai/{to.model}"
-    window = {"max_input_tokens": to.window, "litellm_provider": "openai", "mode": "chat"}
+    model: dict[str, Any] = {"max_input_tokens": to.window, "litellm_provider": "openai", "mode": "chat"}
+    model |= {"supports_vision": True} if to.sees else {}
     environment = {"OPENAI_API_BASE": f"{to.url}/v1", "OPENAI_API_KEY": to.key}
-    return Told(environment, ("--model", name, "--model-metadata-file", file), _json({name: window}, indent=2))
+    return Told(environment, ("--model", name, "--model-metadata-file", file), _json({name: model}, indent=2))
 
 
 def _json(value: Any, indent: int | None = None) -> str:  # noqa: ANN401

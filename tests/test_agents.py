@@ -4,6 +4,7 @@ import json
 import subprocess
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,22 @@ def test_every_agent_is_told_all_it_needs(agent: Agent) -> None:
     assert not agent.file or "/folder" in said
     if agent.file.endswith(".json"):
         json.loads(told.file)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("opencode", '"image"'),
+        ("qwen", '"image": true'),
+        ("pi", '"image"'),
+        ("crush", '"supports_attachments": true'),
+        ("aider", '"supports_vision": true'),
+    ],
+)
+def test_agents_that_send_images_only_to_models_that_see_are_told_so(name: str, word: str) -> None:
+    def said(*, sees: bool) -> str:
+        told = CODING_AGENTS[name].tell(replace(ODD, sees=sees), "file")
+        return " ".join([*told.environment.values(), told.file])
+
+    assert word in said(sees=True)
+    assert word not in said(sees=False)

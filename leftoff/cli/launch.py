@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 from rich.console import Console
 
-from leftoff.agents import CODING_AGENTS, NO_KEY, Agent, Connection
+from leftoff.agents import CODING_AGENTS, NO_KEY, Agent, Choice, Connection
 from leftoff.cli.flags import CommandLine, add_settings, config_of, given_values, settings_from
 from leftoff.cli.loading import with_files
 from leftoff.cli.models import Lineup
@@ -136,9 +136,11 @@ class _Server:
         props = self._ask("/props", query)
         try:
             name, window = str(props["model_alias"]), int(props["default_generation_settings"]["n_ctx"])
+            sees = bool(props["modalities"]["vision"])
+            others = tuple(choice for choice in _choices(self._ask("/v1/models")["data"]) if choice.name != name)
         except (LookupError, TypeError) as error:
             raise LaunchError(f"{self.url} is no server of leftoff's kind: choose another --port") from error
-        return Connection(self.url, name, window, self._key or NO_KEY)
+        return Connection(self.url, name, window, self._key or NO_KEY, sees, others)
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Connection]:
@@ -192,6 +194,14 @@ class _Server:
         with closing(connect(self.url, self._key, timeout=_TIMEOUT)) as http:
             http.params = httpx.QueryParams(query or {})
             return ChatClient(http).call("GET", path)
+
+
+def _choices(cards: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
+    """The models that write text. Of one that is not loaded, neither its window nor whether it sees is known."""
+    for card in cards:
+        meta = card.get("meta", {})
+        if "n_embd" not in meta:
+            yield Choice(card["id"], meta.get("n_ctx", 0), meta.get("vision", False))
 
 
 def _play(agent: Agent, to: Connection, program: Sequence[str], arguments: Sequence[str], folder: Path) -> int:

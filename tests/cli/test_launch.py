@@ -17,6 +17,7 @@ import pytest
 from leftoff.agents import CODING_AGENTS
 from tests.cli.running import Server, serving
 from tests.factory import model_path
+from tests.factory.projectors import projector_path
 from tests.patience import PATIENCE_S, until
 
 STANDIN = Path(__file__).with_name("standin.py")
@@ -119,6 +120,24 @@ def test_a_server_that_runs_is_used_and_left_alone(name: str, launcher: Launcher
     assert bool(told["files"]) is bool(CODING_AGENTS[name].file)
     assert launcher.left == []
     assert is_there(server.url)
+
+
+def test_an_agent_is_told_that_a_model_sees_and_which_others_there_are(launcher: Launcher) -> None:
+    launcher.install("opencode")
+    projector, others = projector_path("qwen3vl_merger", 64), (f"reader={model_path('llama')}", model_path("bert"))
+    seer = f"seer={model_path('qwen35')}"
+    with serving(*map(str, others), "--mmproj", str(projector), model=seer) as server:
+        done = launcher.run("opencode", "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(launcher.told["environment"]["OPENCODE_CONFIG_CONTENT"])
+    assert settings["model"] == settings["small_model"] == "leftoff/seer"
+    assert settings["provider"]["leftoff"]["models"] == {
+        "seer": {
+            "limit": {"context": 1024, "output": 128},
+            "modalities": {"input": ["text", "image"], "output": ["text"]},
+        },
+        "reader": {},  # not loaded: its window is not known
+    }
 
 
 def test_a_server_at_the_configured_address_is_found(launcher: Launcher, server: Server) -> None:

@@ -107,7 +107,8 @@ def _changed(settings: Settings) -> dict[str, Any]:
 
 def connection_to(host: ModelHost, url: str) -> Connection:
     """How clients are told of this model, without its key."""
-    return Connection(url, host.name, host.context_tokens, "YOUR_KEY" if host.settings.api_key else NO_KEY)
+    key = "YOUR_KEY" if host.settings.api_key else NO_KEY
+    return Connection(url, host.name, host.context_tokens, key, host.prompts.sees_pictures)
 
 
 def client_lines(to: Connection) -> list[tuple[str, str]]:
