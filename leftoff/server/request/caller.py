@@ -1,7 +1,8 @@
-"""Who sends a request, in words: its client by the User-Agent, its conversation by the first message of the user."""
+"""Who sends a request, in words: its client by the User-Agent, its conversation by the first words of the user."""
 
 import re
 from collections.abc import Sequence
+from itertools import dropwhile, takewhile
 
 from blake3 import blake3
 from starlette.datastructures import Headers
@@ -28,7 +29,7 @@ _CLIENTS = {
     "mozilla/": "browser",
 }
 _FIRST_WORD = re.compile(r"[A-Za-z][\w.+-]{0,39}", re.ASCII)
-_OPENS = re.compile(r"\s*<([\w-]{1,40})>")
+_OPENS = re.compile(r"\s*<([\w-]{1,40})(?: [^<>]{0,400})?>")
 _MOST_TAGS = 16
 _TITLE_CHARACTERS = 80
 _DIGITS = 6
@@ -37,11 +38,23 @@ _TRACE_CHARACTERS = 64
 
 def caller_of(request: Request, messages: Sequence[MessageDict] = ()) -> Caller:
     """A prompt that is no chat has no messages."""
-    first = next((message for message in messages if message.get("role") == "user"), {}).get("content")
-    text = MARKER.sub("", first) if isinstance(first, str) else ""
+    text = _opening(messages)
     name = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS] if text else ""
     trace = request.headers.get("traceparent", "")[:_TRACE_CHARACTERS]
     return Caller(_client(request.headers), request.url.path, name, _title(text), trace)
+
+
+def _opening(messages: Sequence[MessageDict]) -> str:
+    """What the user has said before the first reply, which is the same in all turns.
+
+    Of several messages the last that has words of the user's: Codex sends others before it, about the folder and its
+    rules, which are the same in every conversation there.
+    """
+    spoken = dropwhile(lambda message: message.get("role") != "user", messages)
+    before = takewhile(lambda message: message.get("role") != "assistant", spoken)
+    contents = [message.get("content") for message in before if message.get("role") == "user"]
+    texts = [MARKER.sub("", content) for content in contents if isinstance(content, str)]
+    return next(filter(_title, reversed(texts)), texts[0] if texts else "")
 
 
 def _client(headers: Headers) -> str:

@@ -50,6 +50,27 @@ def test_the_turns_of_a_conversation_share_a_name(http: httpx.Client, caplog: py
     assert "road" not in line, "the log has no words of conversations"
 
 
+def test_conversations_of_codex_are_told_apart(http: httpx.Client) -> None:
+    """Each begins with the rules and the folder, in messages of the user's; an image is named in a tag."""
+    rules = "# AGENTS.md instructions for /home/anna\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>"
+    context = "<environment_context>\n  <cwd>/home/anna</cwd>\n</environment_context>"
+
+    def asked(*texts: str) -> tuple[object, object]:
+        words = [{"role": "user", "content": text} for text in (rules, context, texts[0])]
+        roles = ("assistant", "user")
+        words += [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts[1:])]
+        body = {"model": "tiny", "input": words, "max_output_tokens": 2}
+        http.post("/v1/responses", json=body, headers={"User-Agent": "codex_exec/0.169.0"}).raise_for_status()
+        (newest,) = http.get("/cache/requests?n=1").json()["requests"]
+        return newest["conversation"], newest["title"]
+
+    first = asked('<image name=[Image #1] path="map.png"></image>where does the road end')
+    again = asked('<image name=[Image #1] path="map.png"></image>where does the road end', "there", "and then")
+    assert first == again
+    assert first[1] == "where does the road end"
+    assert asked("only a map")[0] != first[0]
+
+
 def test_a_raw_prompt_has_no_conversation(http: httpx.Client) -> None:
     http.post("/completion", json={"prompt": "only a map", "n_predict": 1}, headers={"User-Agent": "curl/8.5.0"})
     (newest,) = http.get("/cache/requests?n=1").json()["requests"]
