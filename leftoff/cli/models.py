@@ -176,7 +176,8 @@ class _Openings:
         self.open_one = open_one
         self.seats = Seats(most=lineup.first.models_max or math.inf)
         self.capacities = Capacities(available_ram() // 2 if lineup.first.ram == AUTO else lineup.first.ram * MIB)
-        self.log = RequestLog(lineup.first.reports)
+        writes_one = len(lineup.named) == 1 and lineup.folder is None
+        self.log = RequestLog(lineup.first.reports, names_models=not writes_one)
         self._lock = threading.Lock()
         self._late: dict[tuple[str, str], LateHost] = {}  # by name and file
 

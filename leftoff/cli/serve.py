@@ -186,7 +186,8 @@ def facts(host: ModelHost) -> list[tuple[str, str]]:
 
 def _origins(lineup: Lineup) -> list[tuple[str, str]]:
     """Which models there are, if there are several, and the file that says so."""
-    names = [*(" ".join(settings.alias) for settings in lineup.named), *lineup.files()]
+    given = (*lineup.named, *lineup.encoders)
+    names = [*(" ".join(settings.alias) for settings in given), *lineup.files()]
     file = lineup.config.path
     return [
         *(

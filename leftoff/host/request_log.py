@@ -252,8 +252,10 @@ Watcher = Callable[[RequestRecord], None]
 class RequestLog:
     """The latest records, of which the oldest is dropped when it is full, and the counts of all by tenant and model."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, names_models: bool = False) -> None:
+        """With `names_models`, a line names the model: there are several that it may be of."""
         self.size = size
+        self._names_models = names_models
         self.started_at = time.time()
         self.callers = Callers()
         self.counts: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)  # by tenant and model
@@ -299,7 +301,8 @@ class RequestLog:
         new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]
         for note in new_notes:  # what is the same with every request is said once
             self._logged_notes.put((tenant, note), True)
-        line = " · ".join(filter(None, [str(record.caller), record.line, record.ending, *new_notes]))
+        model = record.model if self._names_models else ""
+        line = " · ".join(filter(None, [str(record.caller), model, record.line, record.ending, *new_notes]))
         logger.info("%s", line, extra={"fields": {"request": record.logged()}})
 
     def add_refused(self, line: str, status: int, error: str, namespace: str, finish: str = REFUSED) -> None:

@@ -147,6 +147,18 @@ def test_two_models_are_served_by_one_command() -> None:
             assert who_answers(http, model) == model
 
 
+def test_the_start_screen_and_the_log_name_the_models() -> None:
+    others = (f"other={model_path('qwen35')}", f"vectors={model_path('bert')}")
+    with (
+        running.serving(*others, "--disk", "0", model=f"first={model_path('llama')}") as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http,
+    ):
+        assert "models        first, other, vectors" in "\n".join(server.screen)
+        for model in ("other", "first"):
+            assert who_answers(http, model) == model
+        assert until(lambda: all(f" · {model} · reused 0 of " in server.log for model in ("other", "first")))
+
+
 def test_a_file_says_which_models_there_are(tmp_path: Path) -> None:
     config = tmp_path / "some.toml"
     config.write_text(
