@@ -34,6 +34,17 @@ OPENAI_API_BASE_URL={url}/v1 OPENAI_API_KEY=none open-webui serve
 
 A chat is played as the page in the browser asks for it, with one tool beside those of Open WebUI's own, which are the
 most of the prompt. Titles, tags and further questions are asked for besides, and are not in the table.
+
+In a browser, it was also tried with two models (the list has both, and titles come from the one that is chosen), with
+an image (the next turn reuses it) and with a text file, whose vectors an [encoder](embeddings.md) of leftoff makes:
+
+```sh
+export RAG_EMBEDDING_ENGINE=openai RAG_EMBEDDING_MODEL=embed
+export RAG_OPENAI_API_BASE_URL={url}/v1 RAG_OPENAI_API_KEY=none
+```
+
+Open WebUI puts what it finds in a file into the newest message only, so that the next turn reads from the one before
+on: 2,329 of 10,848 tokens.
 """
 
 
