@@ -60,6 +60,7 @@ class Agent:
     title: str
     install: str  # the command that does
     instructions: int  # about so many tokens of its own begin each conversation
+    least_window: int  # tokens: in fewer, what it leaves free at the end leaves no room for work behind them
     tell: Callable[[Connection, str], Told]
     file: str = ""  # the name of its file of settings, if it takes one
     without: tuple[str, ...] = ()  # variables of the environment that would lead elsewhere
@@ -184,14 +185,15 @@ CODING_AGENTS = {
             "Claude Code",
             "npm install -g @anthropic-ai/claude-code",
             16_000,
+            65_536,
             _claude,
             without=("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
         ),
-        Agent("codex", "Codex", "npm install -g @openai/codex", 13_000, _codex),
-        Agent("opencode", "OpenCode", "npm install -g opencode-ai", 10_000, _opencode),
-        Agent("qwen", "Qwen Code", "npm install -g @qwen-code/qwen-code", 20_000, _qwen, "settings.json"),
-        Agent("pi", "pi", "npm install -g @earendil-works/pi-coding-agent", 2_000, _pi, "leftoff.js"),
-        Agent("crush", "Crush", "npm install -g @charmland/crush", 10_000, _crush, "crush.json"),
-        Agent("aider", "aider", "python -m pip install aider-chat", 1_000, _aider, "models.json"),
+        Agent("codex", "Codex", "npm install -g @openai/codex", 13_000, 32_768, _codex),
+        Agent("opencode", "OpenCode", "npm install -g opencode-ai", 10_000, 32_768, _opencode),
+        Agent("qwen", "Qwen Code", "npm install -g @qwen-code/qwen-code", 20_000, 65_536, _qwen, "settings.json"),
+        Agent("pi", "pi", "npm install -g @earendil-works/pi-coding-agent", 2_000, 32_768, _pi, "leftoff.js"),
+        Agent("crush", "Crush", "npm install -g @charmland/crush", 10_000, 32_768, _crush, "crush.json"),
+        Agent("aider", "aider", "python -m pip install aider-chat", 1_000, 8_192, _aider, "models.json"),
     )
 }

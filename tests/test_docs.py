@@ -32,6 +32,7 @@ EXAMPLES = re.findall(r"^```sh\n((?:curl [^\n]*\n)+)```\n\n```json\n(.*?)^```", 
 # Of commands other than `leftoff serve`, and of llama-server.
 OTHER_FLAGS = {
     "--against",
+    "--anyway",
     "--json",
     "--markdown",
     "--open",

@@ -43,7 +43,6 @@ _STOP_S = 20.0  # for an agent or a server to end
 _SHOWN_LINES = 5  # of the log of a server that failed
 _DEMONSTRATION_TOKENS = 1 << 16  # more than it was trained for: agents need as much
 _DEMONSTRATION = "This is leftoff's demonstration model, too small to work with. To use your own: --model MODEL"
-_ROOM = 2  # a window of fewer times an agent's instructions is filled by a few files
 
 
 class LaunchError(LeftoffError):
@@ -61,6 +60,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser.add_argument("agent", metavar="AGENT", choices=[*CODING_AGENTS], help=f"one of {', '.join(CODING_AGENTS)}")
     parser.behind = "arguments"
     parser.add_argument("--url", help="use the server at this address, and start none")
+    parser.add_argument("--anyway", action="store_true", help="start it also if the window is too small for it")
     add_settings(
         parser,
         _SETTINGS,
@@ -82,13 +82,13 @@ def run(args: argparse.Namespace) -> int:
     with ended_by_signals(), ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="leftoff-launch-")))
         server = _Server(args, console)
-        to = server.connection() if server.is_there() else stack.enter_context(server.started(folder))
-        if to.window < _ROOM * agent.instructions:
-            console.print(
-                f"{agent.title} begins with about {agent.instructions:,} tokens of its own, and the window of "
-                f"{to.model} has {to.window:,}: give --ctx, or another model",
-                style="yellow",
-            )
+        runs = server.is_there()
+        to = server.connection() if runs else stack.enter_context(server.started(folder))
+        if to.window < agent.least_window:
+            told = _too_small(agent, to, server.trained_window(to.model), runs)
+            if not args.anyway:
+                raise LaunchError(f"{told}. To start it all the same: --anyway")
+            console.print(told, style="yellow")
         return _play(agent, to, [program], args.arguments, folder)
 
 
@@ -141,6 +141,11 @@ class _Server:
         except (LookupError, TypeError) as error:
             raise LaunchError(f"{self.url} is no server of leftoff's kind: choose another --port") from error
         return Connection(self.url, name, window, self._key or NO_KEY, sees, others)
+
+    def trained_window(self, name: str) -> int:
+        """Tokens that a model was trained for; 0 if the server does not say."""
+        models = self._ask("/v1/models").get("data", [])
+        return next((int(each.get("meta", {}).get("n_ctx_train", 0)) for each in models if each["id"] == name), 0)
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Connection]:
@@ -202,6 +207,18 @@ def _choices(cards: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
         meta = card.get("meta", {})
         if "n_embd" not in meta:
             yield Choice(card["id"], meta.get("n_ctx", 0), meta.get("vision", False))
+
+
+def _too_small(agent: Agent, to: Connection, trained: int, runs: bool) -> str:
+    """What is missing, and what raises it: a flag, if the model was trained for as much."""
+    if 0 < trained < agent.least_window:
+        way_out = f"it was trained for {trained:,}: take another model"
+    else:
+        way_out = f"{'start the server with' if runs else 'give'} --ctx {agent.least_window}"
+    return (
+        f"{agent.title} needs a window of {agent.least_window:,} tokens or more, {agent.instructions:,} of them for "
+        f"its own instructions, and {to.model} has {to.window:,}: {way_out}"
+    )
 
 
 def _play(agent: Agent, to: Connection, program: Sequence[str], arguments: Sequence[str], folder: Path) -> int:

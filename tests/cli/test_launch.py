@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S, until
 
 STANDIN = Path(__file__).with_name("standin.py")
 SMALL = {"LEFTOFF_THREADS": "1", "LEFTOFF_RAM": "16", "LEFTOFF_DISK": "0", "LEFTOFF_SLOTS": "2"}
-OWN = ("--port", "0", "--model", str(model_path("llama")), "--ctx", "1024")
+OWN = ("--port", "0", "--model", str(model_path("llama")), "--ctx", "1024", "--anyway")
 
 
 @dataclass
@@ -103,13 +103,13 @@ def test_a_server_is_started_for_the_agent_and_stopped_after_it(launcher: Launch
     assert launcher.left == []
     assert done.stdout == "", "it is the agent's"
     assert "starting a server at http://127.0.0.1:" in done.stderr
-    assert "Claude Code begins with about 16,000 tokens" in done.stderr
+    assert "Claude Code needs a window of 65,536 tokens or more" in done.stderr
 
 
 @pytest.mark.parametrize("name", CODING_AGENTS)
 def test_a_server_that_runs_is_used_and_left_alone(name: str, launcher: Launcher, server: Server) -> None:
     launcher.install(name)
-    done = launcher.run(name, "--url", server.url, "--", "last")
+    done = launcher.run(name, "--url", server.url, "--anyway", "--", "last")
     assert done.returncode == 0, done.stderr
     told = launcher.told
     said = json.dumps([told["arguments"], told["files"], told["environment"]])
@@ -142,7 +142,7 @@ def test_an_agent_is_told_that_a_model_sees_and_which_others_there_are(launcher:
 
 def test_a_server_at_the_configured_address_is_found(launcher: Launcher, server: Server) -> None:
     (launcher.folder / "leftoff.toml").write_text(f"port = {httpx.URL(server.url).port}\n")
-    done = launcher.run("claude")
+    done = launcher.run("claude", "--anyway")
     assert done.returncode == 0, done.stderr
     assert launcher.told["environment"]["ANTHROPIC_BASE_URL"] == server.url
 
@@ -152,6 +152,25 @@ def test_a_server_with_another_model_is_not_used(launcher: Launcher, server: Ser
     assert done.returncode == 1
     assert f"the server at {server.url} has one model, and not another" in done.stderr
     assert not (launcher.folder / "told").exists()
+
+
+def test_a_window_that_is_too_small_is_refused_before_the_agent_starts(launcher: Launcher, server: Server) -> None:
+    """With the flag that raises it, where the model was trained for as much."""
+    launcher.install("aider")
+    told = "aider needs a window of 8,192 tokens or more, 1,000 of them for its own instructions, and"
+    short = launcher.run("aider", "--url", server.url)
+    assert short.returncode == 1
+    assert f"{told} one model has 1,024" in short.stderr
+    assert "it was trained for 4,096: take another model" in short.stderr
+    own = launcher.run("aider", "--port", "0", "--ctx", "4096")
+    assert own.returncode == 1
+    assert f"{told} leftoff-tiny-q8_0 has 4,096" in own.stderr
+    assert "give --ctx 8192. To start it all the same: --anyway" in own.stderr
+    assert not (launcher.folder / "told").exists()
+    assert launcher.left == []
+    enough = launcher.run("aider", "--port", "0", "--ctx", "8192")
+    assert enough.returncode == 0, enough.stderr
+    assert "needs" not in enough.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
