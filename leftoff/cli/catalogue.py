@@ -22,9 +22,10 @@ from leftoff.units import show_bytes
 
 _GIB = 1 << 30
 _FOOT = (
-    "Reckoned from the facts of {as_of}, about as --fit does once the file is here. leftoff serve NAME downloads it "
-    "once; the repositories have other quantisations too: NAME:Q6_K."
+    "Context is in tokens, all call tools. {key}leftoff serve NAME downloads it once; the repositories have other "
+    "quantisations too: NAME:Q6_K. Reckoned from the facts of {as_of}, about as --fit does once the file is here."
 )
+_KEY = "partly: experts of some layers stay in RAM; slowly: whole layers do. "
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,19 @@ def run(args: argparse.Namespace) -> int:
         return 0
     console = Console(markup=False, highlight=False, emoji=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("name", "file", "memory", "images", "tools"):
+    for title in ("name", "file", "memory", "images"):
         table.add_column(title, no_wrap=True)
+    table.add_column("context", justify="right", no_wrap=True)
     table.add_column("fits here")
     for item in found:
-        model = item.model
-        words = (item.name, show_bytes(item.file_bytes), model.kind, "yes" if model.projector else "", "yes")
-        table.add_row(*words, _fit_in_words(item, room), style=None if item.reckoned.fits else "dim")
+        model, fits = item.model, item.reckoned.fits
+        context = f"{item.reckoned.choice.num_cells:,}" if fits else ""
+        words = (item.name, show_bytes(item.file_bytes), model.kind, "yes" if model.projector else "", context)
+        table.add_row(*words, _fit_in_words(item, room), style=None if fits else "dim")
     console.print(f"{_room_in_words(room)}\n", style="bold", soft_wrap=True)
     console.print(table)
-    console.print(f"\n{_FOOT.format(as_of=catalogue().as_of)}", style="dim", soft_wrap=True)
+    key = _KEY if room.gpus else ""
+    console.print(f"\n{_FOOT.format(as_of=catalogue().as_of, key=key)}", style="dim", soft_wrap=True)
     return 0
 
 
@@ -102,13 +106,12 @@ def _room_in_words(room: Room) -> str:
 def _fit_in_words(item: Listed, room: Room) -> str:
     choice, needs = item.reckoned.choice, item.reckoned.needs
     if not item.reckoned.fits:
-        return f"no: {show_bytes(sum(map(needs.total, (*room.gpus, HOST))))} are too much"
-    tokens = f"{choice.num_cells:,} tokens"
+        return f"no: {show_bytes(sum(map(needs.total, (*room.gpus, HOST))))}"
     if not room.gpus:
-        return f"{tokens}, on the CPU"
+        return "on the CPU"
     if choice.gpu_layers <= item.model.layers:
-        return f"{tokens}, {choice.gpu_layers} of {item.model.layers + 1} layers on the GPU: slow"
-    return f"{tokens}, experts of {choice.n_cpu_moe} layers in RAM" if choice.n_cpu_moe else f"{tokens}, all on the GPU"
+        return "slowly"
+    return "partly" if choice.n_cpu_moe else "on the GPU"
 
 
 def _as_json(item: Listed) -> dict[str, object]:

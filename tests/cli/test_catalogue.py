@@ -22,12 +22,22 @@ def test_every_model_is_listed_with_what_fits_the_machine_that_is_asked_for(
     for name, model in catalogue().models.items():
         assert name in rows
         assert model.kind in rows[name]
-    assert "all on the GPU" in rows["qwen3.6-27b"]
-    assert "experts of" in rows["qwen3.6-35b-a3b:Q8_0"]
-    assert "layers on the GPU: slow" in rows["qwen3.6-27b:Q8_0"]
-    assert "are too much" in rows["gpt-oss-120b"]
+    assert "on the GPU" in rows["qwen3.6-27b"]
+    assert "partly" in rows["qwen3.6-35b-a3b:Q8_0"]
+    assert "slowly" in rows["qwen3.6-27b:Q8_0"]
+    assert "no: 59.9 GiB" in rows["gpt-oss-120b"]
     assert "24 GiB on GPU, 32 GiB RAM" in shown
     assert catalogue().as_of in shown
+
+
+@pytest.mark.parametrize("gpu", [(), ("--vram", "24")])
+def test_a_model_takes_one_line_of_a_narrow_terminal(
+    gpu: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["models", "--ram", "32", *gpu]) == 0
+    rows = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    assert len(rows) == 1 + sum(len(model.quants) for model in catalogue().models.values())
 
 
 def test_programs_get_the_same_as_json(capsys: Capture) -> None:
