@@ -13,12 +13,19 @@ INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 @contextmanager
 def ended_by_signals(code: int = TERMINATED) -> Iterator[None]:
-    """Makes SIGTERM end the command as Ctrl-C does: by an exception, so that everything is closed."""
+    """Makes SIGTERM end the command as Ctrl-C does: by an exception, so that everything is closed.
+
+    A terminal that is closed sends SIGHUP, which ends it alike, by what handles SIGTERM then; not so under nohup.
+    """
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(code)
 
-    with handled_by(end, signal.SIGTERM):
+    def hang_up(_number: int, _frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    hangups = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
+    with handled_by(end, signal.SIGTERM), handled_by(hang_up, *hangups):
         yield
 
 

@@ -105,7 +105,7 @@ def test_the_line_for_curl_is_answered(server: Server) -> None:
     assert "first token after" in server.log, "one line per request"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)])
 def test_a_signal_stops_it_cleanly(number: signal.Signals, code: int) -> None:
     with serving() as running:
         assert httpx.get(f"{running.url}/health").status_code == 200

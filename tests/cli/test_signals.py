@@ -25,12 +25,22 @@ def cpu_ticks(process: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_sigterm_is_an_exception_and_then_what_it_was() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_an_exception_and_then_what_it_was(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
     with pytest.raises(SystemExit) as exit_, ended_by_signals():
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
     assert exit_.value.code == 143
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(number) == before
+
+
+def test_nohup_is_heeded() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("is_playing", [False, True], ids=["while it loads", "while it plays"])
