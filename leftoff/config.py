@@ -89,8 +89,8 @@ class Settings:
     image_max_tokens: int = setting(0, "most tokens of an image (0: the model's own choice)", limits=(0, 1 << 16))
     alias: tuple[str, ...] = setting(
         (),
-        "names that requests may give the model, also patterns such as claude-*; lists show the first that is none "
-        "(default: the name of the file); may be given several times",
+        "names that requests may give the model, also patterns such as claude-*; lists show the first that "
+        "is no pattern (default: the name of the file); may be given several times",
         "-a",
         "--aliases",
         metavar="NAME",
@@ -147,7 +147,8 @@ class Settings:
     )
     ctx: int = setting(
         0,
-        "tokens of context, shared by all slots (0: the length the model was trained for)",
+        "tokens of context, shared by all slots (0: what the model was trained for, up to 131,072, as far as memory "
+        "goes)",
         *("-c", "--ctx-size"),
         limits=(0, 1 << 30),
     )

@@ -41,7 +41,7 @@ _TIMEOUT = httpx.Timeout(None, connect=5.0)  # the model may have to be loaded f
 _LOOK_S = 0.2
 _STOP_S = 20.0  # for an agent or a server to end
 _SHOWN_LINES = 5  # of the log of a server that failed
-_DEMONSTRATION_TOKENS = 1 << 16  # more than it was trained for: agents need as much
+_DEMONSTRATION_TOKENS = 1 << 17  # more than it was trained for: enough for every agent
 _DEMONSTRATION = "This is leftoff's demonstration model, too small to work with. To use your own: --model MODEL"
 
 

@@ -32,6 +32,7 @@ _COMMANDS = {
 _MODULES = {"models": "catalogue"}  # of commands that are not in a module of their name
 # The folder of the cache is locked by the first, and memory and open files are limited by the second.
 _UNIX_MODULES = ("fcntl", "resource")
+_FIRST_STEPS = "First steps: leftoff serve --open has a page to chat in; leftoff COMMAND --help describes a command."
 _NO_WINDOWS = "leftoff runs on Linux and macOS; on Windows, WSL2 is a Linux to run it in, which we have not tried"
 _FAILED = 1
 _UNREAD = 128 + 13  # SIGPIPE
@@ -102,7 +103,7 @@ def _parser(asked: str) -> CommandLine:
     parser = CommandLine(
         prog="leftoff",
         description="An LLM server that picks up every prompt where it left off.",
-        epilog=_NO_WINDOWS if sys.platform == "win32" else None,
+        epilog=_NO_WINDOWS if sys.platform == "win32" else _FIRST_STEPS,
     )
     parser.add_argument("--version", action="version", version=f"leftoff {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
