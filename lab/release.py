@@ -17,9 +17,10 @@ from pathlib import Path
 
 from leftoff import __version__
 
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _FETCH_S = 120
+_QUESTION = "Who are you?\n"  # for `leftoff chat`
 
 Command = Sequence[str | Path]
 
@@ -58,6 +59,7 @@ class Release:
                     [str(word) for word in command],
                     cwd=self._folder,
                     env=self._environment,
+                    input=_QUESTION,
                     capture_output=True,
                     text=True,
                     timeout=limit_s,
@@ -109,8 +111,8 @@ def check(release: Release) -> Iterator[Step]:
         if not python:
             yield Step(f"Python {version}", untried="it is not on this machine, and uv could not fetch it")
             continue
-        demo = [("leftoff", "demo")] if python == first else []
-        yield release.installed(python, release.wheel, version, ("leftoff", "--version"), ("leftoff", "doctor"), *demo)
+        last = "demo" if python == first else "chat"
+        yield release.installed(python, release.wheel, version, ("leftoff", "doctor"), ("leftoff", last))
     yield release.installed(first, release.archive, "source", ("leftoff", "--version"), ("leftoff", "doctor"))
     uvx = (tools / "uvx", "--python", first, "--from", release.wheel, "leftoff", "demo")
     pipx = (tools / "pipx", "run", "--python", first, "--spec", release.wheel, "leftoff", "demo")

@@ -159,6 +159,9 @@ def show_screen(console: Console, host: ModelHost, url: str, lineup: Lineup | No
             console.print(printable(line), soft_wrap=True)
     console.print(f"  {'agents':<12}", style="cyan", end="")
     console.print(f"leftoff launch AGENT --url {url}, of {', '.join(CODING_AGENTS)}", soft_wrap=True)
+    window = host.context_tokens
+    if cramped := [agent.name for agent in CODING_AGENTS.values() if window < agent.least_window]:
+        console.print(f"{'':14}a window of {window:,} tokens is too small for {', '.join(cramped)}", soft_wrap=True)
     console.print()
     if host.model.path == default_model():
         console.print(_DEMONSTRATION, style="dim", soft_wrap=True)

@@ -94,6 +94,7 @@ def test_the_lines_to_paste_name_this_server(server: Server) -> None:
     assert f"OPENAI_API_BASE_URL={server.url}/v1 " in pasted(server, "Open WebUI")
     assert pasted(server, "terminal") == f"leftoff chat {server.url}"
     assert pasted(server, "agents").startswith(f"leftoff launch AGENT --url {server.url}, of claude, codex, ")
+    assert "tokens is too small for claude, codex, " in "\n".join(server.screen)
 
 
 def test_the_line_for_curl_is_answered(server: Server) -> None:
