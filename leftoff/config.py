@@ -147,8 +147,7 @@ class Settings:
     )
     ctx: int = setting(
         0,
-        "tokens of context, shared by all slots (0: what the model was trained for, up to 131,072, as far as memory "
-        "goes)",
+        "tokens of context, shared by all slots (0: what the model was trained for, up to 131,072, if it fits)",
         *("-c", "--ctx-size"),
         limits=(0, 1 << 30),
     )
