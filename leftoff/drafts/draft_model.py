@@ -50,6 +50,9 @@ class DraftModel:
         self._first = 0  # the token that it would say next
         self._is_able = True  # to follow this reply
 
+    def attend(self, *, is_worth_it: bool) -> None:
+        """It reads only when it is asked to guess."""
+
     def lag_ms(self, reply: Reply) -> float:
         if reply.turn is not self._followed:
             with self._own():

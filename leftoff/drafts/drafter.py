@@ -4,6 +4,7 @@ For a reply that runs alone, a draft may be guessed as well, by the model's next
 all these the one is taken that promises the most tokens per second.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -109,25 +110,42 @@ class Drafter:
         most = min(most, self._most_drafted, MAX_TOKENS - num_sure)  # many are sure after many wrong drafts
         chosen: tuple[Promise, Guesses] | None = None
         for each in self.guesses if most > 0 else ():
-            step, lag = each.step_ms / token_ms, each.lag_ms(reply) / token_ms
-            promise = self._best(
-                *(each.chances.__getitem__, 0, min(most, len(each.chances)), num_sure, 0),
-                *(step, lag / max(1.0, reply.num_left)),
-            )
-            if promise.rate > max(rate, chosen[0].rate if chosen else 0.0):
+            promise = self._promise(each, reply, most)
+            if promise.length and promise.rate <= max(rate, chosen[0].rate if chosen else 0.0):
+                continue
+            cost = 0.0 if promise.length else self._cost_of_try(each, reply)
+            if not promise.length and (rate or chosen is not None or math.isinf(cost)):
+                continue
+            if each.is_ready(cost, token_ms):
                 chosen = promise, each
-            elif not promise.length and not rate and chosen is None:
-                longer = self.times.multiples[num_sure + 1] - self.times.multiples[num_sure]
-                cost = step + lag + (1 + self._decodes_again) * longer
-                if each.is_due(cost * token_ms, token_ms):
-                    chosen = Promise(1), each
-        return chosen[1].draft(reply, chosen[0].length) if chosen else None
+        if chosen is None:
+            return None
+        promise, guesses = chosen
+        return guesses.draft(reply, max(1, promise.length), token_ms, is_try=not promise.length)
+
+    def _promise(self, guesses: Guesses, reply: Reply, most: int) -> Promise:
+        token_ms, num_sure = self.times.ms, reply.work.tokens.size
+        step, lag = guesses.step_ms / token_ms, guesses.lag_ms(reply) / token_ms / max(1.0, reply.num_left)
+        most = min(most, guesses.reach)
+        return self._best(guesses.chances.__getitem__, 0, most, num_sure, 0, step, lag)
+
+    def _cost_of_try(self, guesses: Guesses, reply: Reply) -> float:
+        """Of a token that is guessed wrong, in times of one that is decoded."""
+        return (guesses.step_ms + guesses.lag_ms(reply)) / self.times.ms + self._cost_of_draft(1, 0)
+
+    def _cost_of_draft(self, num_drafted: int, num_right: int) -> float:
+        """By how much a batch takes longer with a draft, and the next one if tokens are decoded again."""
+        times = self.times.multiples
+        cost = times[min(1 + num_drafted, MAX_TOKENS)] - 1
+        if self._decodes_again and num_right < num_drafted:
+            cost += times[min(2 + num_right, MAX_TOKENS)] - 1
+        return cost
 
     def verified(self, draft: Draft, num_drafted: int, num_right: int) -> None:
         """Learns from a draft whose reply goes on. A trail has learnt at every token already."""
         for each in self.guesses:
             if each.source is draft.source:
-                each.saw(num_drafted, num_right)
+                each.saw(num_drafted, num_right, self._cost_of_draft(num_drafted, num_right))
 
     def _best(
         self,

@@ -1,7 +1,7 @@
 """Drafts that are guessed, one token after the other: how often they are right, and how long they take."""
 
-import math
 import time
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,14 +10,17 @@ from leftoff.cache.turn import Turn
 from leftoff.drafts.trail import Draft, DraftSource
 from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import Work
-from leftoff.engine.mtp import MtpContext
+from leftoff.engine.head import HeadContext
 from leftoff.types import Tokens
 
 # Of each token of a draft, if those before it are right.
 _PRIOR = (0.7, 0.65, 0.6, 0.6, 0.55, 0.55, *[0.5] * 10)
-_WEIGHT = 0.06  # of the newest token, about the last sixteen count
-_BEYOND = 0.02  # of a draft that was right to its end, for the tokens that would have come next
-_TRIED = 0.01  # the part of the time without guesses that is spent to see whether they would pay by now
+_PRIOR_WEIGHT = 4  # tokens: as many as were seen to be right or wrong count as much as what was assumed before
+_WEIGHT = 0.06  # of the newest token once many were seen: about the last sixteen count
+_TRIED = 0.01  # the part of the time that guesses may cost more than they bring
+_FIRST_CREDIT, _MAX_CREDIT = 2.0, 16.0  # the time of so many tokens: at first, and of a guesser that was right
+_RAREST = 16  # times rarer tries become, if they all fail
+_ENOUGH = 8  # tokens that a guesser follows before it is asked again
 
 
 class Reply(NamedTuple):
@@ -41,9 +44,13 @@ class Reply(NamedTuple):
 
 
 class Guesser(Protocol):
-    """Reads along with a reply, and guesses what comes next: `MtpGuesser`, `DraftModel`."""
+    """Reads along with a reply, and guesses what comes next: `HeadGuesser`, `DraftModel`."""
 
     source: DraftSource
+
+    def attend(self, *, is_worth_it: bool) -> None:
+        """Whether to read along with all that is decoded, if that takes time; else it may be asked for nothing."""
+        ...
 
     def lag_ms(self, reply: Reply) -> float:
         """About how long it takes to read what it has not read of the reply. Infinite if it cannot."""
@@ -54,12 +61,15 @@ class Guesser(Protocol):
         ...
 
 
-class MtpGuesser:
+class HeadGuesser:
     """The next-token layer of the model, or an EAGLE-3 head: its context reads along with the main one's decodes."""
 
-    def __init__(self, context: MtpContext) -> None:
+    def __init__(self, context: HeadContext) -> None:
         self.source = DraftSource.EAGLE if isinstance(context, EagleContext) else DraftSource.MTP
         self._context = context
+
+    def attend(self, *, is_worth_it: bool) -> None:
+        self._context.attend(is_worth_it=is_worth_it)
 
     def lag_ms(self, _: Reply) -> float:
         return 0.0
@@ -69,38 +79,77 @@ class MtpGuesser:
 
 
 class Guesses:
-    """Learns from every draft of a guesser that was verified. Unlike a match in the log, a guess takes time."""
+    """Learns from every draft of a guesser that was verified. Unlike a match in the log, a guess takes time.
 
-    def __init__(self, guesser: Guesser, step_ms: float) -> None:
-        """`step_ms` is the measured time of a guess."""
+    It keeps an account of that, in times of a token: what guesses cost is taken from its credit, what they bring is
+    added, and a hundredth of all time. Without credit the guesser is paused. So what is always wrong costs a hundredth
+    and the first credit, however likely it seems to be right. Tries that fail get rarer and rarer.
+    """
+
+    def __init__(
+        self,
+        guesser: Guesser,
+        step_ms: float,
+        wake_ms: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """The measured times of a guess, and of what it takes to pause the guesser and to let it go on."""
+        self._clock = clock
         self.source = guesser.source
         self.lag_ms = guesser.lag_ms
-        self._guesser = guesser
-        self._without_ms = 0.0
         self.step_ms = step_ms
         self.chances = [*_PRIOR]
+        self.reach = 1  # tokens of the longest draft: more once so many were right
+        self._num_seen = [0] * len(_PRIOR)
+        self._guesser = guesser
+        self._wake_ms = wake_ms
+        self._credit = _FIRST_CREDIT
+        self._rarity = 0.5  # doubles when it is paused
+        self._num_followed = _ENOUGH  # tokens, since it was paused; negative while it is
 
-    def is_due(self, cost_ms: float, token_ms: float) -> bool:
-        """Of a token for which no guess pays: whether to try one that costs so much."""
-        self._without_ms += token_ms
-        return cost_ms <= _TRIED * self._without_ms
+    def is_ready(self, cost: float, token_ms: float) -> bool:
+        """Before each token: whether its credit suffices for a draft that costs so much more than it may bring."""
+        self._credit = min(_MAX_CREDIT, self._credit + _TRIED / max(1.0, self._rarity))
+        is_paused = self._num_followed < 0
+        if self._credit < cost + (self._wake_ms / token_ms if is_paused else 0.0):
+            if not is_paused:
+                self._pause(token_ms)
+            return False
+        if is_paused:
+            self._guesser.attend(is_worth_it=True)
+        self._num_followed += 1
+        return self._num_followed >= _ENOUGH
 
-    def draft(self, reply: Reply, length: int) -> Draft | None:
-        lag_ms, began = self.lag_ms(reply), time.perf_counter()
+    def draft(self, reply: Reply, length: int, token_ms: float, *, is_try: bool) -> Draft | None:
+        """What is read for a try is paid for; else the promise of the draft has counted it."""
+        lag_ms, began = self.lag_ms(reply), self._clock()
         tokens = self._guesser.guess(reply, length)
+        took_ms = 1000 * (self._clock() - began)
+        guess_ms = max(0.0, took_ms - lag_ms)
+        self._credit -= (took_ms if is_try else guess_ms if tokens else 0.0) / token_ms
         if not tokens:
             return None
-        self._without_ms = 0.0
-        took_ms = max(0.0, 1000 * (time.perf_counter() - began) - lag_ms) / len(tokens)
-        self.step_ms += _WEIGHT * (min(took_ms, 4 * self.step_ms) - self.step_ms)
+        self.step_ms += _WEIGHT * (min(guess_ms / len(tokens), 4 * self.step_ms) - self.step_ms)
         return Draft(tokens, 0, self.source)
 
-    def saw(self, num_drafted: int, num_right: int) -> None:
-        """A draft was verified: its first `num_right` tokens are right, and the next one, if there is one, is not."""
-        if num_right:  # which has cost nothing: the next one is tried at once, if it does not pay anyway
-            self._without_ms = math.inf
+    def saw(self, num_drafted: int, num_right: int, cost: float = 0.0) -> None:
+        """A draft was verified: its first `num_right` tokens are right, and the next one, if there is one, is not.
+
+        To verify it took `cost` times as long as to decode a token.
+        """
+        self._credit = min(_MAX_CREDIT, self._credit + num_right - cost)
+        self.reach = min(max(self.reach, 2 * num_right), len(self.chances))
+        if num_right:
+            self._rarity = 0.5
         for index in range(min(num_drafted, num_right + 1)):
-            self.chances[index] += _WEIGHT * ((index < num_right) - self.chances[index])
+            self._num_seen[index] += 1
+            weight = max(_WEIGHT, 1 / (_PRIOR_WEIGHT + self._num_seen[index]))
+            self.chances[index] += weight * ((index < num_right) - self.chances[index])
         if num_right == num_drafted:  # else short drafts that do not pay would never grow to those that do
             for index in range(num_drafted, len(self.chances)):
-                self.chances[index] += _BEYOND * (1 - self.chances[index])
+                self.chances[index] += _WEIGHT * (1 - self.chances[index])
+
+    def _pause(self, token_ms: float) -> None:
+        self._credit -= self._wake_ms / token_ms
+        self._guesser.attend(is_worth_it=False)
+        self._num_followed, self._rarity = -1, min(2 * self._rarity, _RAREST)

@@ -1,7 +1,7 @@
 """An EAGLE-3 head: a file of its own, with one layer that guesses tokens of a model from what its layers read.
 
-It drafts as a next-token layer does (`mtp.py`), of other hidden states: the inputs of three layers of the model, which
-an encoder of the head joins into one row for each token. They are joined when the head reads them, many at once.
+It drafts as a next-token layer does (`head.py`), from other hidden states: the inputs of three layers of the model,
+which an encoder of the head joins into one row for each token. They are joined when the head reads them, many at once.
 
 llama.cpp aborts the process on a head that does not fit the model, so all of it is compared before it is loaded.
 """
@@ -19,9 +19,9 @@ from leftoff.engine.binding.library import Library
 from leftoff.engine.context import Context, ContextSettings, context_params
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError, memory_shortage
 from leftoff.engine.gguf import Header, Tensor
+from leftoff.engine.head import HeadContext, Hidden, HiddenBatch, floats
 from leftoff.engine.model import load_weights
 from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.mtp import Hidden, HiddenBatch, MtpContext, floats
 from leftoff.engine.needs import HEAD_LAYERS, model_header
 from leftoff.types import Tokens
 
@@ -78,7 +78,7 @@ def head_context(settings: ContextSettings) -> ContextSettings:
     return replace(settings, kv_type="f16", values_type="", grid=None)
 
 
-class EagleContext(MtpContext):
+class EagleContext(HeadContext):
     """Owns the weights of the head and its context, which is of as many cells and sequences as the main one.
 
     A token is read at its own position, not at the one before as in training: attention sees only distances.
@@ -89,35 +89,18 @@ class EagleContext(MtpContext):
         self._weights: int | None = None
         super().__init__(main, replaced)
 
-    def open(self) -> None:
-        if self.handle is not None:
-            return
-        library, main = self._main.model.library, self._main
-        if problem := eagle_problem(library, main.model.path, self._path):  # the file may have changed in a sleep
-            raise ModelError(f"{self._path}: {problem}")
-        self._weights = load_weights(library, self._path, self._where)
-        try:
-            self._layers = self._read_layers()
-            self.handle = self._create()
-        except EngineError:
-            self._free_weights()
-            raise
-        self._memory = self._dll.llama_get_memory(self.handle)
-        self._own_width: int = self._dll.llama_model_n_embd_out(self._weights)
-        self._dll.llama_set_embeddings_nextn(self.handle, True, True)  # of tokens with logits
-        for layer in self._layers:
-            self._dll.llama_set_embeddings_layer_inp(main.handle, layer, True)
-
     def close(self) -> None:
-        """Frees context and weights. The main context gives no more hidden states out."""
+        """Frees context and weights."""
         if self.handle is not None:
-            for layer in self._layers:
-                self._dll.llama_set_embeddings_layer_inp(self._main.handle, layer, False)
-            self._free()
+            super().close()
             self._free_weights()
 
     def prepare(self, num_works: int) -> None:
         """The inputs of layers are given out of all tokens, in the order of the batch."""
+
+    def _ask(self, *, is_wanted: bool) -> None:
+        for layer in self._layers:
+            self._dll.llama_set_embeddings_layer_inp(self._main.handle, layer, is_wanted)
 
     def _hidden(self, num_tokens: int, last_row: int, _: int) -> Hidden:
         first, dll, main = last_row + 1 - num_tokens, self._dll, self._main
@@ -146,6 +129,19 @@ class EagleContext(MtpContext):
         return super()._decode(seq, start + before, tokens[before:], hidden[before:], has_logits=True)
 
     def _create(self) -> int:
+        library, main = self._main.model.library, self._main
+        if problem := eagle_problem(library, main.model.path, self._path):  # the file may have changed in a sleep
+            raise ModelError(f"{self._path}: {problem}")
+        self._weights = load_weights(library, self._path, self._where)
+        try:
+            self._layers = self._read_layers()
+            self._own_width: int = self._dll.llama_model_n_embd_out(self._weights)
+            return self._create_context()
+        except EngineError:
+            self._free_weights()
+            raise
+
+    def _create_context(self) -> int:
         library = self._main.model.library
         params = context_params(library, head_context(self._main.settings))
         params.ctx_other = self._main.handle  # for embeddings and output, if the head has none

@@ -17,6 +17,7 @@ from leftoff.engine.context import Context, ContextSettings
 from leftoff.engine.embedder import Embedder, Pooling
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.fit import shortage_explained
+from leftoff.engine.head import HeadContext
 from leftoff.engine.memory.llama_memory import LlamaMemory
 from leftoff.engine.memory.probe import probe_memory
 from leftoff.engine.model import Model, Progress
@@ -72,7 +73,7 @@ class LlamaEngine:
         self._embedder: Embedder | None = None
         self.projector: Projector | None = None  # of pictures; whoever sets it gives it away
         self.draft: LlamaEngine | None = None  # of a draft model, which sleeps and wakes with it; given away as well
-        self.mtp: MtpContext | None = None  # or of an EAGLE-3 head, which follows the decodes in the same way
+        self.head: HeadContext | None = None  # guesses from hidden states: a next-token layer, or what a caller sets
         if model.settings.mtp:
             self._open_mtp()
 
@@ -95,7 +96,7 @@ class LlamaEngine:
             raise
 
     def close(self) -> None:
-        self.close_mtp()
+        self.close_head()
         self._close_embedder()
         if self.projector is not None:
             self.projector.close()
@@ -118,8 +119,8 @@ class LlamaEngine:
         if not self.model.may_sleep:
             raise InputError(f"{self.model.path} was not loaded to sleep: its vocabulary would go with the weights")
         self.memory.clear()
-        if self.mtp is not None:
-            self.mtp.close()
+        if self.head is not None:
+            self.head.close()
         self._close_embedder()
         if self.projector is not None:
             self.projector.sleep()
@@ -140,7 +141,7 @@ class LlamaEngine:
             if self.draft is not None:
                 self.draft.sleep()
             raise
-        self._reopen_mtp()
+        self._reopen_head()
         self.context.arena.keeps_idle = True
 
     def __enter__(self) -> "LlamaEngine":
@@ -149,20 +150,20 @@ class LlamaEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close_mtp(self) -> None:
-        """Frees the context of the MTP layer or the head: no drafts are made with it."""
-        if self.mtp is not None:
-            self.mtp.close()
-            self.mtp = None
+    def close_head(self) -> None:
+        """Frees the context of the head: no drafts are made with it."""
+        if self.head is not None:
+            self.head.close()
+            self.head = None
 
-    def _reopen_mtp(self) -> None:
+    def _reopen_head(self) -> None:
         """After a sleep; without memory for it, or with another head in its place, the engine goes on without."""
         try:
-            if self.mtp is not None:
-                self.mtp.open()
+            if self.head is not None:
+                self.head.open()
         except EngineError as error:
             logger.warning("no more drafts of hidden states: %s", error)
-            self.mtp = None
+            self.head = None
 
     def embedder(self, pooling: Pooling | None = None) -> Embedder:
         """The context for vectors of texts: made when it is first asked for, and gone when the engine sleeps."""
@@ -196,8 +197,9 @@ class LlamaEngine:
         for work in works:
             if work.num_drafted:
                 self.memory.hold(work.seq)
-        if self.mtp is not None:
-            self.mtp.prepare(len(works))
+        head = self.head if self.head is not None and not self.head.is_paused else None
+        if head is not None:
+            head.prepare(len(works))
         try:
             rows = self._decode_all(works, starts)
             if is_awaited:
@@ -210,19 +212,19 @@ class LlamaEngine:
             for work in works:
                 self.memory.rewind(work.seq)
             raise
-        if self.mtp is not None:
+        if head is not None:
             for work, row in zip(works, rows, strict=True):
-                self._follow(self.mtp, work, row)
+                self._follow(head, work, row)
         self.memory.extend(num_tokens)
         self.memory.add_pictures((work.seq, work.tokens) for work in works if work.picture is not None)
         return rows
 
-    def _follow(self, mtp: MtpContext, work: Work, row: int) -> None:
-        """The MTP layer reads tokens alone: it knows nothing of a sequence with pictures, and guesses nothing there."""
+    def _follow(self, head: HeadContext, work: Work, row: int) -> None:
+        """A head reads tokens alone: it knows nothing of a sequence with pictures, and guesses nothing there."""
         if work.picture is not None or self.memory.has_pictures(work.seq):
             self.memory.replaced.add(work.seq)
         else:
-            mtp.follow(work.seq, work.tokens, self.memory.length(work.seq), row, work.num_logits)
+            head.follow(work.seq, work.tokens, self.memory.length(work.seq), row, work.num_logits)
 
     def _decode_all(self, works: Sequence[Work], starts: Sequence[int]) -> list[int]:
         if (picture := works[0].picture) is not None:
@@ -265,8 +267,8 @@ class LlamaEngine:
         if not work.tokens.size - work.num_drafted <= num_kept <= work.tokens.size:
             raise InputError(f"{num_kept} of {work.tokens.size} tokens kept, of which {work.num_drafted} were drafted")
         start = self.memory.length(work.seq) - work.tokens.size
-        if self.mtp is not None:
-            self.mtp.cut(work.seq, start + num_kept)
+        if self.head is not None:
+            self.head.cut(work.seq, start + num_kept)
         return self.memory.settle(work.seq, start + num_kept) - start
 
     def cancel(self) -> None:
@@ -282,7 +284,7 @@ class LlamaEngine:
     def _open_mtp(self) -> None:
         """Without memory for a second context the engine goes on with one."""
         try:
-            self.mtp = MtpContext(self.context, self.memory.replaced)
+            self.head = MtpContext(self.context, self.memory.replaced)
         except EngineError as error:
             logger.warning("no drafts with the MTP layer of %s: %s", self.model.path, error)
 

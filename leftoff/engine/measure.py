@@ -140,15 +140,30 @@ def _batch_seconds(engine: LlamaEngine, num_tokens: int, step_s: float) -> float
     return best_seconds(decode) - num_steps * step_s
 
 
-def measure_mtp(engine: LlamaEngine) -> float:
-    """The milliseconds in which the MTP layer guesses one token."""
-    assert engine.mtp is not None
-    mtp, token, num_tokens = engine.mtp, some_tokens(engine, 1), 4
+@dataclass(frozen=True)
+class HeadTimes:
+    """The milliseconds in which a head guesses a token, and by which two steps take longer, if it is paused between."""
+
+    step_ms: float
+    wake_ms: float
+
+
+def measure_head(engine: LlamaEngine) -> HeadTimes:
+    """Of the engine's head, after a short prompt."""
+    assert engine.head is not None
+    head, token, num_tokens = engine.head, some_tokens(engine, 1), 4
     with _empty_sequence(engine):
         _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
         start = engine.memory.length(_SEQUENCE)
-        seconds = best_seconds(lambda: mtp.draft(_SEQUENCE, token, start, num_tokens))
-    return 1000 * seconds / num_tokens
+        guess_s = best_seconds(lambda: head.draft(_SEQUENCE, token, start, num_tokens))
+
+        def step(*changes: bool) -> None:
+            for is_worth_it in changes:
+                head.attend(is_worth_it=is_worth_it)
+                engine.decode([Work(_SEQUENCE, token)])
+
+        wake_s = best_seconds(lambda: step(False, True)) - best_seconds(lambda: step(True, True))
+    return HeadTimes(1000 * guess_s / num_tokens, 1000 * max(0.0, wake_s))
 
 
 def saturating_prefill(seconds: Mapping[int, float]) -> Prefill:

@@ -172,7 +172,7 @@ def make_scheduler(
         drafter = make_drafter(engine, cache, settings, lambda other: _cache_beside(other, shared))
         opened.pop_all()
     if drafter is None:
-        engine.close_mtp()
+        engine.close_head()
     limits = Limits(queue=settings.queue, at_once=1 if settings.deterministic else settings.slots)
     return Scheduler(engine, cache, limits, drafter, gate or Gate(sleep_after_s(settings)))
 

@@ -12,7 +12,7 @@ from leftoff.config import Settings
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.draft_model import DraftModel
 from leftoff.drafts.drafter import Drafter
-from leftoff.drafts.guesses import Guesses, MtpGuesser
+from leftoff.drafts.guesses import Guesses, HeadGuesser
 from leftoff.engine import gguf
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
@@ -21,7 +21,7 @@ from leftoff.engine.eagle import EagleContext, eagle_problem, head_context
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.fit import Beside, shortage_explained
-from leftoff.engine.measure import measure_batches, measure_mtp
+from leftoff.engine.measure import measure_batches, measure_head
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import mtp_problem
@@ -48,13 +48,13 @@ def make_drafter(
         return None
     found = beside(settings, engine.model.settings, engine.settings)
     if found is not None and found.is_head:
-        engine.mtp = EagleContext(engine.context, engine.memory.replaced, found.path, found.model)
-    mtp = _mtp_guesses(engine, times, settings)
-    if settings.draft == "mtp" and mtp is None:
+        engine.head = EagleContext(engine.context, engine.memory.replaced, found.path, found.model)
+    head = _head_guesses(engine, times, settings)
+    if settings.draft == "mtp" and head is None:
         problem = mtp_problem(engine.model.library, engine.model.path) or "there is no memory for a second context"
         logger.warning("--draft mtp: nothing is drafted: %s", problem)
         return None
-    guesses, model = [mtp] if mtp is not None else [], _open_draft_model(engine, cache, found, cache_for)
+    guesses, model = [head] if head is not None else [], _open_draft_model(engine, cache, found, cache_for)
     if model is not None:
         step_ms = model.cache.costs.step_ms
         logger.info("%s guesses a token in %.2f ms, the model takes %.2f", settings.model_draft, step_ms, times.ms)
@@ -141,16 +141,17 @@ def _say_none(settings: Settings, why: str) -> None:
         logger.warning("--model-draft %s: nothing is drafted: %s", settings.model_draft, why)
 
 
-def _mtp_guesses(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> Guesses | None:
+def _head_guesses(engine: LlamaEngine, times: BatchTimes, settings: Settings) -> Guesses | None:
     """Drafts of the model's next-token layer or head, if there is one. If they cannot pay, its context is freed."""
-    if engine.mtp is None:
+    if engine.head is None:
         return None
-    step_ms = measure_mtp(engine)
+    measured = measure_head(engine)
+    step_ms = measured.step_ms
     if settings.draft == "auto" and times.best_gain(step_ms / times.ms) < _MIN_GAIN:
         logger.info("no drafts of hidden states: a token is guessed in %.2f ms, and takes %.2f", step_ms, times.ms)
-        engine.close_mtp()
+        engine.close_head()
         return None
-    return Guesses(MtpGuesser(engine.mtp), step_ms)
+    return Guesses(HeadGuesser(engine.head), step_ms, measured.wake_ms)
 
 
 def _open_draft_model(

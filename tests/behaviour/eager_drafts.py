@@ -8,10 +8,11 @@ import sys
 
 import leftoff.host.drafts
 from leftoff.cli.main import main
+from leftoff.engine.measure import HeadTimes
 from tests.scheduler.conftest import FreeBatches
 
 if __name__ == "__main__":
     vars(leftoff.host.drafts).update(
-        measure_batches=lambda _: {1: 1.0, 64: 1.0}, measure_mtp=lambda _: 0.0, BatchTimes=FreeBatches
+        measure_batches=lambda _: {1: 1.0, 64: 1.0}, measure_head=lambda _: HeadTimes(0.0, 0.0), BatchTimes=FreeBatches
     )
     sys.exit(main())

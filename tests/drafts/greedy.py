@@ -70,7 +70,7 @@ def compare(path: Path, num_prompts: int, reply_tokens: int, seed: int = 0, sour
     model = Model(path, model_settings(source))
     settings = ContextSettings(num_cells=2048, num_sequences=1, threads=1)
     engines = [LlamaEngine(model, settings) for _ in range(2)]
-    engines[0].close_mtp()
+    engines[0].close_head()
     caches = [Cache(engine.memory, num_slots=1, budget_bytes=1 << 28) for engine in engines]
     drafters = (None, drafter_of(source, engines[1], caches[1]))
     schedulers = [

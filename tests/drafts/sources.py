@@ -39,7 +39,7 @@ def model_settings(source: str) -> ModelSettings:
 def drafter_of(source: str, engine: LlamaEngine, cache: Cache) -> Drafter:
     """A draft model is the model itself, and wrong now and then. It is closed with the engine."""
     if source == "eagle":
-        engine.mtp = EagleContext(engine.context, engine.memory.replaced, head_path(MTP), ModelSettings(gpu_layers=0))
+        engine.head = EagleContext(engine.context, engine.memory.replaced, head_path(MTP), ModelSettings(gpu_layers=0))
     if source != "model":
         return eager_drafter(engine, has_trails=source == "tree")
     engine.draft = LlamaEngine.open(engine.model.path, replace(engine.settings, num_sequences=1))

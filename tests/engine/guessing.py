@@ -15,8 +15,8 @@ def words(num_tokens: int, seed: int = 1) -> Tokens:
 
 
 def guess(engine: LlamaEngine, token: int, seq: int = 0, most: int = MOST) -> list[int]:
-    assert engine.mtp is not None
-    return engine.mtp.draft(seq, np.array([token], np.int32), engine.memory.length(seq), most)
+    assert engine.head is not None
+    return engine.head.draft(seq, np.array([token], np.int32), engine.memory.length(seq), most)
 
 
 def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits, *, may_be_short: bool = False) -> int:
@@ -26,9 +26,9 @@ def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits, *, may_
     """
     following, num_right = [int(logits.argmax())], 0
     for _ in range(NUM_STEPS):
-        assert engine.mtp is not None
+        assert engine.head is not None
         sure = np.array(following, np.int32)
-        drafted = engine.mtp.draft(0, sure, engine.memory.length(0), MOST)
+        drafted = engine.head.draft(0, sure, engine.memory.length(0), MOST)
         most = len(drafted)
         assert most == MOST or may_be_short
         work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=most)

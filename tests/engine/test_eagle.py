@@ -15,7 +15,7 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model_settings import ModelSettings
 from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, words
-from tests.engine.scenario import fork, read
+from tests.engine.scenario import fork, read, save
 from tests.factory import MTP, model_path, small_vocabulary
 from tests.factory.heads import LAYERS, head_bytes, head_path
 
@@ -27,7 +27,7 @@ WHERE = ModelSettings(gpu_layers=0)
 @contextmanager
 def with_head(architecture: str, kind: str = "shared") -> Iterator[LlamaEngine]:
     with LlamaEngine.open(model_path(architecture), SETTINGS) as engine:
-        engine.mtp = EagleContext(engine.context, engine.memory.replaced, head_path(architecture, kind), WHERE)
+        engine.head = EagleContext(engine.context, engine.memory.replaced, head_path(architecture, kind), WHERE)
         yield engine
 
 
@@ -54,7 +54,7 @@ def test_guesses_never_change_a_state(architecture: str, kind: str) -> None:
 
 def test_what_it_reads_are_the_inputs_of_layers(engine: LlamaEngine) -> None:
     """Joined by the head's own matrix, which is the same for every token, wherever it stands."""
-    tokens, context = words(50, 8), engine.mtp
+    tokens, context = words(50, 8), engine.head
     assert isinstance(context, EagleContext)
     read(engine, 0, tokens)
     hidden = context._followed[0].hidden
@@ -97,7 +97,7 @@ def test_what_was_taken_back_leaves_no_trace(engine: LlamaEngine) -> None:
 def test_beside_others_it_reads_the_same(architecture: str) -> None:
     """Rows of several sequences come in the order of the batch, also where llama.cpp splits it by sequences."""
     with with_head(architecture) as engine:
-        tokens, context = words(60, 4), engine.mtp
+        tokens, context = words(60, 4), engine.head
         assert context is not None
         read(engine, 0, tokens)
         alone = context._followed[0].hidden.copy()
@@ -124,19 +124,32 @@ def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) ->
 def test_a_full_context_is_emptied(caplog: pytest.LogCaptureFixture) -> None:
     with LlamaEngine.open(model_path(MTP), SETTINGS) as engine:
         engine.context.settings = replace(SETTINGS, num_cells=256)
-        engine.mtp = EagleContext(engine.context, engine.memory.replaced, head_path(MTP), WHERE)
+        engine.head = EagleContext(engine.context, engine.memory.replaced, head_path(MTP), WHERE)
         tokens = words(400, 7)
         read(engine, 0, tokens)
         assert "is emptied" in caplog.text
         assert guess(engine, int(tokens[0])) != [], "it goes on with what came later"
 
 
+@pytest.mark.parametrize("architecture", [MTP, "llama"])
+def test_paused_it_follows_nothing_and_leaves_no_trace(architecture: str) -> None:
+    with with_head(architecture) as engine, LlamaEngine.open(model_path(architecture), SETTINGS) as plain:
+        head, tokens = engine.head, words(LENGTH, 9)
+        assert head is not None
+        for number, start in enumerate(range(0, LENGTH, 20)):
+            head.attend(is_worth_it=number % 3 == 0)
+            rows = [read(each, 0, tokens[start : start + 20]) for each in (engine, plain)]
+            assert np.array_equal(*rows)
+            assert (guess(engine, int(tokens[0])) != []) is (number % 3 == 0)
+        assert save(engine, 0).content == save(plain, 0).content
+
+
 def test_closed_it_asks_the_main_context_for_nothing() -> None:
     with with_head("llama") as engine, LlamaEngine.open(model_path("llama"), SETTINGS) as plain:
         for each in (engine, plain):
             read(each, 0, words(20))
-        engine.close_mtp()
-        assert engine.mtp is None
+        engine.close_head()
+        assert engine.head is None
         assert np.array_equal(read(engine, 0, words(30)), read(plain, 0, words(30)))
 
 

@@ -11,7 +11,7 @@ import pytest
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
-from leftoff.engine.measure import measure_mtp
+from leftoff.engine.measure import measure_head
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import MtpContext, mtp_problem
 from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, words
@@ -93,6 +93,20 @@ def test_beside_others_it_follows_replies(engine: LlamaEngine) -> None:
     engine.memory.drop(1)
 
 
+def test_paused_it_follows_nothing(engine: LlamaEngine, plain: LlamaEngine) -> None:
+    head, tokens = engine.head, words(LENGTH, 9)
+    assert head is not None
+    for is_followed in (True, False, True):
+        head.attend(is_worth_it=is_followed)
+        rows = [read(each, 0, tokens[:50]) for each in (engine, plain)]
+        np.testing.assert_allclose(*rows, atol=0.01)
+        assert (guess(engine, int(tokens[0])) != []) is is_followed
+        if not is_followed:
+            assert np.array_equal(*rows), "the main context computes as if there were no layer"
+    for each in (engine, plain):
+        each.memory.drop(0)
+
+
 def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) -> None:
     tokens = words(LENGTH, 6)
     read(engine, 0, tokens)
@@ -109,9 +123,9 @@ def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) ->
 
 def test_a_full_context_is_emptied(engine: LlamaEngine, caplog: pytest.LogCaptureFixture) -> None:
     with LlamaEngine.open(model_path(MTP), SETTINGS, model_settings=ModelSettings(mtp=True)) as other:
-        other.close_mtp()
+        other.close_head()
         other.context.settings = replace(SETTINGS, num_cells=256)
-        other.mtp = MtpContext(other.context, other.memory.replaced)
+        other.head = MtpContext(other.context, other.memory.replaced)
         tokens = words(400, 7)
         logits = read(other, 0, tokens)
         assert "is emptied" in caplog.text
@@ -122,10 +136,12 @@ def test_a_full_context_is_emptied(engine: LlamaEngine, caplog: pytest.LogCaptur
 
 def test_without_its_context_the_engine_goes_on() -> None:
     with LlamaEngine.open(model_path(MTP), SETTINGS, model_settings=ModelSettings(mtp=True)) as engine:
-        assert 0 < measure_mtp(engine) < 1000
+        measured = measure_head(engine)
+        assert 0 < measured.step_ms < 1000
+        assert 0 <= measured.wake_ms < 1000
         read(engine, 0, words(20))
-        engine.close_mtp()
-        assert engine.mtp is None
+        engine.close_head()
+        assert engine.head is None
         read(engine, 0, words(20))
 
 

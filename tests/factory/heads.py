@@ -12,8 +12,9 @@ from leftoff.engine import gguf
 
 from .adapters import write_aside
 from .architectures import RECIPES
-from .cache import folder, model_path
+from .cache import SMALL, folder, model_path
 from .gguf import Floats, Tensor, Value
+from .parts import Scale
 from .projectors import Tensors, gguf_bytes
 from .vocabulary import small_vocabulary
 from .weights import Weights
@@ -24,17 +25,17 @@ LAYERS = (1, 2, 3)
 _INNER = 128
 
 
-def head_path(model: str, kind: str = "shared") -> Path:
+def head_path(model: str, kind: str = "shared", scale: Scale = SMALL) -> Path:
     """The file of a head for a model of the factory, made now unless an earlier run has made it."""
-    path = folder() / "heads" / f"{model}-{kind}.gguf"
+    path = folder() / "heads" / f"{model_path(model, scale).stem}-{kind}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_aside(path, head_bytes(model, kind))
+        write_aside(path, head_bytes(model, kind, scale))
     return path
 
 
-def head_bytes(model: str, kind: str) -> bytes:
-    header = gguf.read_header(model_path(model))
+def head_bytes(model: str, kind: str, scale: Scale = SMALL) -> bytes:
+    header = gguf.read_header(model_path(model, scale))
     width = next(tensor.shape[0] for tensor in header.tensors if tensor.name == "token_embd.weight")
     keys: dict[str, Value] = {
         "context_length": 4096,

@@ -74,8 +74,8 @@ def test_an_eagle_head_drafts_and_changes_nothing(kind: str) -> None:
         assert reply["content"] == plain
         assert reply["timings"]["draft_n_accepted"] > 5  # type: ignore[index]
         host.call(host.scheduler.waking.sleep).result()
-        assert host.engine.mtp is not None
-        assert host.engine.mtp.handle is None
+        assert host.engine.head is not None
+        assert host.engine.head.handle is None
         assert ask(url, f"{PROMPT} Then")["timings"]["draft_n"] > 0  # type: ignore[index]
         assert ask(url)["content"] == plain
 
@@ -89,7 +89,7 @@ def test_a_head_that_was_replaced_in_a_sleep_drafts_no_more(tmp_path: Path, capl
         host.call(host.scheduler.waking.sleep).result()
         head.write_bytes(model_path("llama").read_bytes())
         assert ask(url)["content"] == before
-        assert host.engine.mtp is None
+        assert host.engine.head is None
     assert "no more drafts of hidden states" in caplog.text
 
 

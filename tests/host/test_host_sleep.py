@@ -54,7 +54,7 @@ def test_a_turn_after_a_sleep_reads_only_what_is_new(architecture: str) -> None:
 
 def test_drafts_of_the_next_token_layer_go_on_after_a_sleep() -> None:
     with open_host(settings("qwen35-mtp", sleep_idle_seconds=LATE, draft="mtp")) as host, serving(host) as url:
-        assert host.engine.mtp is not None
+        assert host.engine.head is not None
         awake = turns(host, url, sleeps=False)
         assert [text for text, _ in turns(host, url, sleeps=True)] == [text for text, _ in awake]
 

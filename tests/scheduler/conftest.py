@@ -9,7 +9,7 @@ from leftoff.cache.placement import Placement
 from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.draft_model import DraftModel
 from leftoff.drafts.drafter import Drafter
-from leftoff.drafts.guesses import Guesser, Guesses, MtpGuesser
+from leftoff.drafts.guesses import Guesser, Guesses, HeadGuesser
 from leftoff.engine.adapter_file import LoraFile
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.eagle import EagleContext
@@ -61,12 +61,12 @@ def scheduler_for(
         model = None
         if head:
             file = head_path(architecture, head)
-            engine.mtp = EagleContext(engine.context, engine.memory.replaced, file, ModelSettings(gpu_layers=0))
+            engine.head = EagleContext(engine.context, engine.memory.replaced, file, ModelSettings(gpu_layers=0))
         if draft_model:
             engine.draft = LlamaEngine.open(model_path(draft_model), replace(settings, num_sequences=1))
             beside = Cache(engine.draft.memory, num_slots=1, budget_bytes=ram_bytes)
             model = draft_class(engine.draft, beside, engine.model.vocabulary.size, cache.lock)
-        has_drafter = drafts or engine.mtp is not None or model is not None
+        has_drafter = drafts or engine.head is not None or model is not None
         drafter = eager_drafter(engine, has_trails=drafts, model=model) if has_drafter else None
         yield Scheduler(engine, cache, limits, drafter)
 
@@ -79,7 +79,7 @@ class FreeBatches(BatchTimes):
 
 def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True, model: DraftModel | None = None) -> Drafter:
     """Drafts whatever it finds: a batch of 64 tokens takes as long as one of a single token, and always will."""
-    guessers: list[Guesser] = [MtpGuesser(engine.mtp)] if engine.mtp is not None else []
+    guessers: list[Guesser] = [HeadGuesser(engine.head)] if engine.head is not None else []
     if model is not None:
         guessers.append(model)
     return Drafter(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from leftoff.engine.measure import HeadTimes
 from leftoff.host import drafts
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
@@ -104,17 +105,17 @@ class TestNextTokenLayer:
     def test_it_is_not_loaded_where_it_does_not_draft(self, changes: dict[str, object]) -> None:
         with open_host(settings(MTP, **changes)) as host:
             assert not host.model.settings.mtp
-            assert host.engine.mtp is None
+            assert host.engine.head is None
 
     def test_its_context_is_freed_where_it_cannot_pay(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO", "leftoff.drafts")
         monkeypatch.setattr(drafts, "measure_batches", lambda _: {1: 1.0, 64: 1.0})
-        monkeypatch.setattr(drafts, "measure_mtp", lambda _: 900.0)
+        monkeypatch.setattr(drafts, "measure_head", lambda _: HeadTimes(900.0, 0.0))
         with open_host(settings(MTP, draft="auto")) as host:
             assert host.scheduler.drafter is not None
-            assert host.engine.mtp is None
+            assert host.engine.head is None
         assert "no drafts of hidden states: a token is guessed in 900.00 ms, and takes 1000.00" in caplog.text
 
     def test_a_model_without_one_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
