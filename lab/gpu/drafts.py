@@ -21,7 +21,7 @@ from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.guesses import Guesses, Reply
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.measure import measure_batches
+from leftoff.engine.measure import measure_batches, measure_change
 from leftoff.engine.model import Model
 from leftoff.host.build import measured_costs
 from leftoff.scheduler.job import Job
@@ -97,8 +97,12 @@ def _with_drafts(model: Model, draft: Model, kind: type[DraftModel]) -> Schedule
     caches = [
         Cache(each.memory, num_slots=1, budget_bytes=1 << 30, costs=measured_costs(each)) for each in (engine, beside)
     ]
-    times, step_ms = BatchTimes(measure_batches(engine)), caches[1].costs.step_ms
-    print(f"a token takes {times.ms:.2f} ms, of the draft model {step_ms:.2f}")
+    seconds, step_ms = measure_batches(engine), caches[1].costs.step_ms
+    times = BatchTimes(seconds, measure_change(engine, seconds))
+    print(
+        f"a token takes {times.ms:.2f} ms, of the draft model {step_ms:.2f}, a change of size {times.change:.2f} tokens"
+    )
+    print("a batch of", ", ".join(f"{size}: {1000 * time_s:.2f} ms" for size, time_s in seconds.items()))
     drafting = kind(beside, caches[1], model.vocabulary.size, caches[0].lock)
     has_state, guesses = engine.memory.has_state, [Guesses(drafting, step_ms)]
     drafter = Drafter(times, decodes_again=has_state, guesses=guesses, has_trails=False, model=drafting)

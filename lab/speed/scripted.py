@@ -22,7 +22,7 @@ from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.drafter import Drafter
 from leftoff.engine.context import ContextSettings, default_threads
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.measure import measure_batches
+from leftoff.engine.measure import measure_batches, measure_change
 from leftoff.engine.model import Model
 from leftoff.scheduler.job import Finish, Job, Timings
 from leftoff.scheduler.run import Run
@@ -136,7 +136,7 @@ def scheduler_of(engine: LlamaEngine, *, with_drafts: bool) -> Scheduler:
     if with_drafts:
         seconds = measure_batches(engine)
         print("a batch of", ", ".join(f"{size}: {1000 * time_s:.1f} ms" for size, time_s in seconds.items()))
-        drafter = Drafter(BatchTimes(seconds), decodes_again=engine.memory.has_state)
+        drafter = Drafter(BatchTimes(seconds, measure_change(engine, seconds)), decodes_again=engine.memory.has_state)
     return Scheduler(engine, Cache(engine.memory, num_slots=_NUM_STREAMS, budget_bytes=1 << 30), drafter=drafter)
 
 

@@ -22,7 +22,7 @@ from leftoff.drafts.guesses import Guesses, HeadGuesser, Reply
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.measure import measure_batches, measure_head
+from leftoff.engine.measure import measure_batches, measure_change, measure_head
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.host.build import measured_costs
 from leftoff.scheduler.job import Job
@@ -85,7 +85,8 @@ def _cache(engine: LlamaEngine) -> Cache:
 
 def _with_guesses(engine: LlamaEngine, source: str, name: str) -> Scheduler:
     cache, model = _cache(engine), None
-    times = BatchTimes(measure_batches(engine))
+    seconds = measure_batches(engine)
+    times = BatchTimes(seconds, measure_change(engine, seconds))
     if source == "model":
         engine.draft = LlamaEngine.open(model_path(name, replace(_SCALE, depth=1)), _SETTINGS)
         beside = _cache(engine.draft)

@@ -1,7 +1,8 @@
 """How long a batch takes by its number of tokens, as a multiple of a batch of one. Measured at load, then as it goes.
 
 On a GPU eight tokens take about as long as one; on a CPU twice as long or eight times, depending on its instructions
-and on the build of llama.cpp.
+and on the build of llama.cpp. A GPU is slower for a few steps whenever the size changes: that is one figure more, the
+price of a draft that comes alone.
 """
 
 from bisect import bisect_left
@@ -10,18 +11,34 @@ from collections.abc import Mapping
 MAX_TOKENS = 64
 _WEIGHT = 0.1  # of the newest measurement
 _LATELY = 32  # batches
+_SLOW_STEPS = 2  # of a single token after another batch, where that matters
 
 
 class BatchTimes:
     """Multiples for 1 to 64 tokens, between and beyond the measured sizes on straight lines."""
 
-    def __init__(self, seconds: Mapping[int, float]) -> None:
-        """With the seconds that batches of some sizes took; one of them is 1."""
+    def __init__(self, seconds: Mapping[int, float], change_s: float = 0.0) -> None:
+        """With the seconds that batches of some sizes took among others of their size; one of them is 1.
+
+        Around a batch of another size, steps take `change_s` longer.
+        """
         sizes = sorted(seconds)
         self.ms = 1000 * seconds[1]  # of a batch of one token
         self._num_seen = [0] * (MAX_TOKENS + 1)  # batches, by their size
         self._num_after = 0  # batches since one of a single token
+        self._num_single = _SLOW_STEPS  # of a single token, since another one
+        self._change_s = change_s
         self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MAX_TOKENS + 1))]
+
+    @property
+    def change(self) -> float:
+        """What a batch of another size costs beside its own time, as a multiple too."""
+        return 1000 * self._change_s / self.ms
+
+    @property
+    def change_now(self) -> float:
+        """The same for a draft of a reply that is alone: nothing if its last batch had a draft too."""
+        return 0.0 if self._num_after else self.change
 
     def best_gain(self, step: float = 0.0) -> float:
         """How many times more tokens a second come from the best size of batch than from one token at a time.
@@ -37,15 +54,23 @@ class BatchTimes:
         expected = self.ms * self.multiples[num_tokens]
         if not 0.25 * expected < ms < 4 * expected and num_tokens > 1:
             return  # the machine was busy with something else
-        self._num_after = self._num_after + 1 if num_tokens > 1 else 0
-        if not 0 < self._num_after <= _LATELY:  # else it is known how long a single token takes
+        if num_tokens > 1:
+            self._num_after, self._num_single = self._num_after + 1, 0
+        else:
+            self._num_after, self._num_single = 0, self._num_single + 1
+        is_slow = self._change_s > 0 and 0 < self._num_single <= _SLOW_STEPS
+        if not 0 < self._num_after <= _LATELY and not is_slow:  # else it is known how long a single token takes
             self.ms += _WEIGHT * (ms / self.multiples[num_tokens] - self.ms)
         if num_tokens > 1:
             self._learn(num_tokens, ms / self.ms)
 
     def _learn(self, num_tokens: int, multiple: float) -> None:
-        """Sizes that were never seen move along: what was measured at load may be off for all by the same."""
-        weight = max(_WEIGHT, 1 / (2 + self._num_seen[num_tokens]))  # what was measured at load counts as one
+        """Sizes that were never seen move along: what was measured at load may be off for all by the same.
+
+        At first the quickest count most: the first batches of a size are slow on a GPU.
+        """
+        is_quicker = multiple < self.multiples[num_tokens]
+        weight = max(_WEIGHT, is_quicker / (2 + self._num_seen[num_tokens]))  # what was measured at load counts as one
         change = weight * (multiple - self.multiples[num_tokens])
         self._num_seen[num_tokens] += 1
         for size in range(2, MAX_TOKENS + 1):

@@ -98,7 +98,8 @@ class Drafter:
         tokens = trail.expected(min(most, self._most_drafted))
         if not tokens:
             return None
-        best = self._best(trail.odds.chance, trail.length, len(tokens), num_sure, num_others)
+        change = self.times.change if num_others else self.times.change_now
+        best = self._best(trail.odds.chance, trail.length, len(tokens), num_sure, num_others, change=change)
         return trail.draft(tokens[: best.length], best.rate) if best.length else None
 
     def guess(self, reply: Reply, most: int, rate: float = 0.0) -> Draft | None:
@@ -121,9 +122,13 @@ class Drafter:
         if chosen is None:
             return None
         promise, guesses = chosen
-        return guesses.draft(reply, max(1, promise.length), token_ms, is_try=not promise.length)
+        draft = guesses.draft(reply, max(1, promise.length), token_ms, is_try=not promise.length)
+        if draft is not None:
+            guesses.pay(self.times.change_now)
+        return draft
 
     def _promise(self, guesses: Guesses, reply: Reply, most: int) -> Promise:
+        """Who pays drafts at every step: only the first comes after a batch of one token."""
         token_ms, num_sure = self.times.ms, reply.work.tokens.size
         step, lag = guesses.step_ms / token_ms, guesses.lag_ms(reply) / token_ms / max(1.0, reply.num_left)
         most = min(most, guesses.reach)
@@ -131,7 +136,8 @@ class Drafter:
 
     def _cost_of_try(self, guesses: Guesses, reply: Reply) -> float:
         """Of a token that is guessed wrong, in times of one that is decoded."""
-        return (guesses.step_ms + guesses.lag_ms(reply)) / self.times.ms + self._cost_of_draft(1, 0)
+        read = guesses.step_ms + guesses.lag_ms(reply)
+        return read / self.times.ms + self._cost_of_draft(1, 0) + self.times.change_now
 
     def _cost_of_draft(self, num_drafted: int, num_right: int) -> float:
         """By how much a batch takes longer with a draft, and the next one if tokens are decoded again."""
@@ -156,12 +162,14 @@ class Drafter:
         num_others: int,
         step: float = 0.0,
         lag: float = 0.0,
+        change: float = 0.0,
     ) -> Promise:
         """The length of draft that gives the most tokens per second.
 
         Other replies in the batch must not wait longer than for one drafted token. The first token is right with the
         chance `chance_after(first)`, the next with `chance_after(first + 1)` if the first was, and so on. To draft a
-        token takes `step` times as long as to decode one; with each comes `lag` times as long of what had to be read.
+        token takes `step` times as long as to decode one; with each comes `lag` times as long of what had to be read,
+        and with the draft `change` times as long, since the batches before it are of one token.
         """
         times, num_tokens = self.times.multiples, num_sure + num_others
         most = min(most, MAX_TOKENS - num_tokens)
@@ -180,7 +188,7 @@ class Drafter:
                 break
             expected += chance
             time = times[num_tokens + length] + step * length
-            rate = expected / (time + again + lag * expected)
+            rate = expected / (time + again + change + lag * expected)
             if rate > best_rate and time <= longest:
                 best, best_rate = Promise(length, rate / base), rate
         return best

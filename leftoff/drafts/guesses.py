@@ -132,6 +132,10 @@ class Guesses:
         self.step_ms += _WEIGHT * (min(guess_ms / len(tokens), 4 * self.step_ms) - self.step_ms)
         return Draft(tokens, 0, self.source)
 
+    def pay(self, cost: float) -> None:
+        """For a draft, beside the time of its guesses and of its batch."""
+        self._credit -= cost
+
     def saw(self, num_drafted: int, num_right: int, cost: float = 0.0) -> None:
         """A draft was verified: its first `num_right` tokens are right, and the next one, if there is one, is not.
 

@@ -30,7 +30,8 @@ _AT_LOAD_S = 0.05  # for each thing that is measured at load
 _LONG_S = 0.3
 _BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 _BATCHES_S = 0.3  # then the rest is extrapolated
-_STEPS_AFTER = 2
+_BATCH_RUNS = 5  # a GPU is as fast as it gets from the third or fourth on
+_CHANGED, _STEPS_AFTER = 4, 2  # tokens of a batch, and steps after it
 _NEARLY = 0.85
 # What one chunk more costs on a CPU, in tokens: chunks of 64 are prefilled 8 % slower than those of 512, chunks of 128
 # 4 %.
@@ -122,22 +123,33 @@ def measure_batches(engine: LlamaEngine) -> dict[int, float]:
             is_late = len(seconds) > 1 and time.perf_counter() > deadline
             if is_late or num_tokens > engine.memory.free_cells // 4:
                 break
-            seconds[num_tokens] = _batch_seconds(engine, num_tokens, seconds.get(1, 0.0))
+            work = Work(_SEQUENCE, some_tokens(engine, num_tokens), all_logits=True)
+            seconds[num_tokens] = best_seconds(functools.partial(engine.decode, [work]), most_runs=_BATCH_RUNS)
     engine.memory.clear()
     engine.context.clear()
     return seconds
 
 
-def _batch_seconds(engine: LlamaEngine, num_tokens: int, step_s: float) -> float:
-    """A GPU replays the graph of a step of one token: after any other batch it takes two steps to be as fast again."""
-    work, step = (Work(_SEQUENCE, some_tokens(engine, number), all_logits=True) for number in (num_tokens, 1))
-    num_steps = _STEPS_AFTER if engine.is_on_device and num_tokens > 1 else 0
+def measure_change(engine: LlamaEngine, seconds: Mapping[int, float]) -> float:
+    """The seconds by which steps take longer around a batch of another size, beside those of the batch itself.
+
+    A GPU replays the graph of a step that is like the one before: after any other batch it takes two steps to be as
+    fast again.
+    """
+    if not engine.is_on_device or _CHANGED not in seconds:
+        return 0.0
+    batch, step = (Work(_SEQUENCE, some_tokens(engine, number), all_logits=True) for number in (_CHANGED, 1))
 
     def decode() -> None:
-        for each in (work, *(step for _ in range(num_steps))):
-            engine.decode([each])
+        for work in (batch, *(step for _ in range(_STEPS_AFTER))):
+            engine.decode([work])
 
-    return best_seconds(decode) - num_steps * step_s
+    with _empty_sequence(engine):
+        _read_anew(engine, some_tokens(engine, _FIRST_PROMPT))
+        took = best_seconds(decode)
+    engine.memory.clear()
+    engine.context.clear()
+    return max(0.0, took - seconds[_CHANGED] - _STEPS_AFTER * seconds[1])
 
 
 @dataclass(frozen=True)

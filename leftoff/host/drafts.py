@@ -21,7 +21,7 @@ from leftoff.engine.eagle import EagleContext, eagle_problem, head_context
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.fit import Beside, shortage_explained
-from leftoff.engine.measure import measure_batches, measure_head
+from leftoff.engine.measure import measure_batches, measure_change, measure_head
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import mtp_problem
@@ -42,7 +42,8 @@ def make_drafter(
     if not engine.memory.can_draft:
         _say_none(settings, f"{engine.memory.kind.value} memory takes no drafts")
         return None
-    times = BatchTimes(measure_batches(engine))
+    seconds = measure_batches(engine)
+    times = BatchTimes(seconds, measure_change(engine, seconds))
     if settings.draft == "auto" and times.best_gain() < _MIN_GAIN:
         _say_none(settings, f"the best batch is {times.best_gain():.2f} times as fast as single tokens; --draft model")
         return None

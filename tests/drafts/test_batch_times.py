@@ -40,3 +40,23 @@ def test_sizes_that_were_never_seen_move_along() -> None:
     assert times.multiples[2] == pytest.approx(1.1, rel=0.05)
     assert times.multiples[4] == pytest.approx(1.3, rel=0.1)
     assert times.multiples[8] == pytest.approx(2.6, rel=0.05), "it was seen"
+
+
+def test_a_draft_alone_pays_for_the_change() -> None:
+    """On a GPU the two steps after it are slow: they tell nothing of a single token."""
+    times = BatchTimes({1: 0.010, 8: 0.011}, change_s=0.008)
+    assert times.change_now == times.change == pytest.approx(0.8)
+    times.saw(8, 11.0)
+    assert times.change_now == 0
+    for ms in (14.0, 14.0, 10.0):
+        times.saw(1, ms)
+    assert times.change_now == pytest.approx(0.8)
+    assert times.ms == pytest.approx(10.0)
+
+
+def test_at_first_the_quickest_count() -> None:
+    """The first batches of a size are slow on a GPU."""
+    times = BatchTimes({1: 0.010, 8: 0.020})
+    for ms in (11.0, 20.0, 20.0):
+        times.saw(8, ms)
+    assert times.multiples[8] < 1.7

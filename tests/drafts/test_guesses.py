@@ -136,33 +136,35 @@ class Simulated:
 
 
 @pytest.mark.parametrize("decodes_again", [False, True])
+@pytest.mark.parametrize("change", [0.0, 1.0])
 @pytest.mark.parametrize("seconds", [LIKE_A_GPU, LIKE_A_CPU])
 @pytest.mark.parametrize("step", [0.02, 0.125, 0.3])
 @pytest.mark.parametrize("is_right", [True, False])
 def test_who_is_right_gains_and_who_is_wrong_costs_little(
-    setting: Setting, is_right: bool, step: float, seconds: dict[int, float], decodes_again: bool
+    setting: Setting, is_right: bool, step: float, seconds: dict[int, float], change: float, decodes_again: bool
 ) -> None:
-    """With a guess of this part of a token's time, and three tokens' time to pause and wake."""
-    times = BatchTimes(seconds)
+    """A guess takes this part of a token's time, to pause and wake two, and a single token after a draft `change`."""
+    times = BatchTimes(seconds, change * seconds[1])
     guesser, token_ms = Simulated(step * times.ms), times.ms
-    guesses = Guesses(guesser, guesser.step_ms, 3 * token_ms, guesser.clock)
+    guesses = Guesses(guesser, guesser.step_ms, 2 * token_ms, guesser.clock)
     drafter = Drafter(times, decodes_again=decodes_again, guesses=[guesses], has_trails=False)
-    num_tokens, took_ms = 0, [0.0]  # at each token
-    num_again = 0
-    while num_tokens < 4000:
+    true = [*times.multiples]
+    took_ms, num_again, was_drafted = [0.0], 0, False
+    while len(took_ms) <= 4000:
         draft = drafter.guess(setting.reply, 100)
         num_drafted = len(draft.tokens) if draft is not None else 0
+        batch_ms = token_ms * (true[1 + num_drafted + num_again] + change * (was_drafted and not num_drafted))
+        guesser.now_ms += batch_ms + 2 * token_ms * guesser.attended.count(False)
+        guesser.attended.clear()
+        if not num_again:
+            times.saw(1 + num_drafted, batch_ms)
         num_right = num_drafted if is_right else 0
         if draft is not None:
             drafter.verified(draft, num_drafted, num_right)
-        guesser.now_ms += token_ms * times.multiples[1 + num_drafted + num_again]
-        guesser.now_ms += 3 * token_ms * guesser.attended[1:].count(False)
-        del guesser.attended[1:]
-        num_again = int(decodes_again and num_right < num_drafted)
-        num_tokens += 1 + num_right
+        num_again, was_drafted = int(decodes_again and num_right < num_drafted), num_drafted > 0
         took_ms += (1 + num_right) * [guesser.now_ms]
-    first, later = (token_ms * 384 / took_ms[384], token_ms * 2000 / (took_ms[4000] - took_ms[2000]))
-    best = max(size / (times.multiples[size] + step * (size - 1)) for size in range(1, 18))
+    first, later = token_ms * 384 / took_ms[384], token_ms * 2000 / (took_ms[4000] - took_ms[2000])
+    best = max(size / (true[size] + step * (size - 1)) for size in range(1, 18))
     if not is_right:
         assert first > 0.98, first
         assert later >= 0.99, later
