@@ -111,6 +111,8 @@ class Drafter:
         most = min(most, self._most_drafted, MAX_TOKENS - num_sure)  # many are sure after many wrong drafts
         chosen: tuple[Promise, Guesses] | None = None
         for each in self.guesses if most > 0 else ():
+            if each.rests(token_ms):
+                continue
             promise = self._promise(each, reply, most)
             if promise.length and promise.rate <= max(rate, chosen[0].rate if chosen else 0.0):
                 continue

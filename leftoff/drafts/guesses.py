@@ -107,9 +107,13 @@ class Guesses:
         self._rarity = 0.5  # doubles when it is paused
         self._num_followed = _ENOUGH  # tokens, since it was paused; negative while it is
 
-    def is_ready(self, cost: float, token_ms: float) -> bool:
-        """Before each token: whether its credit suffices for a draft that costs so much more than it may bring."""
+    def rests(self, token_ms: float) -> bool:
+        """Before each token: whether it is paused, and has to be for longer."""
         self._credit = min(_MAX_CREDIT, self._credit + _TRIED / max(1.0, self._rarity))
+        return self._num_followed < 0 and self._credit * token_ms < self._wake_ms
+
+    def is_ready(self, cost: float, token_ms: float) -> bool:
+        """Whether its credit suffices for a draft that costs so much more than it may bring. Pauses it if not."""
         is_paused = self._num_followed < 0
         if self._credit < cost + (self._wake_ms / token_ms if is_paused else 0.0):
             if not is_paused:
