@@ -19,10 +19,10 @@ def guess(engine: LlamaEngine, token: int, seq: int = 0, most: int = MOST) -> li
     return engine.head.draft(seq, np.array([token], np.int32), engine.memory.length(seq), most)
 
 
-def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits, *, may_be_short: bool = False) -> int:
+def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits) -> int:
     """Decodes and verifies drafts of `engine` in both, from these logits on: their states have the same bytes.
 
-    Returns how many guesses were right, of `MOST` in each of `NUM_STEPS`; fewer if drafts may be short.
+    Returns how many guesses were right, of `MOST` in each of `NUM_STEPS`.
     """
     following, num_right = [int(logits.argmax())], 0
     for _ in range(NUM_STEPS):
@@ -30,7 +30,7 @@ def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits, *, may_
         sure = np.array(following, np.int32)
         drafted = engine.head.draft(0, sure, engine.memory.length(0), MOST)
         most = len(drafted)
-        assert most == MOST or may_be_short
+        assert most == MOST
         work = Work(0, np.concatenate([sure, np.array(drafted, np.int32)]), num_drafted=most)
         (row,) = engine.decode([work])
         plain.decode([work])
