@@ -9,12 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from leftoff import __version__
 from leftoff.cli.flags import CommandLine, positive
 from leftoff.cli.loading import hint_at_engine
 from leftoff.cli.progress import Stages, show_stages
-from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_report
+from leftoff.cli.report import ModelReport, describe, describe_model, report_keys, show_head, show_report
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.context import ContextSettings
+from leftoff.engine.eagle import HeadFile, read_head
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fit import shortage_explained
 from leftoff.engine.model import Model
@@ -29,7 +31,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
     parser = subparsers.add_parser(
         "doctor",
         description="Shows the llama.cpp library, this machine, and the memory and the speed of a model.",
-        epilog="keys of --json: " + ", ".join(report_keys()) + ". On failure only: error.",
+        epilog="keys of --json: "
+        + ", ".join(report_keys())
+        + ". Of an EAGLE-3 head: leftoff, head. On failure only: error.",
     )
     parser.add_argument(
         "model",
@@ -53,6 +57,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Examines library, machine and model; returns the exit code."""
     console = Console(markup=False, highlight=False)
+    if (head := read_head(args.model)) is not None:
+        return _tell_of_head(console, head, is_json=args.json)
     library = load_library()
     with show_stages(console, visible=sys.stdout.isatty() and not args.json) as stages:
         model = _examine(args.model, _settings(args), args.gpu_layers, stages)
@@ -62,6 +68,15 @@ def run(args: argparse.Namespace) -> int:
     else:
         show_report(console, report)
         hint_at_engine(console, library)
+    return 0
+
+
+def _tell_of_head(console: Console, head: HeadFile, *, is_json: bool) -> int:
+    """It is no model: nothing of it can be measured without the one that it is for."""
+    if is_json:
+        print(json.dumps({"leftoff": __version__, "head": dataclasses.asdict(head)}))
+    else:
+        show_head(console, head)
     return 0
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from leftoff import __version__
 from leftoff.engine.binding.library import Library
 from leftoff.engine.context import default_threads
+from leftoff.engine.eagle import HeadFile
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.fingerprint import model_parts
 from leftoff.engine.measure import Bandwidth, Measurements, measure
@@ -146,6 +147,20 @@ def show_report(console: Console, report: Report) -> None:
     show_table(console, f"leftoff {report.leftoff}", _library_rows(report.library) + _machine_rows(report.machine))
     show_table(console, "model", _model_rows(report.model))
     show_table(console, "measured here", _measured_rows(report.model.measurements))
+
+
+def show_head(console: Console, head: HeadFile) -> None:
+    """Prints what a head is, and for which model."""
+    layers = ", ".join(map(str, head.layers)) or "not told"
+    sizes = f"{head.model_tokens:,} tokens, hidden states of {head.model_width:,} numbers, inputs of layers {layers}"
+    rows = [
+        ("architecture", f"{head.architecture}: an EAGLE-3 head, which drafts for a model and cannot run alone"),
+        ("for the model", head.model_name or "the file does not name it"),
+        ("which has", sizes),
+        ("file", f"{show_bytes(head.file_bytes)}, {head.path}"),
+        ("how to use it", f"leftoff serve MODEL --model-draft {head.path}"),
+    ]
+    show_table(console, "head", rows)
 
 
 def show_table(console: Console, title: str, rows: Rows) -> None:

@@ -9,11 +9,13 @@ llama.cpp aborts the process on a head that does not fit the model, so all of it
 import ctypes as C
 import mmap
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
 from leftoff.engine.context import Context, ContextSettings, context_params
@@ -29,6 +31,40 @@ ARCHITECTURE = "eagle3"
 # Models whose layers' inputs were read. llama.cpp aborts the process in models that do not give them out.
 TARGETS = ("llama", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "gpt-oss")
 _INT64 = 27  # ggml's number of the type
+
+
+@dataclass(frozen=True)
+class HeadFile:
+    """The file of a head, and the model that it was made for: its name, if the file tells it, and its sizes."""
+
+    path: str
+    architecture: str
+    model_name: str
+    model_width: int  # numbers of a hidden state
+    model_tokens: int  # of the vocabulary
+    layers: tuple[int, ...]  # of the model, whose inputs it reads
+    file_bytes: int
+
+
+def read_head(path: Path) -> HeadFile | None:
+    """None if it is no head of this kind, or damaged: who loads it tells why."""
+    with suppress(OSError, StopIteration, *gguf.DAMAGED):
+        header = gguf.read_header(path)
+        if header.architecture != ARCHITECTURE:
+            return None
+        read = next(tensor.shape[0] for tensor in header.tensors if tensor.name == "fc.weight")
+        names = (gguf.read_text(path, name) for name in (b"general.base_model.0.name", b"general.name"))
+        layers = gguf.read_numbers(path, b"eagle3.target_layers")
+        return HeadFile(
+            path=str(path),
+            architecture=ARCHITECTURE,
+            model_name=next(filter(None, names), ""),
+            model_width=read // HEAD_LAYERS,
+            model_tokens=header.num_tokens,
+            layers=layers,
+            file_bytes=path.stat().st_size,
+        )
+    return None
 
 
 def eagle_problem(library: Library, model: Path, path: Path) -> str:

@@ -9,11 +9,13 @@ import pytest
 from leftoff import __version__
 from leftoff.cli.main import main
 from leftoff.cli.report import report_keys
+from leftoff.engine import gguf
 from leftoff.engine.binding.library import load_library
 from leftoff.engine.binding.search import ENVIRONMENT
 from leftoff.engine.errors import EngineError
 from leftoff.hub.reference import default_model
 from tests.factory import model_path
+from tests.factory.heads import LAYERS, head_path
 
 Capture = pytest.CaptureFixture[str]
 
@@ -105,6 +107,25 @@ def test_people_read_the_kind_of_memory_and_what_it_means(capsys: Capture, archi
     assert "tokens/s" in output.out
     assert not {"\x1b", "\r", "\b"} & set(output.out), "no progress bar where nobody watches"
     assert output.err == ""
+
+
+def test_of_a_head_it_says_for_which_model_it_is(capsys: Capture) -> None:
+    path = head_path("llama")
+    head = doctor_json(capsys, str(path))["head"]
+    assert (head["architecture"], head["model_width"], head["layers"]) == ("eagle3", 64, list(LAYERS))
+    assert head["model_tokens"] == gguf.read_header(model_path("llama")).num_tokens
+    assert main(["doctor", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert "an EAGLE-3 head" in output
+    assert "hidden states of 64 numbers, inputs of layers 1, 2, 3" in output
+    assert f"--model-draft {path}" in output
+
+
+def test_a_damaged_head_is_told(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "head.gguf"
+    path.write_bytes(head_path("llama").read_bytes()[:3000])
+    assert main(["doctor", str(path)]) != 0
+    assert str(path) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [None, b"PK\x03\x04 something else"], ids=["missing", "not a GGUF file"])
