@@ -117,7 +117,8 @@ class Drafter:
             if promise.length and promise.rate <= max(rate, chosen[0].rate if chosen else 0.0):
                 continue
             cost = 0.0 if promise.length else self._cost_of_try(each, reply)
-            if not promise.length and (rate or chosen is not None or math.isinf(cost)):
+            # what is decoded again comes without a try: that none pays then tells nothing of the guesser
+            if not promise.length and (rate or chosen is not None or num_sure > 1 or math.isinf(cost)):
                 continue
             if each.is_ready(cost, token_ms):
                 chosen = promise, each
@@ -138,22 +139,22 @@ class Drafter:
 
     def _cost_of_try(self, guesses: Guesses, reply: Reply) -> float:
         """Of a token that is guessed wrong, in times of one that is decoded."""
-        read = guesses.step_ms + guesses.lag_ms(reply)
-        return read / self.times.ms + self._cost_of_draft(1, 0) + self.times.change_now
+        read, num_sure = guesses.step_ms + guesses.lag_ms(reply), reply.work.tokens.size
+        return read / self.times.ms + self._cost_of_draft(num_sure, 1, 0) + self.times.change_now
 
-    def _cost_of_draft(self, num_drafted: int, num_right: int) -> float:
+    def _cost_of_draft(self, num_sure: int, num_drafted: int, num_right: int) -> float:
         """By how much a batch takes longer with a draft, and the next one if tokens are decoded again."""
         times = self.times.multiples
-        cost = times[min(1 + num_drafted, MAX_TOKENS)] - 1
+        cost = times[min(num_sure + num_drafted, MAX_TOKENS)] - times[num_sure]
         if self._decodes_again and num_right < num_drafted:
-            cost += times[min(2 + num_right, MAX_TOKENS)] - 1
+            cost += times[min(num_sure + num_right + 1, MAX_TOKENS)] - 1
         return cost
 
     def verified(self, draft: Draft, num_drafted: int, num_right: int) -> None:
         """Learns from a draft whose reply goes on. A trail has learnt at every token already."""
         for each in self.guesses:
             if each.source is draft.source:
-                each.saw(num_drafted, num_right, self._cost_of_draft(num_drafted, num_right))
+                each.saw(num_drafted, num_right, self._cost_of_draft(each.num_sure, num_drafted, num_right))
 
     def _best(
         self,
@@ -177,7 +178,8 @@ class Drafter:
         most = min(most, MAX_TOKENS - num_tokens)
         if most < 1:
             return Promise()
-        best, base = Promise(), (1 + num_others) / times[num_tokens]
+        decoded_again = times[num_tokens] - times[1 + num_others]  # in any case: no reason for a longer draft
+        best, base = Promise(), (1 + num_others) / times[1 + num_others]
         best_rate = _MIN_GAIN * base
         longest = times[num_tokens + 1] if num_others else float("inf")
         chance, expected, again = 1.0, 1.0 + num_others, 0.0
@@ -190,7 +192,7 @@ class Drafter:
                 break
             expected += chance
             time = times[num_tokens + length] + step * length
-            rate = expected / (time + again + change + lag * expected)
+            rate = expected / (time - decoded_again + again + change + lag * expected)
             if rate > best_rate and time <= longest:
                 best, best_rate = Promise(length, rate / base), rate
         return best

@@ -17,8 +17,9 @@ from leftoff.types import Tokens
 _PRIOR = (0.7, 0.65, 0.6, 0.6, 0.55, 0.55, *[0.5] * 10)
 _PRIOR_WEIGHT = 4  # tokens: as many as were seen to be right or wrong count as much as what was assumed before
 _WEIGHT = 0.06  # of the newest token once many were seen: about the last sixteen count
+_BEYOND = 0.1  # of a draft that was right to its end, for the tokens that would have come next
 _TRIED = 0.01  # the part of the time that guesses may cost more than they bring
-_FIRST_CREDIT, _MAX_CREDIT = 2.0, 16.0  # the time of so many tokens: at first, and of a guesser that was right
+_FIRST_CREDIT, _MAX_CREDIT = 2.0, 64.0  # the time of so many tokens: at first or for tries, and of a guesser that pays
 _RAREST = 16  # times rarer tries become, if they all fail
 _ENOUGH = 8  # tokens that a guesser follows before it is asked again
 
@@ -99,6 +100,7 @@ class Guesses:
         self.lag_ms = guesser.lag_ms
         self.step_ms = step_ms
         self.chances = [*_PRIOR]
+        self.num_sure = 1  # tokens before the last draft, in the same batch
         self.reach = 1  # tokens of the longest draft: more once so many were right
         self._num_seen = [0] * len(_PRIOR)
         self._guesser = guesser
@@ -114,6 +116,8 @@ class Guesses:
 
     def is_ready(self, cost: float, token_ms: float) -> bool:
         """Whether its credit suffices for a draft that costs so much more than it may bring. Pauses it if not."""
+        if cost:  # nothing pays: what was earned before is not spent on tries
+            self._credit = min(self._credit, max(_FIRST_CREDIT, cost + self._wake_ms / token_ms))
         is_paused = self._num_followed < 0
         if self._credit < cost + (self._wake_ms / token_ms if is_paused else 0.0):
             if not is_paused:
@@ -130,6 +134,7 @@ class Guesses:
         tokens = self._guesser.guess(reply, length)
         took_ms = 1000 * (self._clock() - began)
         guess_ms = max(0.0, took_ms - lag_ms)
+        self.num_sure = int(reply.work.tokens.size)
         self._credit -= (took_ms if is_try else guess_ms if tokens else 0.0) / token_ms
         if not tokens:
             return None
@@ -155,7 +160,7 @@ class Guesses:
             self.chances[index] += weight * ((index < num_right) - self.chances[index])
         if num_right == num_drafted:  # else short drafts that do not pay would never grow to those that do
             for index in range(num_drafted, len(self.chances)):
-                self.chances[index] += _WEIGHT * (1 - self.chances[index])
+                self.chances[index] += _BEYOND * (self.chances[num_drafted - 1] - self.chances[index])
 
     def _pause(self, token_ms: float) -> None:
         self._credit -= self._wake_ms / token_ms

@@ -138,8 +138,8 @@ def test_paused_it_follows_nothing_and_leaves_no_trace(architecture: str) -> Non
         assert head is not None
         for number, start in enumerate(range(0, LENGTH, 20)):
             head.attend(is_worth_it=number % 3 == 0)
-            rows = [read(each, 0, tokens[start : start + 20]) for each in (engine, plain)]
-            assert np.array_equal(*rows)
+            found, expected = (read(each, 0, tokens[start : start + 20]) for each in (engine, plain))
+            assert np.array_equal(found, expected)
             assert (guess(engine, int(tokens[0])) != []) is (number % 3 == 0)
         assert save(engine, 0).content == save(plain, 0).content
 

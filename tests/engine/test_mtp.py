@@ -98,11 +98,11 @@ def test_paused_it_follows_nothing(engine: LlamaEngine, plain: LlamaEngine) -> N
     assert head is not None
     for is_followed in (True, False, True):
         head.attend(is_worth_it=is_followed)
-        rows = [read(each, 0, tokens[:50]) for each in (engine, plain)]
-        np.testing.assert_allclose(*rows, atol=0.01)
+        found, expected = (read(each, 0, tokens[:50]) for each in (engine, plain))
+        np.testing.assert_allclose(found, expected, atol=0.01)
         assert (guess(engine, int(tokens[0])) != []) is is_followed
         if not is_followed:
-            assert np.array_equal(*rows), "the main context computes as if there were no layer"
+            assert np.array_equal(found, expected), "the main context computes as if there were no layer"
     for each in (engine, plain):
         each.memory.drop(0)
 
