@@ -28,7 +28,9 @@ class BatchTimes:
         self._num_after = 0  # batches since one of a single token
         self._num_single = _SLOW_STEPS  # of a single token, since another one
         self._change_s = change_s
-        self.multiples = [0.0, *(_between(sizes, seconds, size) / seconds[1] for size in range(1, MAX_TOKENS + 1))]
+        # a machine that was busy while a single token was measured makes none cheaper
+        times = (_between(sizes, seconds, size) / seconds[1] for size in range(1, MAX_TOKENS + 1))
+        self.multiples = [0.0, *(max(1.0, multiple) for multiple in times)]
 
     @property
     def change(self) -> float:

@@ -60,3 +60,8 @@ def test_at_first_the_quickest_count() -> None:
     for ms in (11.0, 20.0, 20.0):
         times.saw(8, ms)
     assert times.multiples[8] < 1.7
+
+
+def test_no_batch_is_quicker_than_a_single_token() -> None:
+    """The machine was busy while that was measured."""
+    assert set(BatchTimes({1: 0.040, 2: 0.025, 8: 0.030, 64: 0.040}).multiples[1:]) == {1.0}
