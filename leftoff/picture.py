@@ -53,6 +53,14 @@ class Size:
     height: int
 
 
+@dataclass(frozen=True)
+class KnownFile:
+    """A file that was taken before, in the body of a request: its base64 or data URL, and the digest of its bytes."""
+
+    text: memoryview = field(repr=False)
+    digest: bytes
+
+
 @dataclass(eq=False)
 class Held:
     """Pixels that nobody has read yet. The pictures of equal files share them."""
@@ -64,7 +72,7 @@ class Held:
 class Picture:
     """A picture file, or its base64. `name` says in errors which one it is; `owner` is the tenant whose it is."""
 
-    file: bytes | str = field(repr=False)
+    file: bytes | str | KnownFile = field(repr=False)
     name: str
     taken_by: "Pictures" = field(repr=False)
     owner: str = ""
@@ -72,11 +80,15 @@ class Picture:
 
     @cached_property
     def data(self) -> bytes:
-        return self.file if isinstance(self.file, bytes) else from_base64(self.file)
+        if isinstance(self.file, bytes):
+            return self.file
+        return from_base64(self.file if isinstance(self.file, str) else str(self.file.text, "ascii"))
 
     @cached_property
     def digest(self) -> bytes:
         """The hash of the file, by which the picture is known again."""
+        if isinstance(self.file, KnownFile):
+            return self.file.digest
         if isinstance(self.file, str):
             # Bit by bit, and dropped again: most of what a whole file costs is memory that was not touched before.
             with suppress(Base64Error):  # if it has line breaks
@@ -140,7 +152,7 @@ class Pictures:
         with self._holding:
             return self._num_held()
 
-    def take(self, file: bytes | str, name: str = "the image", owner: str = "") -> Picture:
+    def take(self, file: bytes | str | KnownFile, name: str = "the image", owner: str = "") -> Picture:
         """The picture that a file is, or its base64, or a data URL. Raises `PictureError` unless it can be decoded."""
         picture = Picture(file, name, self, owner)
         try:

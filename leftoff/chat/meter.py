@@ -17,6 +17,7 @@ _MAX_TOKEN_CHARACTERS = 128  # of a token, where nothing is known
 _SLICE_CHARACTERS = 1 << 16
 _SLICE_BYTES = 1 << 20
 _MAX_VALUES = 1 << 16  # a hundredth of a second
+_COUNTED_BYTES = 1 << 12
 _SEPARATORS = (b",", b"[", b"{")
 # A slice may begin and end inside of a token: its count is not quite that of the whole text. Far less than this off.
 _MARGIN = 2
@@ -95,7 +96,7 @@ def num_characters(given: object) -> int:
     return total
 
 
-def has_more_values(data: bytes, most: int, *, slice_bytes: int = _SLICE_BYTES) -> bool:
+def has_more_values(data: bytes | bytearray, most: int, *, slice_bytes: int = _SLICE_BYTES) -> bool:
     """Whether a JSON text has more than `most` values, by its commas and opening brackets outside of strings."""
     if _num_separators(data) <= most:
         return False  # whether or not they are inside of strings
@@ -118,8 +119,17 @@ def _ends_escaping(part: bytes) -> bool:
     return (len(part) - len(part.rstrip(b"\\"))) % 2 == 1
 
 
-def _num_separators(data: bytes) -> int:
-    return sum(map(data.count, _SEPARATORS))
+def _num_separators(data: bytes | bytearray) -> int:
+    return sum(_count(data, sign) for sign in _SEPARATORS)
+
+
+def _count(data: bytes | bytearray, sign: bytes) -> int:
+    """Much of a large body may be base64, which has none: `find` passes over that 20 times as fast as `count`."""
+    num, at = 0, data.find(sign)
+    while at >= 0:
+        num += data.count(sign, at, at + _COUNTED_BYTES)
+        at = data.find(sign, at + _COUNTED_BYTES)
+    return num
 
 
 def is_bearable(text: str) -> bool:

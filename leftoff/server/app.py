@@ -53,6 +53,7 @@ def build_app(hosts: Hosts, settings: Settings, addresses: KnownHosts) -> Starle
     )
     app.state.error_shapes = error_shapes
     app.state.log_refusal = RefusalLog(hosts.log)
+    app.state.known_files = hosts.known_files
     app.state.web_files = WebFiles(max_bytes=settings.max_body * MIB) if settings.fetch_images else None
     return app
 

@@ -13,6 +13,7 @@ from leftoff.host.host import ModelHost
 from leftoff.host.late_host import LateHost
 from leftoff.host.request_log import RequestLog
 from leftoff.server.http.errors import ApiError
+from leftoff.server.http.known_files import KnownFiles
 
 _MAX_TOLD = 40  # names in an error
 _FRESH_S = 1.0  # a folder is not looked through for every request that a pattern matches
@@ -72,6 +73,7 @@ class Hosts:
         `find` tells those that come and go, such as the files of a folder. The first may be one of them.
         """
         self.encoders = encoders
+        self.known_files = KnownFiles()
         self._first = first if isinstance(first, LateHost) else LateHost.of(first)
         self._find = find
         self._place: Place | None = None

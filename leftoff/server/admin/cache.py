@@ -124,6 +124,7 @@ class CacheApi(Dialect):
                     freed.update(freed_bytes=pruned.nbytes, entries=pruned.num_blobs)
             if not model:  # what follows is of no one model
                 self._forget_others(own)
+                self._hosts.known_files.forget()
                 for encoder in self._hosts.encoders:
                     encoder.embeddings.forget(own)
                 await aside(self._host, lambda: self._host.forget_headers(own))

@@ -3,6 +3,7 @@
 Fields that only Anthropic's own servers honour (`metadata`, `context_management`, …) are not declared, and so ignored.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -93,6 +94,19 @@ class MessagesRequest(GenerationFields, kw_only=True):
     stop_sequences: Stops | None = None
     output_config: OutputConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+    def picture_texts(self) -> Iterator[str | None]:
+        """Of messages, and of the results of tools in them."""
+        for block in (block for message in self.messages for block in message.content if not isinstance(block, str)):
+            if block.type == "image":
+                yield _data(block.source)
+            elif block.type == "tool_result" and isinstance(block.content, list):
+                images = (inner for inner in block.content if isinstance(inner, dict) and inner.get("type") == "image")
+                yield from (_data(inner.get("source")) for inner in images)
+
+
+def _data(source: object) -> str | None:
+    return source.get("data") if isinstance(source, dict) else None
 
 
 # --- errors

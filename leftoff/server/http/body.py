@@ -3,16 +3,19 @@
 import asyncio
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.inspect import ListType, LiteralType, Metadata, StructType, Type, UnionType, type_info
 from starlette.requests import ClientDisconnect, Request
 
 from leftoff.chat.meter import has_more_values
+from leftoff.picture import KnownFile
 from leftoff.server.http.errors import ApiError, ClientGoneError, bad_field
+from leftoff.server.http.known_files import KnownFiles
+from leftoff.server.tenant import tenant_of
 
 Body = TypeVar("Body")
 
@@ -26,13 +29,63 @@ _PATH_STEP = re.compile(r"\w+|\[")
 _MISSING = re.compile(r"missing required field `(?P<field>[^`]+)`")
 
 
+class WithPictures(Protocol):
+    """A body that may have pictures, which are taken from nowhere else and kept nowhere."""
+
+    def picture_texts(self) -> Iterable[str | None]: ...
+
+
+def known_files_of(request: Request) -> dict[str, KnownFile]:
+    """The pictures of a request that were sent before, by the names that its decoded body has for them."""
+    files: dict[str, KnownFile] = getattr(request.state, "known_files", {})
+    return files
+
+
 async def read_body(request: Request, kind: type[Body]) -> Body:
     """The body of a request, decoded; its size is in the request's state. Large ones are checked on another thread."""
+    return await decoded(request, await received(request), kind)
+
+
+async def decoded(request: Request, data: bytearray, kind: type[Body]) -> Body:
+    """The body of a request that is there; a picture in it that was sent before has a name of `known_files_of`."""
+    request.state.num_bytes = len(data)
+    body = await _with_names(request, data, kind) if hasattr(kind, "picture_texts") else None
+    return body if body is not None else await _read(data, kind)
+
+
+async def received(request: Request) -> bytearray:
+    """Each chunk goes to its place as it comes. Joined at the end, all would be in memory twice, and that is dear."""
+    data, num_bytes = bytearray(int(request.headers.get("content-length", 0))), 0
     try:
-        data = await request.body()
+        async for chunk in request.stream():
+            data[num_bytes : num_bytes + len(chunk)] = chunk  # longer by itself, where no length was told
+            num_bytes += len(chunk)
     except ClientDisconnect as error:
         raise ClientGoneError from error
-    request.state.num_bytes = len(data)
+    return data
+
+
+async def _with_names(request: Request, data: bytearray, kind: type[Body]) -> Body | None:
+    """The body with names for the pictures that are known; None if there are none, or a text elsewhere equals one."""
+    known: KnownFiles | None = getattr(request.app.state, "known_files", None)
+    if known is None:
+        return None
+    owner = tenant_of(request).name
+    is_large = len(data) > _MUCH_BYTES
+    named = await asyncio.to_thread(known.named, owner, data) if is_large else known.named(owner, data)
+    if not named.files:
+        return None
+    try:
+        body: Any = await _read(named.data, kind)
+    except ApiError:  # told again of the body as it came
+        return None
+    if not named.files.keys() <= set(body.picture_texts()):
+        return None
+    request.state.known_files = named.files
+    return cast(Body, body)
+
+
+async def _read(data: bytes | bytearray, kind: type[Body]) -> Body:
     if len(data) <= _MUCH_BYTES:
         return decode(data, kind)
     if await asyncio.to_thread(has_more_values, data, MAX_VALUES):
@@ -42,7 +95,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         return decode(data, kind)
 
 
-def decode(data: bytes, kind: type[Body]) -> Body:
+def decode(data: bytes | bytearray, kind: type[Body]) -> Body:
     """Decodes a body. Raises an `ApiError` that names the wrong field, or the first bad byte."""
     try:
         return _decoded(data, kind)
@@ -64,7 +117,7 @@ def convert(value: Any, kind: Any, place: str, *, strict: bool = True) -> Any:  
         raise bad_field(place, str(error)) from error
 
 
-def _decoded(data: bytes, kind: type[Body]) -> Body:
+def _decoded(data: bytes | bytearray, kind: type[Body]) -> Body:
     """Some clients write whole numbers as 20.0, which only msgspec's lax mode accepts; it still refuses fractions."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -98,7 +151,7 @@ def _wrong_field(text: str, kind: type[object]) -> ApiError:
     return ApiError(400, f"{where}: {found['problem']}{instead}", param=path or None, code="invalid_value")
 
 
-def _first_bad_byte(data: bytes, error: UnicodeDecodeError) -> str:
+def _first_bad_byte(data: bytes | bytearray, error: UnicodeDecodeError) -> str:
     try:
         data.decode()
     except UnicodeDecodeError as whole:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -84,6 +85,9 @@ class OllamaChatRequest(_Request, kw_only=True):
     def is_empty(self) -> bool:
         return not self.messages
 
+    def picture_texts(self) -> Iterator[str]:
+        return (image for message in self.messages or () for image in message.images or ())
+
 
 class OllamaGenerateRequest(_Request, kw_only=True):
     """The body of /api/generate."""
@@ -98,6 +102,9 @@ class OllamaGenerateRequest(_Request, kw_only=True):
     @property
     def is_empty(self) -> bool:
         return not self.prompt
+
+    def picture_texts(self) -> Iterator[str]:
+        return iter(self.images or ())
 
 
 class ShowRequest(Struct):

@@ -12,9 +12,11 @@ from starlette.requests import Request
 from leftoff.chat.work import checkpoint
 from leftoff.host.host import ModelHost
 from leftoff.pdf import PdfError, can_read_pdfs, is_pdf
-from leftoff.picture import Base64Error, PictureError, from_base64
+from leftoff.picture import Base64Error, KnownFile, PictureError, from_base64
+from leftoff.server.http.body import known_files_of
 from leftoff.server.http.endpoint import attended
 from leftoff.server.http.errors import ApiError, bad_field
+from leftoff.server.http.known_files import KnownFiles
 from leftoff.server.request.content import Attached, Part, kind_of, place_of
 from leftoff.server.request.fetch import FetchError, WebFiles
 from leftoff.server.request.fields import Message
@@ -51,15 +53,16 @@ async def attached_to(host: ModelHost, request: Request, messages: Sequence[Mess
     if num_images > host.settings.max_images:
         problem = f"there are {num_images} images: at most {host.settings.max_images} (--max-images) are taken"
         raise bad_field(found[-1].place, f"{problem}, so leave the oldest out")
-    owner = tenant_of(request).name
-    return await attended(request.receive, _attached(host, request.app.state.web_files, found, owner))
+    return await attended(request.receive, _attached(host, request, found))
 
 
-async def _attached(host: ModelHost, web: WebFiles | None, found: list[Attachment], owner: str) -> Attached:
+async def _attached(host: ModelHost, request: Request, found: list[Attachment]) -> Attached:
+    state, owner = request.app.state, tenant_of(request).name
     wanted = {each.url: each for each in found if each.is_web}
-    fetched = await asyncio.gather(*(_fetched(web, each, owner) for each in wanted.values()))
-    files = dict(zip(wanted, fetched, strict=True))
-    return await host.lanes.decode(partial(_Reading(host, owner, files).read, found))
+    fetched = await asyncio.gather(*(_fetched(state.web_files, each, owner) for each in wanted.values()))
+    files: dict[str, bytes | KnownFile] = {**known_files_of(request)}
+    files.update(zip(wanted, fetched, strict=True))
+    return await host.lanes.decode(partial(_Reading(host, owner, files, state.known_files).read, found))
 
 
 def _attachments(host: ModelHost, messages: Sequence[Message]) -> Iterator[Attachment]:
@@ -98,10 +101,12 @@ async def _fetched(web: WebFiles | None, wanted: Attachment, owner: str) -> byte
 class _Reading:
     """Reads the attachments of one request, in their order, on a thread for pictures."""
 
-    def __init__(self, host: ModelHost, owner: str, files: Mapping[str, bytes]) -> None:
+    def __init__(self, host: ModelHost, owner: str, files: Mapping[str, bytes | KnownFile], known: KnownFiles) -> None:
+        """`files` are there already, by their URLs; the others are read from those."""
         self._host = host
         self._owner = owner
         self._files = files
+        self._known = known
         self._attached = Attached()
 
     def read(self, found: Sequence[Attachment]) -> Attached:
@@ -117,13 +122,16 @@ class _Reading:
             self._attached.texts[id(each.part)] = text
         return self._attached
 
-    def _picture(self, file: bytes | str, name: str) -> str:
+    def _picture(self, file: bytes | str | KnownFile, name: str) -> str:
         picture = self._host.pictures.take(file, name, self._owner)
+        if isinstance(file, str):
+            self._known.learn(self._owner, file, picture.digest)
         self._attached.pictures[picture.marker] = picture
         return picture.marker
 
-    def _document(self, file: bytes | str, name: str) -> str:
+    def _document(self, file: bytes | str | KnownFile, name: str) -> str:
         """The text of each page behind its picture, if the model sees those; empty if the file is no PDF."""
+        assert not isinstance(file, KnownFile), "pictures alone are known"
         data = from_base64(file) if isinstance(file, str) else file
         if not is_pdf(data):
             return ""

@@ -1,9 +1,10 @@
 """The content of a message on the wire, in all dialects: texts, pictures, documents, and what cannot be read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from leftoff.chat.conversation import Note
@@ -67,6 +68,21 @@ class Attached:
             else self.texts.get(id(part)) or left_out(part.type, place_of(part, f"{place}[{index}]"))
             for index, part in enumerate(parts)
         )
+
+
+def picture_texts(content: object) -> Iterator[str | None]:
+    """Where the pictures of a message's content are: a list of parts, or of what will become parts."""
+    for each in content if isinstance(content, list) else ():
+        part = each if isinstance(each, Part) else _part(each)
+        if part is not None and kind_of(part) == "image":
+            yield part.url
+
+
+def _part(value: object) -> Part | None:
+    try:
+        return msgspec.convert(value, Part)
+    except msgspec.ValidationError:  # refused by its place later
+        return None
 
 
 def kind_of(part: Part) -> str | None:

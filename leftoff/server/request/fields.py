@@ -3,6 +3,7 @@
 Every dialect with chats converts its own body to a `ChatRequest`: OpenAI's fields with llama-server's additions.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import MessageDict, ToolDict
 from leftoff.server.http.body import convert
 from leftoff.server.http.errors import bad_field
-from leftoff.server.request.content import Attached, Part
+from leftoff.server.request.content import Attached, Part, picture_texts
 from leftoff.server.request.sampling import Limit, SamplingFields
 from leftoff.setting import MAX_SCALE
 
@@ -252,6 +253,9 @@ class ChatRequest(ChatFields, kw_only=True):
             if getattr(self, name) is not None:
                 raise bad_field(name, f"is deprecated, and not supported: use {instead}")
         return super().conversation(namespace, shows_all_tools=shows_all_tools, attached=attached)
+
+    def picture_texts(self) -> Iterator[str | None]:
+        return (text for message in self.messages for text in picture_texts(message.content))
 
     @property
     def notes(self) -> tuple[Note, ...]:

@@ -1,9 +1,11 @@
 """OpenAI's wire types for the bodies of /v1/responses and /v1/conversations."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from leftoff.server.request.content import picture_texts
 from leftoff.server.request.fields import MAX_MESSAGES, MAX_TOOLS, GenerationFields
 from leftoff.server.request.sampling import Limit
 
@@ -68,6 +70,14 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     conversation: Any = None
     prompt: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+    def picture_texts(self) -> Iterator[str | None]:
+        """None of a response that is stored: it is stored with the texts themselves."""
+        is_stored = self.store is not False or self.conversation is not None
+        items = self.input if isinstance(self.input, list) and not is_stored else []
+        for item in items:
+            yield from picture_texts(item.content)
+            yield from picture_texts(item.output)
 
 
 class ConversationRequest(Struct):
