@@ -34,6 +34,7 @@ from leftoff.engine.memory.base import MEANINGS
 from leftoff.host.budgets import conversation_bytes
 from leftoff.host.host import ModelHost
 from leftoff.hub.reference import default_model
+from leftoff.machine import use_one_heap
 from leftoff.server import server
 from leftoff.server.admin.engine import client_lines, connection_to
 from leftoff.server.admin.prewarm import prewarm_at_start
@@ -74,6 +75,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[CommandLine]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal ends it; returns the exit code."""
+    use_one_heap()
     lineup = lineup_of(args)
     with logging_to_stderr(lineup.first.log_level, lineup.first.log_format):
         return _run(args, lineup)

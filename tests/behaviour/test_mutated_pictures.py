@@ -1,9 +1,18 @@
 """Mutated pictures are decoded or refused; `python -m tests.behaviour.mutated_pictures 5000` is the long version."""
 
+import base64
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+from PIL import Image
+
 from leftoff.picture import Pictures, kind_of
-from tests.behaviour.mutated import send_all, server_of_ours
+from tests.behaviour.mutated import held_mib, send_all, server_of_ours
 from tests.behaviour.mutated_pictures import decoded, files, with_picture
 from tests.factory.projectors import projector_path
+from tests.patience import PATIENCE_S
 
 
 def test_the_files_themselves_are_pictures() -> None:
@@ -25,3 +34,32 @@ def test_fifty_requests_to_a_model_that_sees() -> None:
         tally = send_all(server, seed=2, numbers=range(50), make=with_picture)
     assert tally.problems == []
     assert min(tally.statuses[200], tally.statuses[400]) >= 5
+
+
+def _noise(number: int, width: int, height: int) -> str:
+    file = io.BytesIO()
+    pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(pixels).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def test_large_pictures_leave_little_behind() -> None:
+    """With a heap for each thread it would be 80 MiB, and not 28: the projector's buffers, and what is cached."""
+    projector = str(projector_path("qwen3vl_merger", 64))
+    with (
+        server_of_ours(None, "--mmproj", projector) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http,
+        ThreadPoolExecutor(4) as clients,
+    ):
+
+        def show(number: int, width: int) -> int:
+            image = {"type": "image_url", "image_url": {"url": _noise(number, width, 40)}}
+            body = {"max_tokens": 2, "messages": [{"role": "user", "content": [image]}]}
+            return http.post("/v1/chat/completions", json=body).status_code
+
+        held = []
+        for width, numbers in ((40, range(40)), (25_640, range(40, 44))):
+            assert {*clients.map(show, numbers, [width] * len(numbers))} == {200}
+            assert http.get("/health").status_code == 200
+            held.append(held_mib(server.process.pid))
+    assert held[1] - held[0] < 50
