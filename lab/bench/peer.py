@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--ram", type=int, default=4096, help="MiB")
     parser.add_argument("--kv-type", choices=_KV_TYPES, default="f16")
+    parser.add_argument("--mmproj", default="", help="the projector of a model that sees pictures")
     parser.add_argument("--ngram", action="store_true", help="draft tokens that the context repeats")
     arguments = parser.parse_args()
     server = xllamacpp.Server(parameters(arguments))
@@ -43,6 +44,7 @@ def parameters(arguments: argparse.Namespace) -> xllamacpp.CommonParams:
     params.warmup = params.fit_params = params.ui = False
     params.n_gpu_layers = 0
     params.cache_type_k = params.cache_type_v = _KV_TYPES[arguments.kv_type]
+    params.mmproj.path, params.mmproj_use_gpu = arguments.mmproj, False
     if arguments.ngram:
         params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     params.hostnames, params.port = ["127.0.0.1"], free_port()

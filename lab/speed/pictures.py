@@ -43,12 +43,13 @@ _RECEIVED_BYTES = 1 << 16  # at once, as from a socket
 _NOBODY = Tenant.of("", bytes(32))
 
 
-def screenshot(number: int) -> bytes:
+def screenshot(number: int, width: int = 1920, height: int = 1080) -> bytes:
     """Noise below text-like lines, which takes about a megabyte as a PNG."""
     rng = np.random.default_rng(number)
-    pixels = np.full((1080, 1920, 3), 250, np.uint8)
+    pixels = np.full((height, width, 3), 250, np.uint8)
     pixels[::24, :, :] = 30
-    pixels[:330] = rng.integers(0, 256, (330, 1920, 3), np.uint8) & 0b11101111
+    noisy = height * 330 // 1080
+    pixels[:noisy] = rng.integers(0, 256, (noisy, width, 3), np.uint8) & 0b11101111
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
