@@ -23,7 +23,8 @@ from leftoff.types import Embeddings, PictureSource
 
 Wake = Callable[[], None]
 
-_SHOWN = 4096  # pictures whose tokens are remembered
+_SHOWN_BYTES = 16 << 20  # of the tokens of pictures that are remembered: those of a hundred large ones
+_TOKEN_BYTES = 40  # a number and its place in a tuple
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,21 @@ class PictureTokens:
 class PictureEncoder:
     """Any thread may call it; one of its own encodes."""
 
-    def __init__(self, projector: Projector, kept: KeptPictures, most_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        projector: Projector,
+        kept: KeptPictures,
+        most_tokens: int | None = None,
+        *,
+        remembered_bytes: int = _SHOWN_BYTES,
+    ) -> None:
         """`most_tokens` is what one picture may take if it cannot be read in parts."""
         self.projector = projector
         self.kept = kept
         self._most_tokens = most_tokens
-        self._known: LruCache[bytes, PictureTokens] = LruCache(max_entries=_SHOWN)
+        self._known: LruCache[bytes, PictureTokens] = LruCache(
+            max_bytes=remembered_bytes, size_of=lambda _, shown: _TOKEN_BYTES * len(shown.tokens)
+        )
         self._running: dict[bytes, _Encoding] = {}
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "leftoff-pictures")

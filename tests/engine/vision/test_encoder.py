@@ -149,3 +149,16 @@ def test_a_picture_that_cannot_be_read_at_once_is_refused(projector: Projector) 
     with pytest.raises(PictureError, match="--ubatch"):
         encoder.tokens(Pictures().take(png(1)))
     encoder.close()
+
+
+def test_the_tokens_that_are_remembered_are_bounded(projector: Projector) -> None:
+    """By their bytes: of large pictures each has some thousands."""
+    one, other = (Pictures().take(png(number)) for number in (1, 2))
+    num_tokens = len(PictureEncoder(projector, KeptPictures(MIB)).tokens(one).tokens)
+    encoder = PictureEncoder(projector, KeptPictures(MIB), remembered_bytes=60 * num_tokens)
+    first = encoder.tokens(one)
+    assert encoder.tokens(one) is first
+    encoder.tokens(other)
+    assert encoder.tokens(one) == first
+    assert encoder.tokens(one) is not first
+    encoder.close()
