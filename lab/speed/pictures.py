@@ -102,7 +102,7 @@ class Door:
         self._app = Starlette()
         self._app.state.known_files = self._known
 
-    async def take(self, data: bytearray, way: Way) -> list[Picture]:
+    async def take(self, data: bytes, way: Way) -> list[Picture]:
         request = self._request(data)
         messages = way.messages(await decoded(request, data, way.kind))
         files, taken = known_files_of(request), []
@@ -112,16 +112,16 @@ class Door:
                 self._known.learn("", text, taken[-1].digest)
         return taken
 
-    async def receive(self, data: bytearray) -> int:
+    async def receive(self, data: bytes) -> int:
         return len(await received(self._request(data)))
 
-    def _request(self, data: bytearray) -> Request:
+    def _request(self, data: bytes) -> Request:
         starts = iter(range(0, len(data), _RECEIVED_BYTES))
 
         async def receive() -> AsgiMessage:
             start = next(starts)
             end = start + _RECEIVED_BYTES
-            return {"type": "http.request", "body": bytes(data[start:end]), "more_body": end < len(data)}
+            return {"type": "http.request", "body": data[start:end], "more_body": end < len(data)}
 
         headers = [(b"content-length", str(len(data)).encode())]
         return Request({"type": "http", "app": self._app, "headers": headers, "state": {"tenant": _NOBODY}}, receive)
@@ -134,7 +134,7 @@ def measure(num_pictures: int = _NUM_PICTURES, rounds: int = _ROUNDS) -> dict[st
     with asyncio.Runner() as runner:
         door, steps = Door(), dict[str, Callable[[], object]]()
         for name, way in WAYS.items():
-            body = bytearray(msgspec.json.encode(way.body([text.decode() for text in texts])))
+            body = msgspec.json.encode(way.body([text.decode() for text in texts]))
             runner.run(door.take(body, way))
             steps[name] = lambda body=body, way=way: runner.run(door.take(body, way))  # type: ignore[misc]
         assert door.pictures.num_decoded == num_pictures

@@ -46,26 +46,22 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     return await decoded(request, await received(request), kind)
 
 
-async def decoded(request: Request, data: bytearray, kind: type[Body]) -> Body:
+async def decoded(request: Request, data: bytes, kind: type[Body]) -> Body:
     """The body of a request that is there; a picture in it that was sent before has a name of `known_files_of`."""
     request.state.num_bytes = len(data)
     body = await _with_names(request, data, kind) if hasattr(kind, "picture_texts") else None
     return body if body is not None else await _read(data, kind)
 
 
-async def received(request: Request) -> bytearray:
-    """Each chunk goes to its place as it comes. Joined at the end, all would be in memory twice, and that is dear."""
-    data, num_bytes = bytearray(int(request.headers.get("content-length", 0))), 0
+async def received(request: Request) -> bytes:
+    """The bytes of the body, once they are all there."""
     try:
-        async for chunk in request.stream():
-            data[num_bytes : num_bytes + len(chunk)] = chunk  # longer by itself, where no length was told
-            num_bytes += len(chunk)
+        return await request.body()
     except ClientDisconnect as error:
         raise ClientGoneError from error
-    return data
 
 
-async def _with_names(request: Request, data: bytearray, kind: type[Body]) -> Body | None:
+async def _with_names(request: Request, data: bytes, kind: type[Body]) -> Body | None:
     """The body with names for the pictures that are known; None if there are none, or a text elsewhere equals one."""
     known: KnownFiles | None = getattr(request.app.state, "known_files", None)
     if known is None:
@@ -85,7 +81,7 @@ async def _with_names(request: Request, data: bytearray, kind: type[Body]) -> Bo
     return cast(Body, body)
 
 
-async def _read(data: bytes | bytearray, kind: type[Body]) -> Body:
+async def _read(data: bytes, kind: type[Body]) -> Body:
     if len(data) <= _MUCH_BYTES:
         return decode(data, kind)
     if await asyncio.to_thread(has_more_values, data, MAX_VALUES):
@@ -95,7 +91,7 @@ async def _read(data: bytes | bytearray, kind: type[Body]) -> Body:
         return decode(data, kind)
 
 
-def decode(data: bytes | bytearray, kind: type[Body]) -> Body:
+def decode(data: bytes, kind: type[Body]) -> Body:
     """Decodes a body. Raises an `ApiError` that names the wrong field, or the first bad byte."""
     try:
         return _decoded(data, kind)
@@ -117,7 +113,7 @@ def convert(value: Any, kind: Any, place: str, *, strict: bool = True) -> Any:  
         raise bad_field(place, str(error)) from error
 
 
-def _decoded(data: bytes | bytearray, kind: type[Body]) -> Body:
+def _decoded(data: bytes, kind: type[Body]) -> Body:
     """Some clients write whole numbers as 20.0, which only msgspec's lax mode accepts; it still refuses fractions."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -151,7 +147,7 @@ def _wrong_field(text: str, kind: type[object]) -> ApiError:
     return ApiError(400, f"{where}: {found['problem']}{instead}", param=path or None, code="invalid_value")
 
 
-def _first_bad_byte(data: bytes | bytearray, error: UnicodeDecodeError) -> str:
+def _first_bad_byte(data: bytes, error: UnicodeDecodeError) -> str:
     try:
         data.decode()
     except UnicodeDecodeError as whole:

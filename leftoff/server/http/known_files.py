@@ -38,7 +38,7 @@ _OPENED = re.compile(rb'[^\\]"(?:data:[\w.+/;=-]{1,200},)?[A-Za-z0-9+/]')
 class NamedFiles:
     """A body in which names stand for files that are known, and those files by their names."""
 
-    data: bytes | bytearray
+    data: bytes
     files: dict[str, KnownFile]
 
 
@@ -56,9 +56,9 @@ class KnownFiles:
             self._digests.put((owner, len(text), fastest_hash()(text.encode())), digest)
             self._lengths = sorted({length for (_, length, _), _ in self._digests.items()})
 
-    def named(self, owner: str, data: bytearray) -> NamedFiles:
+    def named(self, owner: str, data: bytes) -> NamedFiles:
         """The body with a name for each text that this owner has sent before as a picture."""
-        parts, files, done, at = list[bytes | bytearray](), dict[str, KnownFile](), 0, 0
+        parts, files, done, at = list[bytes](), dict[str, KnownFile](), 0, 0
         while self._lengths and at < len(data):
             if _LOOK.match(data, at):
                 start = data.rfind(b'"', 0, at) + 1
@@ -73,7 +73,7 @@ class KnownFiles:
             at += _STEP
         return NamedFiles(b"".join([*parts, data[done:]]) if files else data, files)
 
-    def _known_at(self, owner: str, data: bytearray, start: int) -> KnownFile | None:
+    def _known_at(self, owner: str, data: bytes, start: int) -> KnownFile | None:
         """The text that begins here. To look for its end would read it once more: one that is known has a known length.
 
         One with a quote inside is not known, so the hash tells that the end is the right one.

@@ -25,8 +25,8 @@ URL = f"data:image/png;base64,{TEXT}"
 DIGEST = blake3(SHOT).digest()
 
 
-def body(*texts: str) -> bytearray:
-    return bytearray(json.dumps({"first": 'said \\ " so', "all": [*texts]}).encode())
+def body(*texts: str) -> bytes:
+    return json.dumps({"first": 'said \\ " so', "all": [*texts]}).encode()
 
 
 @pytest.fixture
