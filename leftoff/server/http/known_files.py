@@ -5,7 +5,7 @@ know it again, but to make a Python string of its base64 and bytes of that: memo
 between its quotes is hashed where it lies, and the body is decoded with a short name in its place.
 
     body      {"messages": [ ··· {"url": "data:image/png;base64,iVBORw0KGgo ··· a megabyte ··· "} ··· ]}
-    decoded   {"messages": [ ··· {"url": "known:5b1f···:0"} ··· ]}
+    decoded   {"messages": [ ··· {"url": "known:5b1f···:9ac0···:0"} ··· ]}
 
 Where a picture's text stands is not known here: whoever decodes the body checks that each name is where pictures are.
 """
@@ -65,7 +65,7 @@ class KnownFiles:
                 file = self._known_at(owner, data, start)
                 end = start + len(file.text) if file is not None else data.find(b'"', at)
                 if file is not None:
-                    name = f"{self._prefix}{len(files)}"
+                    name = f"{self._prefix}{file.digest.hex()}:{len(files)}"  # of another file in no other request
                     files[name] = file
                     parts += [data[done:start], name.encode()]
                     done = end

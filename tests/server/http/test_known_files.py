@@ -44,6 +44,12 @@ def test_a_known_text_has_a_name_instead(known: KnownFiles) -> None:
     assert [(str(file.text, "ascii"), file.digest) for file in named.files.values()] == [(URL, DIGEST)] * 2
 
 
+def test_names_of_other_files_differ_in_all_requests(known: KnownFiles) -> None:
+    other = URL[:-8] + "AAAAAAA="
+    known.learn("me", other, b"another")
+    assert known.named("me", body(URL)).files.keys().isdisjoint(known.named("me", body(other)).files)
+
+
 @pytest.mark.parametrize(
     "text",
     [
