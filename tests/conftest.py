@@ -50,9 +50,13 @@ def _no_line_is_lost() -> Iterator[None]:
 
 
 def pytest_sessionstart() -> None:
-    """A shell has what it runs in the background ignore interrupts; what the tests start would inherit that."""
+    """A shell has what it runs in the background ignore interrupts, and nohup a closed terminal.
+
+    What the tests start would inherit that.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:
