@@ -100,7 +100,7 @@ class Picture:
 
     @property
     def marker(self) -> str:
-        """What stands in the text of a message where the picture does."""
+        """The text that stands for the picture in a message."""
         return f"<__picture:{self.digest.hex()}__>"
 
     @cached_property
@@ -125,7 +125,7 @@ class Picture:
         return pixels
 
     def drop_pixels(self) -> None:
-        """They are not needed for now; equal pictures of other requests keep them."""
+        """Lets go of the decoded pixels; equal pictures of other requests keep them."""
         self.held = None
 
 

@@ -210,7 +210,7 @@ def _choices(cards: Sequence[Mapping[str, Any]]) -> Iterator[Choice]:
 
 
 def _too_small(agent: Agent, to: Connection, trained: int, runs: bool) -> str:
-    """What is missing, and what raises it: a flag, if the model was trained for as much."""
+    """The refusal of a window: the agent's need, the model's window, and the flag or the model that would do."""
     if 0 < trained < agent.least_window:
         way_out = f"it was trained for {trained:,}: take another model"
     else:

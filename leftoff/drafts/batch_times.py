@@ -34,7 +34,7 @@ class BatchTimes:
 
     @property
     def change(self) -> float:
-        """What a batch of another size costs beside its own time, as a multiple too."""
+        """The price of a change of size, as a multiple of a batch of one: a batch costs it beside its own time."""
         return 1000 * self._change_s / self.ms
 
     @property

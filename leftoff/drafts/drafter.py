@@ -131,7 +131,7 @@ class Drafter:
         return draft
 
     def _promise(self, guesses: Guesses, reply: Reply, most: int) -> Promise:
-        """Who pays drafts at every step: only the first comes after a batch of one token."""
+        """The best length of a guessed draft. Without the change of size: a guesser that pays drafts at every step."""
         token_ms, num_sure = self.times.ms, reply.work.tokens.size
         step, lag = guesses.step_ms / token_ms, guesses.lag_ms(reply) / token_ms / max(1.0, reply.num_left)
         most = min(most, guesses.reach)

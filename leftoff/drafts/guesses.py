@@ -129,7 +129,7 @@ class Guesses:
         return self._num_followed >= _ENOUGH
 
     def draft(self, reply: Reply, length: int, token_ms: float, *, is_try: bool) -> Draft | None:
-        """What is read for a try is paid for; else the promise of the draft has counted it."""
+        """Asks the guesser, and takes its time from the credit: of a try also what it had to read first."""
         lag_ms, began = self.lag_ms(reply), self._clock()
         tokens = self._guesser.guess(reply, length)
         took_ms = 1000 * (self._clock() - began)

@@ -34,7 +34,7 @@ _MAX_PENDING = 64  # tokens: more are decoded with the next batch
 
 @dataclass
 class _Followed:
-    """What is known of a sequence: its tokens from `held` on, and the hidden states before and after each of them."""
+    """A sequence that is read along: its tokens from `held` on, and the hidden states before and after each of them."""
 
     held: int
     tokens: Tokens

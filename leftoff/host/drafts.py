@@ -1,4 +1,4 @@
-"""What drafts for a model, by the settings and by what was measured: the token log, its MTP layer, a model or head."""
+"""The drafter of a model, by the settings and by what was measured: token log, MTP layer, EAGLE-3 head, draft model."""
 
 import dataclasses
 import logging

@@ -4,7 +4,7 @@ import numpy as np
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.types import Logits, Tokens
-from tests.engine.scenario import save
+from tests.engine.scenario import fork, read, save
 from tests.factory import small_vocabulary
 
 NUM_STEPS, MOST = 24, 3
@@ -44,3 +44,17 @@ def play_beside(engine: LlamaEngine, plain: LlamaEngine, logits: Logits) -> int:
     plain.decode([Work(0, words(1))])
     assert save(engine, 0).content != save(plain, 0).content, "the control: one token more shows"
     return num_right
+
+
+def restore_and_drop(engine: LlamaEngine, tokens: Tokens) -> None:
+    """A sequence that is restored has no hidden states, until a token is decoded; one that is dropped has no more."""
+    read(engine, 0, tokens)
+    fork(engine.memory, 0, 1, tokens.size)
+    assert guess(engine, int(tokens[0]), seq=1) == []
+    assert guess(engine, int(tokens[0]), seq=0) != []
+    fork(engine.memory, 0, 1, tokens.size)
+    read(engine, 1, tokens[:1])
+    assert guess(engine, int(tokens[1]), seq=1) != [], "it begins with the first token that is decoded"
+    engine.memory.drop(0)
+    assert guess(engine, int(tokens[0]), seq=0) == []
+    engine.memory.drop(1)

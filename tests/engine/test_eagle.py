@@ -14,8 +14,8 @@ from leftoff.engine.eagle import EagleContext, eagle_problem
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model_settings import ModelSettings
-from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, words
-from tests.engine.scenario import fork, read, save
+from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, restore_and_drop, words
+from tests.engine.scenario import read, save
 from tests.factory import MTP, model_path, small_vocabulary
 from tests.factory.heads import LAYERS, head_bytes, head_path
 
@@ -109,16 +109,7 @@ def test_beside_others_it_reads_the_same(architecture: str) -> None:
 
 
 def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) -> None:
-    tokens = words(LENGTH, 6)
-    read(engine, 0, tokens)
-    fork(engine.memory, 0, 1, LENGTH)
-    assert guess(engine, int(tokens[0]), seq=1) == []
-    assert guess(engine, int(tokens[0]), seq=0) != []
-    fork(engine.memory, 0, 1, LENGTH)
-    read(engine, 1, tokens[:1])
-    assert guess(engine, int(tokens[1]), seq=1) != [], "it begins with the first token that is decoded"
-    for seq in (0, 1):
-        engine.memory.drop(seq)
+    restore_and_drop(engine, words(LENGTH, 6))
 
 
 def test_a_full_context_is_emptied(caplog: pytest.LogCaptureFixture) -> None:

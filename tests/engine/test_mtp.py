@@ -14,8 +14,8 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.measure import measure_head
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import MtpContext, mtp_problem
-from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, words
-from tests.engine.scenario import fork, read
+from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, restore_and_drop, words
+from tests.engine.scenario import read
 from tests.factory import MTP, model_path
 
 LENGTH = 203
@@ -108,17 +108,7 @@ def test_paused_it_follows_nothing(engine: LlamaEngine, plain: LlamaEngine) -> N
 
 
 def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) -> None:
-    tokens = words(LENGTH, 6)
-    read(engine, 0, tokens)
-    fork(engine.memory, 0, 1, LENGTH)
-    assert guess(engine, int(tokens[0]), seq=1) == []
-    assert guess(engine, int(tokens[0]), seq=0) != []
-    fork(engine.memory, 0, 1, LENGTH)
-    read(engine, 1, tokens[:1])
-    assert guess(engine, int(tokens[1]), seq=1) != [], "it begins with the first token that is decoded"
-    engine.memory.drop(0)
-    assert guess(engine, int(tokens[0]), seq=0) == []
-    engine.memory.drop(1)
+    restore_and_drop(engine, words(LENGTH, 6))
 
 
 def test_a_full_context_is_emptied(engine: LlamaEngine, caplog: pytest.LogCaptureFixture) -> None:

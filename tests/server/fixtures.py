@@ -1,12 +1,16 @@
 """Fixtures: a real server on a free port, and OpenAI's own client in front of it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import openai
 import pytest
 
 from leftoff.cache.costs import TierCosts
+from leftoff.chat.chat import ChatPrompt
+from leftoff.chat.conversation import Conversation
+from leftoff.chat.prompts import PromptMaker
 from leftoff.config import Settings
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
@@ -58,6 +62,23 @@ def client(http: httpx.Client, url: str) -> Iterator[openai.OpenAI]:
     assert http.get("/health").json()["status"] == "ok"
     with openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=PATIENCE_S) as client:
         yield client
+
+
+@pytest.fixture
+def seen(host: ModelHost, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Conversation]]:
+    """The conversations that reach the chat layer of a host that says it sees pictures. None is known before."""
+    conversations: list[Conversation] = []
+    made = host.chats.prompt
+
+    def watched(conversation: Conversation) -> ChatPrompt:
+        conversations.append(conversation)
+        return made(replace(conversation, pictures={}))  # the markers are text then
+
+    monkeypatch.setattr(PromptMaker, "sees_pictures", True)
+    monkeypatch.setattr(host.chats, "prompt", watched)
+    http.delete("/cache")
+    yield conversations
+    http.delete("/cache")
 
 
 @pytest.fixture

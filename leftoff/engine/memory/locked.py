@@ -88,7 +88,7 @@ class SpareMemory:
         timer.start()
 
     def take(self, lock_more: Callable[[int], Raw | None], nbytes: int) -> Raw | None:
-        """What was left, or new memory."""
+        """Memory that another engine has left; if there is none, so many bytes that are locked for it."""
         with self._lock:
             memory, self._memory = self._memory, None
         return lock_more(nbytes) if memory is None else memory

@@ -65,7 +65,7 @@ class PictureEncoder:
         return self.projector.num_encoded
 
     def tokens(self, picture: Picture) -> PictureTokens:
-        """What stands for the picture in a prompt. Decodes nothing of a file that is known."""
+        """The tokens that stand for the picture in a prompt. Decodes nothing of a file that is known."""
         key = self.key(picture)
         known = self._known.get(key)
         if known is None:

@@ -2,8 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,9 +9,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
-from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.conversation import Conversation
-from leftoff.chat.prompts import PromptMaker
 from leftoff.host.host import ModelHost
 from leftoff.picture import KnownFile
 from leftoff.server.http.known_files import KnownFiles
@@ -97,23 +93,6 @@ OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": [SHOWN]}
 
 def user(content: object, **more: object) -> dict[str, Any]:
     return {"role": "user", "content": content, **more}
-
-
-@pytest.fixture
-def seen(host: ModelHost, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Conversation]]:
-    """The conversations that reach the chat layer of a host that says it sees pictures."""
-    conversations: list[Conversation] = []
-    made = host.chats.prompt
-
-    def watched(conversation: Conversation) -> ChatPrompt:
-        conversations.append(conversation)
-        return made(replace(conversation, pictures={}))  # the markers are text then
-
-    monkeypatch.setattr(PromptMaker, "sees_pictures", True)
-    monkeypatch.setattr(host.chats, "prompt", watched)
-    http.delete("/cache")
-    yield conversations
-    http.delete("/cache")
 
 
 def post(http: httpx.Client, path: str, fields: dict[str, Any]) -> Any:  # noqa: ANN401

@@ -2,14 +2,12 @@
 
 import base64
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 
-from leftoff.chat.chat import ChatPrompt
 from leftoff.chat.conversation import Conversation
 from leftoff.chat.prompts import PromptMaker
 from leftoff.chat.work import Lanes
@@ -31,23 +29,6 @@ def data_url(data: bytes, kind: str = "image/png") -> str:
 
 RED, BLUE = png("red"), png("blue")
 PAGES = ("tides of Brest", "tides of Roscoff")
-
-
-@pytest.fixture
-def seen(host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Conversation]]:
-    """The conversations that reach the chat layer of a host that says it sees pictures."""
-    conversations: list[Conversation] = []
-    made = host.chats.prompt
-
-    def watched(conversation: Conversation) -> ChatPrompt:
-        conversations.append(conversation)
-        return made(replace(conversation, pictures={}))  # the markers are text then
-
-    monkeypatch.setattr(PromptMaker, "sees_pictures", True)
-    monkeypatch.setattr(host.chats, "prompt", watched)
-    host.pictures.forget()
-    yield conversations
-    host.pictures.forget()
 
 
 def ask(http: httpx.Client, path: str, body: dict[str, Any]) -> httpx.Response:
