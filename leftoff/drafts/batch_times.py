@@ -27,7 +27,7 @@ class BatchTimes:
         self._num_seen = [0] * (MAX_TOKENS + 1)  # batches, by their size
         self._num_after = 0  # batches since one of a single token
         self._num_single = _SLOW_STEPS  # of a single token, since another one
-        self._change_s = change_s
+        self.change_ms = 1000 * change_s
         # a machine that was busy while a single token was measured makes none cheaper
         times = (_between(sizes, seconds, size) / seconds[1] for size in range(1, MAX_TOKENS + 1))
         self.multiples = [0.0, *(max(1.0, multiple) for multiple in times)]
@@ -35,7 +35,7 @@ class BatchTimes:
     @property
     def change(self) -> float:
         """The price of a change of size, as a multiple of a batch of one: a batch costs it beside its own time."""
-        return 1000 * self._change_s / self.ms
+        return self.change_ms / self.ms
 
     @property
     def change_now(self) -> float:
@@ -60,7 +60,7 @@ class BatchTimes:
             self._num_after, self._num_single = self._num_after + 1, 0
         else:
             self._num_after, self._num_single = 0, self._num_single + 1
-        is_slow = self._change_s > 0 and 0 < self._num_single <= _SLOW_STEPS
+        is_slow = self.change_ms > 0 and 0 < self._num_single <= _SLOW_STEPS
         if not 0 < self._num_after <= _LATELY and not is_slow:  # else it is known how long a single token takes
             self.ms += _WEIGHT * (ms / self.multiples[num_tokens] - self.ms)
         if num_tokens > 1:

@@ -125,10 +125,7 @@ class Drafter:
         if chosen is None:
             return None
         promise, guesses = chosen
-        draft = guesses.draft(reply, max(1, promise.length), token_ms, is_try=not promise.length)
-        if draft is not None:
-            guesses.pay(self.times.change_now)
-        return draft
+        return guesses.draft(reply, max(1, promise.length), token_ms, is_try=not promise.length)
 
     def _promise(self, guesses: Guesses, reply: Reply, most: int) -> Promise:
         """The best length of a guessed draft. Without the change of size: a guesser that pays drafts at every step."""
@@ -140,7 +137,7 @@ class Drafter:
     def _cost_of_try(self, guesses: Guesses, reply: Reply) -> float:
         """Of a token that is guessed wrong, in times of one that is decoded."""
         read, num_sure = guesses.step_ms + guesses.lag_ms(reply), reply.work.tokens.size
-        return read / self.times.ms + self._cost_of_draft(num_sure, 1, 0) + self.times.change_now
+        return read / self.times.ms + self._cost_of_draft(num_sure, 1, 0)
 
     def _cost_of_draft(self, num_sure: int, num_drafted: int, num_right: int) -> float:
         """By how much a batch takes longer with a draft, and the next one if tokens are decoded again."""

@@ -91,10 +91,10 @@ class Guesses:
         self,
         guesser: Guesser,
         step_ms: float,
-        wake_ms: float = 0.0,
+        pause_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """The measured times of a guess, and of what it takes to pause the guesser and to let it go on."""
+        """The measured times of a guess, and of a pause: to let the guesser go on, and the sizes of batches change."""
         self._clock = clock
         self.source = guesser.source
         self.lag_ms = guesser.lag_ms
@@ -104,7 +104,7 @@ class Guesses:
         self.reach = 1  # tokens of the longest draft: more once so many were right
         self._num_seen = [0] * len(_PRIOR)
         self._guesser = guesser
-        self._wake_ms = wake_ms
+        self._pause_ms = pause_ms
         self._credit = _FIRST_CREDIT
         self._rarity = 0.5  # doubles when it is paused
         self._num_followed = _ENOUGH  # tokens, since it was paused; negative while it is
@@ -112,14 +112,14 @@ class Guesses:
     def rests(self, token_ms: float) -> bool:
         """Before each token: whether it is paused, and has to be for longer."""
         self._credit = min(_MAX_CREDIT, self._credit + _TRIED / max(1.0, self._rarity))
-        return self._num_followed < 0 and self._credit * token_ms < self._wake_ms
+        return self._num_followed < 0 and self._credit * token_ms < self._pause_ms
 
     def is_ready(self, cost: float, token_ms: float) -> bool:
         """Whether its credit suffices for a draft that costs so much more than it may bring. Pauses it if not."""
         if cost:  # nothing pays: what was earned before is not spent on tries
-            self._credit = min(self._credit, max(_FIRST_CREDIT, cost + self._wake_ms / token_ms))
+            self._credit = min(self._credit, max(_FIRST_CREDIT, cost + self._pause_ms / token_ms))
         is_paused = self._num_followed < 0
-        if self._credit < cost + (self._wake_ms / token_ms if is_paused else 0.0):
+        if self._credit < cost + (self._pause_ms / token_ms if is_paused else 0.0):
             if not is_paused:
                 self._pause(token_ms)
             return False
@@ -133,17 +133,14 @@ class Guesses:
         lag_ms, began = self.lag_ms(reply), self._clock()
         tokens = self._guesser.guess(reply, length)
         took_ms = 1000 * (self._clock() - began)
-        guess_ms = max(0.0, took_ms - lag_ms)
+        # much longer than usual is not the guesser's fault: a GPU is slow at whatever it does for the first time
+        guess_ms = min(max(0.0, took_ms - lag_ms), 4 * self.step_ms * len(tokens))
         self.num_sure = int(reply.work.tokens.size)
-        self._credit -= (took_ms if is_try else guess_ms if tokens else 0.0) / token_ms
+        self._credit -= (guess_ms + is_try * min(took_ms, lag_ms)) / token_ms
         if not tokens:
             return None
-        self.step_ms += _WEIGHT * (min(guess_ms / len(tokens), 4 * self.step_ms) - self.step_ms)
+        self.step_ms += _WEIGHT * (guess_ms / len(tokens) - self.step_ms)
         return Draft(tokens, 0, self.source)
-
-    def pay(self, cost: float) -> None:
-        """For a draft, beside the time of its guesses and of its batch."""
-        self._credit -= cost
 
     def saw(self, num_drafted: int, num_right: int, cost: float = 0.0) -> None:
         """A draft was verified: its first `num_right` tokens are right, and the next one, if there is one, is not.
@@ -163,6 +160,6 @@ class Guesses:
                 self.chances[index] += _BEYOND * (self.chances[num_drafted - 1] - self.chances[index])
 
     def _pause(self, token_ms: float) -> None:
-        self._credit -= self._wake_ms / token_ms
+        self._credit -= self._pause_ms / token_ms
         self._guesser.attend(is_worth_it=False)
         self._num_followed, self._rarity = -1, min(2 * self._rarity, _RAREST)
