@@ -1,7 +1,7 @@
 """Two models with room for one: the next turn of a long conversation after the other model has worked.
 
-A swap may take as long as loading the weights alone and a little more. A process of its own loads them, before and after
-the swaps: a machine that others use is not always equally fast.
+A swap may take as long as loading the weights alone and a little more. A process of its own loads them, before and
+after the swaps: a machine that others use is not always equally fast.
 """
 
 import subprocess
