@@ -18,7 +18,7 @@ from leftoff.cache.node import ResumePoint
 from leftoff.cache.placement import Placement
 from leftoff.cache.report import Origin, Reuse
 from leftoff.cache.sequences import EngineSequence
-from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot, WindowPage
+from leftoff.engine.memory.base import Memory, Page, PagePart, Share, Snapshot, WindowPage, parts_between
 from leftoff.picture_tokens import uncut
 
 _Item = TypeVar("_Item", Page, WindowPage, Snapshot)
@@ -75,7 +75,7 @@ class Plan:
             found.append(Reuse(Origin.LIVE if self.goes_on else Origin.SHARED, 0, ahead))
             found.append(Reuse(Origin.READ_AHEAD, ahead, self.shared))
         if self.pages:
-            parts = _between(self.lookup.parts, self.shared, self.resume)
+            parts = parts_between(self.lookup.parts, self.shared, self.resume)
             found += [Reuse(_origin(part.page), part.start, part.end) for part in parts]
         elif self.point is not None:
             found.append(Reuse(_origin(self.point.snapshot), self.shared, self.resume))
@@ -134,7 +134,7 @@ class Planner:
             cost_ms = prefill_ms + self.loading_ms(plan)
             if (cost_ms, -plan.resume) < (best_ms, -best.resume):
                 best, best_ms = plan, cost_ms
-        pages = _between(lookup.parts, best.shared, best.resume) if self._needs_pages(best) else ()
+        pages = parts_between(lookup.parts, best.shared, best.resume) if self._needs_pages(best) else ()
         return replace(best, pages=tuple(pages))
 
     def candidates(self, lookup: Lookup, besides: Container[EngineSequence] = ()) -> Iterator[Plan]:
@@ -161,7 +161,7 @@ class Planner:
             return loading
         below: list[Item] = [*snapshot.window, snapshot] if snapshot is not None and store_of(snapshot) else []
         if page_bytes and plan.lookup.parts_below:
-            below += [part.page for part in _between(plan.lookup.parts_below, plan.shared, plan.resume)]
+            below += [part.page for part in parts_between(plan.lookup.parts_below, plan.shared, plan.resume)]
         return loading + _fetch_ms(below) if below else loading
 
     def _needs_pages(self, plan: Plan) -> bool:
@@ -214,13 +214,6 @@ def _fetch_ms(below: Sequence[Item]) -> float:
         if (store := store_of(item)) is not None:
             sizes.setdefault(store, []).append(item.data.nbytes)
     return max(store.costs.fetch_ms(sum(nbytes), len(nbytes)) for store, nbytes in sizes.items())
-
-
-def _between(parts: Sequence[PagePart], start: int, end: int) -> Iterator[PagePart]:
-    """The parts within [start, end), cut at its ends."""
-    for part in parts:
-        if part.end > start and part.start < end:
-            yield PagePart(part.page, max(part.start, start), min(part.end, end))
 
 
 def _snapshot_in_ram(snapshot: Snapshot, fetched: Mapping[Record, Item]) -> Snapshot:

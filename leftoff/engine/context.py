@@ -213,6 +213,14 @@ class Context:
 
     # --- memory
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the cells of a sequence must lie in the order of its positions, for the sake of the last bits.
+
+        On a GPU idle sequences beside a request change those anyway, unless prompts are read on a grid.
+        """
+        return self.settings.grid is not None or not self.staging.is_locked
+
     def state_bytes(self, seq: int, flags: int = 0) -> int:
         return int(self._dll.llama_state_seq_get_size_ext(self.handle, self._ids[seq], flags))
 

@@ -12,7 +12,7 @@ which are as immutable as pages: snapshots close to each other share them. What 
 thread; only `cancel` may be called from another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -89,6 +89,13 @@ class PagePart:
     @property
     def num_tokens(self) -> int:
         return self.end - self.start
+
+
+def parts_between(parts: Iterable[PagePart], start: int, end: int) -> Iterator[PagePart]:
+    """The parts within [start, end), cut at its ends."""
+    for part in parts:
+        if part.end > start and part.start < end:
+            yield PagePart(part.page, max(part.start, start), min(part.end, end))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

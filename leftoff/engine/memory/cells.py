@@ -9,7 +9,8 @@ the cells in order. A sequence that continues in a hole below its own cells gets
     decode B             A0   A1   B2   ·    B0   B1   ·     B2 is summed before B0
     move B down first    A0   A1   B0   B1   B2   ·    ·     in order: `first_misplaced` says what to move
 
-The same happens when pages are loaded behind shared cells: they go into a hole below those.
+The same happens when pages are loaded behind shared cells: they go into a hole below those. On a GPU cells are not
+moved: idle sequences between them change the rounding there anyway, and a move takes longer than a turn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 Cells = npt.NDArray[np.int32]
+
+_NEAR = 1024  # cells to look at first for free ones: holes are rarely far apart
 
 
 class CellMap:
@@ -106,6 +109,12 @@ class CellMap:
             return None
         return int(np.searchsorted(cells, self._lowest_free))
 
+    def next_runs(self, num_tokens: int) -> list[int]:
+        """The lengths of the runs of neighbouring cells that so many new tokens would take."""
+        cells = self._free(num_tokens)
+        ends = np.flatnonzero(np.diff(cells) != 1) + 1
+        return [int(length) for length in np.diff(ends, prepend=0, append=cells.size)]
+
     def cell(self, seq: int, position: int) -> int:
         return int(self._table[seq, position])
 
@@ -123,11 +132,19 @@ class CellMap:
             cells = np.arange(self._end, self._end + num_tokens, dtype=np.int32)
             self._lowest_free = self._end = self._end + num_tokens
             return cells
-        free = np.flatnonzero(self._holders[self._lowest_free :] == 0)[: num_tokens + 1] + self._lowest_free
-        cells = free[:num_tokens].astype(np.int32)
+        free = self._free(num_tokens + 1)
+        cells = free[:num_tokens]
         self._lowest_free = int(free[num_tokens]) if free.size > num_tokens else self._holders.size
         self._end = max(self._end, int(cells[-1]) + 1)
         return cells
+
+    def _free(self, most: int) -> Cells:
+        """The lowest free cells: `most`, or all there are."""
+        held = self._holders[self._lowest_free :]
+        free = np.flatnonzero(held[: most + _NEAR] == 0)
+        if free.size < most:
+            free = np.flatnonzero(held == 0)
+        return (free[:most] + self._lowest_free).astype(np.int32)
 
 
 def equal_rounds(num_tokens: Mapping[int, int], micro_batch_tokens: int) -> Iterator[tuple[int, int]]:

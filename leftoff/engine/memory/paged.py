@@ -12,7 +12,7 @@ from leftoff.engine.binding.abi import PARTIAL_ONLY
 from leftoff.engine.context import Context
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
 from leftoff.engine.memory.arena import Raw, view_of
-from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage
+from leftoff.engine.memory.base import MemoryKind, Page, PagePart, Share, Snapshot, Span, WindowPage, parts_between
 from leftoff.engine.memory.cells import CellMap, equal_rounds
 from leftoff.engine.memory.join import Join, begin_join
 from leftoff.engine.memory.layout import HEADER_BYTES, Layout
@@ -20,12 +20,15 @@ from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
 from leftoff.picture_tokens import uncut
 
+# Cells that follow each other and are worth a transfer of their own: to others llama.cpp copies each row of each layer
+# alone, a few microseconds on a GPU.
+_LONG_RUN = 32
 # Bytes that threads join while llama.cpp books a token, or passes over a cell, for one group more.
 _JOINED_PER_TOKEN, _JOINED_PER_CELL = 6400, 1150
 
 
 class PagedMemory(LlamaMemory):
-    """Cuts and shares KV cells by position, and loads the rest from a snapshot. Keeps cells in order, see `cells`."""
+    """Cuts and shares KV cells by position, and loads the rest from a snapshot. For their order see `cells`."""
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class PagedMemory(LlamaMemory):
         return self._windows.max_batch_tokens if self._windows is not None else self.num_cells
 
     def _reorder(self, num_tokens: Mapping[int, int]) -> None:
-        if not self._cells.is_orderly:
+        if self._context.keeps_order and not self._cells.is_orderly:
             self._close_up(num_tokens)
         if self._windows is not None:
             if any(self._is_on_grid(seq) for seq in num_tokens):
@@ -247,7 +250,7 @@ class PagedMemory(LlamaMemory):
         """While one group is loaded, threads join the next: two of them have memory to transfer through."""
         self._check_room(sum(part.num_tokens for part in parts))
         begun: Join | None = None
-        for group in self._groups_to_load(parts):
+        for group in (group for stretch in self._stretches(parts) for group in self._groups_to_load(stretch)):
             before, begun = begun, begin_join(self._context.staging, self._layout, group, self._no_rest)
             if before is not None:
                 self._load_group(seq, before)
@@ -263,6 +266,21 @@ class PagedMemory(LlamaMemory):
                 self._context.set_state(scratch, join.state())
                 self._context.copy(scratch, seq)
         self._cells.extend(seq, join.num_tokens)
+
+    def _stretches(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
+        """What is loaded into each long run of cells, and into the short ones between them."""
+        if not (self._context.staging.is_locked and self._cells.has_holes):
+            yield parts
+            return
+        start, end = parts[0].start, parts[-1].end
+        first, was_long = start, False
+        for run in self._cells.next_runs(end - start):
+            is_long = run >= _LONG_RUN
+            if start > first and (is_long or was_long):
+                yield [*parts_between(parts, first, start)]
+                first = start
+            start, was_long = start + run, is_long
+        yield [*parts_between(parts, first, end)]
 
     def _groups_to_load(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
         """About equal groups, or all at once: on a CPU, where nothing overlaps, and where two groups take longer."""

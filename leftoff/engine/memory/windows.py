@@ -49,7 +49,7 @@ class Windows:
         self._is_small = layout.section_end(self._num_cells) <= _SMALL_BYTES
         self._end = 0  # all cells from here on are free
         self._is_ordered = True
-        self.keeps_order = context.settings.grid is not None or not context.staging.is_locked
+        self.keeps_order = context.keeps_order
         # always fit behind the windows of all sequences
         self.max_batch_tokens = self._length + micro_batch if self.keeps_order else context.num_cells
 

@@ -12,6 +12,9 @@ import pytest
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.memory.base import Share
+from leftoff.engine.memory.join import Join
+from leftoff.engine.memory.paged import PagedMemory
+from leftoff.engine.memory.staging import Staging
 from leftoff.types import Logits, Tokens
 from tests.engine.memory.placed import attention_cells, mirrored_cells, window_positions
 from tests.engine.scenario import fork, load, prompt, read, reply, save
@@ -97,6 +100,69 @@ def test_the_mirror_shows_the_cells_as_they_are_and_they_ascend(engine: LlamaEng
         for seq in range(engine.memory.num_sequences):
             positions = [cell.position for cell in cells if seq in cell.seqs]
             assert positions == [*range(engine.memory.length(seq))], f"sequence {seq} lies out of order"
+
+
+@pytest.fixture
+def like_a_gpu(engine: LlamaEngine) -> Iterator[LlamaEngine]:
+    """State passes through memory that counts as page-locked, and cells are left where they lie."""
+    before = engine.context.staging
+    engine.context.staging = Staging(engine.context.arena, lambda nbytes: np.empty(nbytes, np.uint8), 1 << 22)
+    yield engine
+    engine.context.staging.close()
+    engine.context.staging = before
+
+
+@with_cells
+@pytest.mark.parametrize("seed", range(4))
+def test_on_a_gpu_the_mirror_shows_the_cells_as_they_are_and_what_is_saved_is_in_order(
+    like_a_gpu: LlamaEngine, seed: int
+) -> None:
+    rng, memory, num_disordered = np.random.default_rng(seed), like_a_gpu.memory, 0
+    for _ in range(60):
+        wander(like_a_gpu, rng)
+        cells = attention_cells(like_a_gpu)
+        assert cells == mirrored_cells(like_a_gpu)
+        for seq in range(memory.num_sequences):
+            positions = [cell.position for cell in cells if seq in cell.seqs]
+            assert sorted(positions) == [*range(memory.length(seq))]
+            if positions != sorted(positions) and memory.free_cells > memory.length(seq):
+                num_disordered += 1
+                saved = save(like_a_gpu, seq)
+                memory.drop(seq)
+                load(like_a_gpu, seq, saved)
+                assert save(like_a_gpu, seq).content == saved.content
+    assert num_disordered > 3
+
+
+@pytest.mark.parametrize("engine", ["llama", "qwen35", "gemma3"], indirect=True)
+@pytest.mark.parametrize(
+    ("holes", "expected"), [([40], [40, 160]), ([5], [5, 195]), ([3, 4, 50, 2], [7, 50, 2, 141]), ([], [200])]
+)
+def test_on_a_gpu_each_long_run_of_free_cells_is_filled_by_one_transfer(
+    like_a_gpu: LlamaEngine, monkeypatch: pytest.MonkeyPatch, holes: list[int], expected: list[int]
+) -> None:
+    """To cells that do not follow each other, llama.cpp transfers every row of every layer alone."""
+    memory = like_a_gpu.memory
+    assert isinstance(memory, PagedMemory)
+    read(like_a_gpu, 0, some(like_a_gpu, 200))
+    saved = save(like_a_gpu, 0)
+    memory.clear()
+    for length in holes:
+        read(like_a_gpu, 1, some(like_a_gpu, 10))
+        read(like_a_gpu, 2, some(like_a_gpu, length))
+    read(like_a_gpu, 1, some(like_a_gpu, 10))
+    memory.drop(2)
+    loaded, load_group = [], memory._load_group
+
+    def watched(seq: int, join: Join) -> None:
+        loaded.append(join.num_tokens)
+        load_group(seq, join)
+
+    monkeypatch.setattr(memory, "_load_group", watched)
+    load(like_a_gpu, 0, saved)
+    assert loaded == expected
+    assert save(like_a_gpu, 0).content == saved.content
+    assert attention_cells(like_a_gpu) == mirrored_cells(like_a_gpu)
 
 
 @with_cells
