@@ -4,9 +4,10 @@ After its first layers those of the model add nothing, but are computed all the 
 layers alone: so it says what the model says, in a part of the time. The wrong one says the token after that.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,8 @@ KINDS = ("dense", "hybrid")
 _ACTIVE = {"dense": 2, "hybrid": 4}  # layers
 _PROMPT, _REPLY = 1024, 384
 _SETTINGS = ContextSettings(num_cells=4096, num_sequences=1)
-_NAMES = ("alone", "always right", "always wrong")
+_ALONE = ("alone", "alone again")  # by how much these differ, chance makes
+_NAMES = (*_ALONE, "always right", "always wrong")
 
 
 class AlwaysWrong(DraftModel):
@@ -67,14 +69,15 @@ def measure(folder: Path, kind: str, size: str, rounds: int) -> int:
 
 
 def _compare(what: str, model: Model, draft: Model, *, rounds: int) -> None:
-    schedulers = [_alone(model), _with_drafts(model, draft, DraftModel), _with_drafts(model, draft, AlwaysWrong)]
+    schedulers = [*(_alone(model) for _ in _ALONE)]
+    schedulers += [_with_drafts(model, draft, kind) for kind in (DraftModel, AlwaysWrong)]
     rng, turns, played = np.random.default_rng(1), [*zip(_NAMES, schedulers, strict=True)], []
     for number in range(rounds + 1):
-        prompt = rng.choice(small_vocabulary().words, _PROMPT).astype(np.int32)
-        played.append({name: _play(each, prompt) for name, each in turns[:: 1 if number % 2 else -1]})
+        prompt, first = rng.choice(small_vocabulary().words, _PROMPT).astype(np.int32), number % len(turns)
+        played.append({name: _play(each, prompt) for name, each in turns[first:] + turns[:first]})
     for name in _NAMES:
         mine = [took[name] for took in played[1:]]
-        ratio = median(took[name].tokens_per_s / took[_NAMES[0]].tokens_per_s for took in played[1:])
+        ratio = median(took[name].tokens_per_s / _alone_rate(took) for took in played[1:])
         drafted, accepted = sum(one.num_drafted for one in mine), sum(one.num_accepted for one in mine)
         rate = median(one.tokens_per_s for one in mine)
         print(f"{what}, {name}: {rate:.1f} tokens/s, {ratio:.3f} times; {accepted} of {drafted} drafted right")
@@ -84,6 +87,10 @@ def _compare(what: str, model: Model, draft: Model, *, rounds: int) -> None:
                 engine.context.close()
     model.close()
     draft.close()
+
+
+def _alone_rate(took: Mapping[str, Played]) -> float:
+    return mean(took[name].tokens_per_s for name in _ALONE)
 
 
 def _alone(model: Model) -> Scheduler:
