@@ -13,6 +13,7 @@ whichever machine holds the lease for that keeps the medium within its own budge
 found to be lost when it is fetched, and is forgotten.
 """
 
+import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -219,10 +220,10 @@ class BlobTier(Tier):
         self.budget.release_unused(windows.data())
         self.budget.drop_useless_pages(match.path[-1])
 
-    def fetch(self, records: Sequence[Record]) -> Fetch:
-        """Starts reading into RAM."""
+    def fetch(self, records: Sequence[Record], spared_s: float) -> Fetch:
+        """Starts reading into RAM what spares so much prefill: a shared medium is not waited for much longer."""
         self.blobs.record_hits(records)
-        return Fetch(self.blobs, records, self.watch)
+        return Fetch(self.blobs, records, self.watch, spared_s if self._shared is not None else math.inf)
 
     # --- forgetting
 

@@ -112,8 +112,8 @@ class Cache:
 
     def fetch(self, prompt: Prompt, namespace: str = "") -> Fetches | None:
         """Starts to fetch what the prompt needs from below RAM, while others run. None if that is nothing."""
-        records = self.plan(prompt, namespace).records if self.tiers.lower else []
-        return self.tiers.fetch(records) if records else None
+        plan = self.plan(prompt, namespace) if self.tiers.lower else None
+        return self._fetch(plan) if plan is not None and plan.records else None
 
     def begin(
         self, prompt: Prompt, namespace: str = "", fetch: Fetches | None = None, *, reads_all: bool = False
@@ -345,13 +345,16 @@ class Cache:
                 return plan
             else:
                 if fetch is None or not fetch.has(plan.records):
-                    fetch = self.tiers.fetch(plan.records)
+                    fetch = self._fetch(plan)
                 loadable = plan.with_fetched(fetch)
                 if loadable is not None:
                     fetch.measure()
                     return loadable
                 self.tiers.forget(fetch.lost())
             plan = self._planner.best(self._lookup(prompt, namespace), besides)
+
+    def _fetch(self, plan: Plan) -> Fetches:
+        return self.tiers.fetch(plan.records, self.costs.prefill_ms(plan.resume - plan.shared) / 1000)
 
     # --- details of a turn
 

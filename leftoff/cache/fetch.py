@@ -1,5 +1,6 @@
 """Brings what a prompt needs from below RAM, by other threads, while the engine serves other requests."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ class Watch:
     """
 
     def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._awaited: set[Future[Item]] = set()
         self._last_arrival = clock()
         self.clock = clock
@@ -37,7 +38,7 @@ class Watch:
 
     def left_s(self, asked: float) -> float:
         """How much longer a fetch begun at `asked` waits, if nothing arrives."""
-        until = max(self._last_arrival + self._patience_s, asked + GRACE_S)
+        until = max(self._last_arrival + self.patience_s, asked + GRACE_S)
         return max(0.0, until - self.clock())
 
     def _note(self, future: Future[Item]) -> None:
@@ -48,7 +49,8 @@ class Watch:
 class Fetch:
     """Records being read into RAM. Reading starts at once; the items live as long as this object."""
 
-    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch) -> None:
+    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch, spared_s: float = math.inf) -> None:
+        """Also a blob store that delivers something now and then has no longer than `spared_s` beyond the patience."""
         self._began = self._ended = watch.clock()
         self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
         self.blobs = blobs
@@ -56,6 +58,7 @@ class Fetch:
         self._awaited_bytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
         self._watch = watch
         self._asked = watch.clock()
+        self._until = self._asked + watch.patience_s + spared_s
         for future in self._futures.values():
             watch.add(future)
             future.add_done_callback(self._note_end)
@@ -63,7 +66,7 @@ class Fetch:
     @property
     def is_done(self) -> bool:
         """Everything has arrived, or the blob store hangs and is not waited for."""
-        return self._has_arrived or not self._watch.left_s(self._asked)
+        return self._has_arrived or not self._left_s
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Calls back when everything has arrived, on the thread that read the last item."""
@@ -81,7 +84,7 @@ class Fetch:
     def item(self, record: Record) -> Item | None:
         """Waits for one item. None if it is lost, or the blob store hangs."""
         future = self._futures[record]
-        while not future.done() and (left_s := self._watch.left_s(self._asked)):
+        while not future.done() and (left_s := self._left_s):
             with suppress(BlobError, TimeoutError):
                 future.result(left_s)
         try:
@@ -92,6 +95,10 @@ class Fetch:
     def lost(self) -> list[Record]:
         """The records that did not arrive."""
         return [record for record in self._futures if self.item(record) is None]
+
+    @property
+    def _left_s(self) -> float:
+        return min(self._watch.left_s(self._asked), max(0.0, self._until - self._watch.clock()))
 
     @property
     def _has_arrived(self) -> bool:

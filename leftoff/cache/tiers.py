@@ -150,10 +150,10 @@ class Tiers:
         answers = [(tier.search(tokens, plan), tier.add_found) for tier in self.lower]
         return [Search(answer, add_found) for answer, add_found in answers if answer is not None]
 
-    def fetch(self, records: Sequence[Record]) -> Fetches:
-        """Starts reading into RAM, from all tiers at once."""
+    def fetch(self, records: Sequence[Record], spared_s: float) -> Fetches:
+        """Starts reading into RAM what spares so much prefill, from all tiers at once."""
         of = [(tier, [each for each in records if each.store is tier.blobs]) for tier in self.lower]
-        return Fetches([tier.fetch(some) for tier, some in of if some])
+        return Fetches([tier.fetch(some, spared_s) for tier, some in of if some])
 
     def forget(self, records: Sequence[Record]) -> None:
         """Forgets records that were lost."""

@@ -73,6 +73,18 @@ def test_one_that_brings_something_now_and_then_is_waited_for() -> None:
     assert fetch.lost() == []
 
 
+def test_one_that_brings_something_now_and_then_is_not_waited_for_much_longer_than_it_spares() -> None:
+    store, time = Stuck(), Time()
+    fetch = Fetch(store, RECORDS, Watch(clock=time), spared_s=2.0)
+    time.now += PATIENCE_S - 1
+    store.asked[0].set_result(Snapshot(1, RECORDS[0]))
+    time.now += 2.5
+    early = fetch.is_done
+    time.now += 0.5
+    assert (early, fetch.is_done) == (False, True)
+    assert fetch.lost() == RECORDS[1:]
+
+
 def test_what_has_come_before_it_hung_is_there() -> None:
     store, time = Stuck(), Time()
     fetch = Fetch(store, RECORDS, Watch(clock=time))
