@@ -354,6 +354,7 @@ class Cache:
             plan = self._planner.best(self._lookup(prompt, namespace), besides)
 
     def _fetch(self, plan: Plan) -> Fetches:
+        """Reading anew would take as long as the prefill of all tokens that are not shared."""
         return self.tiers.fetch(plan.records, self.costs.prefill_ms(plan.resume - plan.shared) / 1000)
 
     # --- details of a turn

@@ -94,7 +94,7 @@ class Guesses:
         pause_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """The measured times of a guess, and of a pause: to let the guesser go on, and the sizes of batches change."""
+        """The measured times of a guess, and of a pause: to let the guesser go on, with batches of another size."""
         self._clock = clock
         self.source = guesser.source
         self.lag_ms = guesser.lag_ms

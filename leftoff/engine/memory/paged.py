@@ -20,8 +20,8 @@ from leftoff.engine.memory.llama_memory import LlamaMemory, SnapshotSize
 from leftoff.engine.memory.windows import Windows
 from leftoff.picture_tokens import uncut
 
-# Cells that follow each other and are worth a transfer of their own: to others llama.cpp copies each row of each layer
-# alone, a few microseconds on a GPU.
+# Cells that follow each other and are worth a transfer of their own. To scattered ones llama.cpp copies each row of
+# each layer alone, which takes a GPU a few microseconds.
 _LONG_RUN = 32
 # Bytes that threads join while llama.cpp books a token, or passes over a cell, for one group more.
 _JOINED_PER_TOKEN, _JOINED_PER_CELL = 6400, 1150
@@ -268,7 +268,7 @@ class PagedMemory(LlamaMemory):
         self._cells.extend(seq, join.num_tokens)
 
     def _stretches(self, parts: Sequence[PagePart]) -> Iterator[Sequence[PagePart]]:
-        """What is loaded into each long run of cells, and into the short ones between them."""
+        """The parts for each long run of free cells, and those for the short runs between two."""
         if not (self._context.staging.is_locked and self._cells.has_holes):
             yield parts
             return
