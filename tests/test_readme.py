@@ -32,6 +32,21 @@ def test_it_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
+def test_it_begins_with_how_to_start() -> None:
+    first = next(number for number, line in enumerate(README.splitlines()) if line.startswith("## "))
+    assert README.splitlines()[first] == "## Start"
+    assert first < 30
+
+
+def test_a_card_of_24_gb_has_its_lines_to_claude_code() -> None:
+    (commands,) = (block.text for block in blocks_of(ROOT / "README.md") if "leftoff engine install" in block.text)
+    assert [line.split("  ")[0] for line in commands.splitlines()] == [
+        "leftoff engine install",
+        "leftoff serve qwen3.6-27b --kv-type q8_0",
+        "leftoff launch claude",
+    ]
+
+
 def test_the_makefile_runs_what_ci_runs() -> None:
     assert "make lint test" in (ROOT / ".ci" / "run").read_text()
     assert "make lint test" in README
