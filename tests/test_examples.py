@@ -47,6 +47,15 @@ def test_every_example_says_how_it_is_run() -> None:
         assert f"python examples/{path.name}" in path.read_text()
 
 
+def test_every_example_says_what_it_needs() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        text = path.read_text()
+        imported = {*re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)} - sys.stdlib_module_names
+        for package in imported:
+            needed = "pip install ." if package == "leftoff" else f"pip install {package}"
+            assert f"\n    {needed}\n" in text, f"{path.name}: {needed}"
+
+
 def test_openai_chat(server: Server) -> None:
     output = run("openai_chat", server)
     assert "Anna" in output.splitlines()[-3], "the model remembers the name"
