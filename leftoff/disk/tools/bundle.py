@@ -246,7 +246,7 @@ def _open_bundle(file: BufferedReader, source: Path) -> _OpenBundle:
     size = os.fstat(file.fileno()).st_size
     head = file.read(len(_MAGIC) + _LENGTH.size)
     if head[: len(_MAGIC)] != _MAGIC or len(head) < len(_MAGIC) + _LENGTH.size:
-        raise BundleError(f"{source} is not an exported cache: it begins with {head[:15]!r}")
+        raise BundleError(f"{source} is not an exported cache: name one that `leftoff cache export` wrote")
     version, length = _LENGTH.unpack(head[len(_MAGIC) :])
     if version != FORMAT:
         raise BundleError(f"{source} is of format {version}: this leftoff reads format {FORMAT}")

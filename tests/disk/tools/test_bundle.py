@@ -147,6 +147,12 @@ def test_a_manifest_that_is_something_else_is_refused(tmp_path: Path, text: byte
     refused(tmp_path, bundle(tmp_path / "file", text, items()), "manifest cannot be read")
 
 
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x9b\x00" * 20, MAGIC])
+def test_a_file_that_is_something_else_is_refused_without_its_bytes(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    refused(tmp_path, tmp_path / "file", "is not an exported cache: name one that `leftoff cache export` wrote$")
+
+
 def test_a_part_twice_with_other_bytes_is_refused(tmp_path: Path) -> None:
     twice = [page(0, 1000), page(0, 1000, seed=1)]
     refused(tmp_path, bundle(tmp_path / "file", manifest_of(twice), twice))
