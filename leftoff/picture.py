@@ -236,7 +236,7 @@ def _decoded(data: bytes, max_pixels: int) -> Pixels:
 
     kind = kind_of(data)
     if kind is None:
-        problem = "is empty" if not data else f"begins with {bytes(data[:8])!r}"
+        problem = "is empty" if not data else f"begins with the bytes {bytes(data[:8]).hex(' ')}"
         raise PictureError(f"{problem}: must be a PNG, JPEG, GIF, WebP or BMP file")
     Image.preinit()
     # not by `Image.open`, which warns of what is larger than its own limit: here is another

@@ -24,7 +24,10 @@ def test_pictures_are_named_by_their_paths(tmp_path: Path) -> None:
 
 def test_a_path_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("no picture")
-    for name, problem in (("gone.png", "gone.png cannot be read: No such file"), ("note.txt", "note.txt begins with")):
+    for name, problem in (
+        ("gone.png", "gone.png cannot be read: No such file"),
+        ("note.txt", "note.txt begins with the bytes 6e 6f"),
+    ):
         with pytest.raises(PictureError, match=problem):
             Conversation.with_files(shown({"type": "image", "path": str(tmp_path / name)}), Pictures())
 
