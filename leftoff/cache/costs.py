@@ -33,6 +33,12 @@ class LinearFit:
         if self.weight >= _MIN_POINTS and variance > (0.2 * self.x) ** 2:  # else the last fit holds
             self.slope = max(0.0, (self.weight * self.x_y - self.x * self.y) / variance)
 
+    def at(self, x: float) -> float | None:
+        """None until there is a slope."""
+        if self.slope is None:
+            return None
+        return max(0.0, self.y + self.slope * (self.weight * x - self.x)) / self.weight
+
 
 @dataclass
 class Costs:
@@ -54,6 +60,11 @@ class Costs:
 
     def prefill_ms(self, num_tokens: int) -> float:
         return num_tokens / self.prefill_tokens_per_ms
+
+    def cold_ms(self, num_tokens: int) -> float:
+        """Prefill of the first tokens of a prompt: each takes the longer, the more are before it."""
+        token_ms = self.token_by_cells.at(num_tokens / 2)
+        return num_tokens * token_ms if token_ms is not None else self.prefill_ms(num_tokens)
 
     def load_ms(self, nbytes: int) -> float:
         return self.call_ms + nbytes / self.load_bytes_per_ms if nbytes else 0.0

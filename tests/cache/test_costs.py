@@ -54,6 +54,18 @@ def test_small_chunks_say_nothing_about_the_rate_of_large_ones() -> None:
     assert costs.prefill_tokens_per_ms < 8.0
 
 
+def test_the_time_of_a_whole_prompt_is_not_that_of_its_last_tokens() -> None:
+    costs = Costs(prefill_tokens_per_ms=1.0, rate_tokens=32)
+    assert costs.cold_ms(1000) == costs.prefill_ms(1000)
+    took_ms = [512 * (1.0 + 1e-4 * num_cells) for num_cells in range(256, 32_000, 512)]
+    for number, ms in enumerate(took_ms):
+        costs.saw_prefill(512, ms, 512 * number + 256)
+    for _ in range(20):
+        costs.saw_prefill(17, 17 * 6.0, 32_000)
+    assert costs.cold_ms(512 * len(took_ms)) == pytest.approx(sum(took_ms), rel=0.01)
+    assert costs.prefill_ms(512 * len(took_ms)) > 2 * sum(took_ms)
+
+
 def test_what_idle_neighbours_cost_is_learned_from_steps_beside_few_and_many_cells() -> None:
     costs = Costs(reply_tokens=100.0)
     for num_cells in (100, 200, 33_000, 33_100, 200):

@@ -189,7 +189,7 @@ class ReplyStream:
     def _end(self, finish: Finish, error: Exception | None) -> End:
         text_of, job = self._host.model.vocabulary.text, self.job
         record = record_of(self.id, job.caller, self.run, self.report, finish, job.notes, error, text_of)
-        saved_ms = self._host.cache.costs.prefill_ms(record.reused)
+        saved_ms = self._host.cache.costs.cold_ms(record.reused)
         self._host.log.add(replace(record, model=self._host.name, saved_ms=round(saved_ms, 3)))
         text = self._text.close()
         parts: tuple[Part, ...] = ()
