@@ -13,7 +13,7 @@ import pytest
 from leftoff.host.build import open_host
 from leftoff.host.host import ModelHost
 from leftoff.server.server import serving
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.server.alike import NUM_TOP, Said, difference
 from tests.server.fixtures import settings
 
@@ -82,6 +82,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
             assert reply.json()["error"]["code"] == "queue_full"
             streamed = httpx.post(f"{url}/completion", json={"prompt": ["a", "b", "c"], "stream": True})
             assert streamed.status_code == 503, "also before a stream begins"
+        assert until(lambda: not host.scheduler.runs and not host.scheduler.num_waiting), "what was refused has left"
         assert httpx.post(f"{url}/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
 
 
