@@ -111,7 +111,7 @@ def _with_drafts(model: Model, draft: Model, kind: type[DraftModel]) -> Schedule
     )
     print("a batch of", ", ".join(f"{size}: {1000 * time_s:.2f} ms" for size, time_s in seconds.items()))
     drafting = kind(beside, caches[1], model.vocabulary.size, caches[0].lock)
-    has_state, guesses = engine.memory.has_state, [Guesses(drafting, step_ms, times.change_ms)]
+    has_state, guesses = engine.memory.has_state, [Guesses(drafting, times, step_ms)]
     drafter = Drafter(times, decodes_again=has_state, guesses=guesses, has_trails=False, model=drafting)
     return Scheduler(engine, caches[0], drafter=drafter)
 

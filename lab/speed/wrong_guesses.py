@@ -91,14 +91,14 @@ def _with_guesses(engine: LlamaEngine, source: str, name: str) -> Scheduler:
         engine.draft = LlamaEngine.open(model_path(name, replace(_SCALE, depth=1)), _SETTINGS)
         beside = _cache(engine.draft)
         model = WrongModel(engine.draft, beside, engine.model.vocabulary.size, cache.lock)
-        guesses = Guesses(model, beside.costs.step_ms, times.change_ms)
+        guesses = Guesses(model, times, beside.costs.step_ms)
     else:
         if source == "eagle":
             path = head_path(name, scale=_SCALE)
             engine.head = EagleContext(engine.context, engine.memory.replaced, path, ModelSettings(gpu_layers=0))
         assert engine.head is not None
         measured = measure_head(engine)
-        guesses = Guesses(WrongHead(engine.head), measured.step_ms, measured.wake_ms + times.change_ms)
+        guesses = Guesses(WrongHead(engine.head), times, measured.step_ms, measured.wake_ms)
     print(f"a token takes {times.ms:.2f} ms, to guess one {guesses.step_ms:.2f}, of batches {times.multiples[2]:.2f}")
     drafter = Drafter(times, decodes_again=engine.memory.has_state, guesses=[guesses], has_trails=False, model=model)
     return Scheduler(engine, cache, drafter=drafter)

@@ -107,11 +107,11 @@ class Drafter:
 
         Where nothing pays, a token is guessed now and then to see whether it would by now.
         """
-        token_ms, num_sure = self.times.ms, reply.work.tokens.size
+        num_sure = reply.work.tokens.size
         most = min(most, self._most_drafted, MAX_TOKENS - num_sure)  # many are sure after many wrong drafts
         chosen: tuple[Promise, Guesses] | None = None
         for each in self.guesses if most > 0 else ():
-            if each.rests(token_ms):
+            if each.rests():
                 continue
             promise = self._promise(each, reply, most)
             if promise.length and promise.rate <= max(rate, chosen[0].rate if chosen else 0.0):
@@ -120,12 +120,12 @@ class Drafter:
             # what is decoded again comes without a try: that none pays then tells nothing of the guesser
             if not promise.length and (rate or chosen is not None or num_sure > 1 or math.isinf(cost)):
                 continue
-            if each.is_ready(cost, token_ms):
+            if each.is_ready(cost):
                 chosen = promise, each
         if chosen is None:
             return None
         promise, guesses = chosen
-        return guesses.draft(reply, max(1, promise.length), token_ms, is_try=not promise.length)
+        return guesses.draft(reply, max(1, promise.length), is_try=not promise.length)
 
     def _promise(self, guesses: Guesses, reply: Reply, most: int) -> Promise:
         """The best length of a guessed draft. Without the change of size: a guesser that pays drafts at every step."""

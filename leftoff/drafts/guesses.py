@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from leftoff.cache.turn import Turn
+from leftoff.drafts.batch_times import BatchTimes
 from leftoff.drafts.trail import Draft, DraftSource
 from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import Work
@@ -90,11 +91,12 @@ class Guesses:
     def __init__(
         self,
         guesser: Guesser,
+        times: BatchTimes,
         step_ms: float,
-        pause_ms: float = 0.0,
+        wake_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """The measured times of a guess, and of a pause: to let the guesser go on, with batches of another size."""
+        """With the measured times of batches, of a guess, and of letting the guesser go on after a pause."""
         self._clock = clock
         self.source = guesser.source
         self.lag_ms = guesser.lag_ms
@@ -104,31 +106,32 @@ class Guesses:
         self.reach = 1  # tokens of the longest draft: more once so many were right
         self._num_seen = [0] * len(_PRIOR)
         self._guesser = guesser
-        self._pause_ms = pause_ms
+        self._times = times
+        self._wake_ms = wake_ms
         self._credit = _FIRST_CREDIT
         self._rarity = 0.5  # doubles when it is paused
         self._num_followed = _ENOUGH  # tokens, since it was paused; negative while it is
 
-    def rests(self, token_ms: float) -> bool:
+    def rests(self) -> bool:
         """Before each token: whether it is paused, and has to be for longer."""
         self._credit = min(_MAX_CREDIT, self._credit + _TRIED / max(1.0, self._rarity))
-        return self._num_followed < 0 and self._credit * token_ms < self._pause_ms
+        return self._num_followed < 0 and self._credit < self._pause_cost
 
-    def is_ready(self, cost: float, token_ms: float) -> bool:
+    def is_ready(self, cost: float) -> bool:
         """Whether its credit suffices for a draft that costs so much more than it may bring. Pauses it if not."""
         if cost:  # nothing pays: what was earned before is not spent on tries
-            self._credit = min(self._credit, max(_FIRST_CREDIT, cost + self._pause_ms / token_ms))
+            self._credit = min(self._credit, max(_FIRST_CREDIT, cost + self._pause_cost))
         is_paused = self._num_followed < 0
-        if self._credit < cost + (self._pause_ms / token_ms if is_paused else 0.0):
+        if self._credit < cost + (self._pause_cost if is_paused else 0.0):
             if not is_paused:
-                self._pause(token_ms)
+                self._pause()
             return False
         if is_paused:
             self._guesser.attend(is_worth_it=True)
         self._num_followed += 1
         return self._num_followed >= _ENOUGH
 
-    def draft(self, reply: Reply, length: int, token_ms: float, *, is_try: bool) -> Draft | None:
+    def draft(self, reply: Reply, length: int, *, is_try: bool) -> Draft | None:
         """Asks the guesser, and takes its time from the credit: of a try also what it had to read first."""
         lag_ms, began = self.lag_ms(reply), self._clock()
         tokens = self._guesser.guess(reply, length)
@@ -136,7 +139,7 @@ class Guesses:
         # much longer than usual is not the guesser's fault: a GPU is slow at whatever it does for the first time
         guess_ms = min(max(0.0, took_ms - lag_ms), 4 * self.step_ms * len(tokens))
         self.num_sure = int(reply.work.tokens.size)
-        self._credit -= (guess_ms + is_try * min(took_ms, lag_ms)) / token_ms
+        self._credit -= (guess_ms + is_try * min(took_ms, lag_ms)) / self._times.ms
         if not tokens:
             return None
         self.step_ms += _WEIGHT * (guess_ms / len(tokens) - self.step_ms)
@@ -159,7 +162,12 @@ class Guesses:
             for index in range(num_drafted, len(self.chances)):
                 self.chances[index] += _BEYOND * (self.chances[num_drafted - 1] - self.chances[index])
 
-    def _pause(self, token_ms: float) -> None:
-        self._credit -= self._pause_ms / token_ms
+    @property
+    def _pause_cost(self) -> float:
+        """Of pausing it and letting it go on: the size of batches changes, too."""
+        return (self._wake_ms + self._times.change_ms) / self._times.ms
+
+    def _pause(self) -> None:
+        self._credit -= self._pause_cost
         self._guesser.attend(is_worth_it=False)
         self._num_followed, self._rarity = -1, min(2 * self._rarity, _RAREST)

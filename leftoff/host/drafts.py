@@ -59,7 +59,7 @@ def make_drafter(
     if model is not None:
         step_ms = model.cache.costs.step_ms
         logger.info("%s guesses a token in %.2f ms, the model takes %.2f", settings.model_draft, step_ms, times.ms)
-        guesses.append(Guesses(model, step_ms, times.change_ms))
+        guesses.append(Guesses(model, times, step_ms))
     return Drafter(
         times,
         decodes_again=engine.memory.has_state,
@@ -152,7 +152,7 @@ def _head_guesses(engine: LlamaEngine, times: BatchTimes, settings: Settings) ->
         logger.info("no drafts of hidden states: a token is guessed in %.2f ms, and takes %.2f", step_ms, times.ms)
         engine.close_head()
         return None
-    return Guesses(HeadGuesser(engine.head), step_ms, measured.wake_ms + times.change_ms)
+    return Guesses(HeadGuesser(engine.head), times, step_ms, measured.wake_ms)
 
 
 def _open_draft_model(

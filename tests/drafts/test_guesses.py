@@ -46,9 +46,10 @@ def setting() -> Iterator[Setting]:
 
 def a_drafter(setting: Setting, seconds: dict[int, float], step_ms: float) -> Drafter:
     """Of a layer that was right before: a new one is tried with short drafts."""
-    guesses = [Guesses(HeadGuesser(setting.head), step_ms, clock=lambda: 0.0)]
+    times = BatchTimes(seconds)
+    guesses = [Guesses(HeadGuesser(setting.head), times, step_ms, clock=lambda: 0.0)]
     guesses[0].reach = 16
-    return Drafter(BatchTimes(seconds), decodes_again=True, most_drafted=6, guesses=guesses, has_trails=False)
+    return Drafter(times, decodes_again=True, most_drafted=6, guesses=guesses, has_trails=False)
 
 
 def guessed(drafter: Drafter, reply: Reply, most: int = 100) -> int:
@@ -83,8 +84,9 @@ def test_the_length_follows_what_was_right(setting: Setting) -> None:
 
 
 def test_what_does_not_pay_is_tried_again_now_and_then(setting: Setting) -> None:
-    guesses = [Guesses(Simulated(), 0.0, clock=lambda: 0.0)]
-    drafter = Drafter(BatchTimes(COMPUTE_BOUND), decodes_again=True, guesses=guesses, has_trails=False)
+    times = BatchTimes(COMPUTE_BOUND)
+    guesses = [Guesses(Simulated(), times, 0.0, clock=lambda: 0.0)]
+    drafter = Drafter(times, decodes_again=True, guesses=guesses, has_trails=False)
     tries = []
     for number in range(8000):
         draft = drafter.guess(setting.reply, 100)
@@ -153,7 +155,7 @@ class Case(NamedTuple):
         """
         times, rng = BatchTimes(self.seconds, self.change * self.seconds[1]), np.random.default_rng(1)
         guesser, token_ms, true = Simulated(self.step * times.ms), times.ms, [*times.multiples]
-        guesses = Guesses(guesser, guesser.step_ms, 2 * token_ms + times.change_ms, guesser.clock)
+        guesses = Guesses(guesser, times, guesser.step_ms, 2 * token_ms, guesser.clock)
         drafter = Drafter(times, decodes_again=self.decodes_again, guesses=[guesses], has_trails=False)
         took_ms, num_sure, num_before = [0.0], 1, 1
         while len(took_ms) <= NUM_TOKENS:
@@ -210,8 +212,9 @@ def test_short_drafts_that_are_right_become_long_ones(setting: Setting) -> None:
     """At load it seemed that no draft of a few tokens pays: the steps after a batch of another size are slow there."""
     true, guesser = BatchTimes(LIKE_A_GPU).multiples, Simulated(1.25)
     at_load = {size: seconds + 0.010 * (size > 1) for size, seconds in (LIKE_A_GPU | {2: 0.010}).items()}
-    guesses = [Guesses(guesser, 1.25, clock=guesser.clock)]
-    drafter = Drafter(BatchTimes(at_load), decodes_again=True, guesses=guesses, has_trails=False)
+    times = BatchTimes(at_load)
+    guesses = [Guesses(guesser, times, 1.25, clock=guesser.clock)]
+    drafter = Drafter(times, decodes_again=True, guesses=guesses, has_trails=False)
     lengths = []
     for _ in range(400):
         draft = drafter.guess(setting.reply, 100)
@@ -225,9 +228,10 @@ def test_short_drafts_that_are_right_become_long_ones(setting: Setting) -> None:
 
 @pytest.mark.parametrize("num_sure", [63, 64, 200])
 def test_many_tokens_that_are_decoded_again_come_without_a_guess(setting: Setting, num_sure: int) -> None:
-    guesses = [Guesses(Simulated(), 0.0)]
+    times = BatchTimes(LIKE_A_GPU)
+    guesses = [Guesses(Simulated(), times, 0.0)]
     guesses[0].reach = 16
-    drafter = Drafter(BatchTimes(LIKE_A_GPU), decodes_again=True, guesses=guesses, has_trails=False)
+    drafter = Drafter(times, decodes_again=True, guesses=guesses, has_trails=False)
     work = setting.reply.work._replace(tokens=np.full(num_sure, 300, np.int32))
     draft = drafter.guess(setting.reply._replace(work=work), 100)
     assert (0 if draft is None else len(draft.tokens)) == max(0, 64 - num_sure)

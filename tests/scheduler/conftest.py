@@ -82,11 +82,12 @@ def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True, model: DraftM
     guessers: list[Guesser] = [HeadGuesser(engine.head)] if engine.head is not None else []
     if model is not None:
         guessers.append(model)
+    times = FreeBatches({1: 1.0, 64: 1.0})
     return Drafter(
-        FreeBatches({1: 1.0, 64: 1.0}),
+        times,
         decodes_again=engine.memory.has_state,
         most_drafted=7,
-        guesses=[Guesses(guesser, 0.0) for guesser in guessers],
+        guesses=[Guesses(guesser, times, 0.0) for guesser in guessers],
         has_trails=has_trails,
         model=model,
     )
