@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from leftoff.engine.engine import LlamaEngine, Work
-from leftoff.engine.memory.arena import view_of
+from leftoff.engine.memory.arena import Raw, view_of
 from leftoff.engine.memory.base import Memory, Page, Share, Snapshot
+from leftoff.engine.memory.staging import Staging
 from leftoff.types import Logits, Tokens
 
 
@@ -83,6 +84,21 @@ def cold(engine: LlamaEngine, tokens: Tokens, num_reply: int = 0) -> tuple[Logit
     replied, after = reply(engine, 0, logits, num_reply)
     engine.memory.drop(0)
     return logits, replied, after
+
+
+@contextmanager
+def with_locked_memory(engine: LlamaEngine, nbytes: int) -> Iterator[LlamaEngine]:
+    """State passes through so much memory that counts as page-locked, as with a GPU."""
+    before = engine.context.staging
+    engine.context.staging = Staging(engine.context.arena, ordinary, nbytes)
+    yield engine
+    engine.context.staging.close()
+    engine.context.staging = before
+
+
+def ordinary(nbytes: int) -> Raw:
+    """In place of memory that is page-locked."""
+    return np.empty(nbytes, np.uint8)
 
 
 @contextmanager

@@ -14,10 +14,9 @@ from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.memory.base import Share
 from leftoff.engine.memory.join import Join
 from leftoff.engine.memory.paged import PagedMemory
-from leftoff.engine.memory.staging import Staging
 from leftoff.types import Logits, Tokens
 from tests.engine.memory.placed import attention_cells, mirrored_cells, window_positions
-from tests.engine.scenario import fork, load, prompt, read, reply, save
+from tests.engine.scenario import fork, load, prompt, read, reply, save, with_locked_memory
 from tests.factory import model_path
 
 PIECE = 32
@@ -104,12 +103,9 @@ def test_the_mirror_shows_the_cells_as_they_are_and_they_ascend(engine: LlamaEng
 
 @pytest.fixture
 def like_a_gpu(engine: LlamaEngine) -> Iterator[LlamaEngine]:
-    """State passes through memory that counts as page-locked, and cells are left where they lie."""
-    before = engine.context.staging
-    engine.context.staging = Staging(engine.context.arena, lambda nbytes: np.empty(nbytes, np.uint8), 1 << 22)
-    yield engine
-    engine.context.staging.close()
-    engine.context.staging = before
+    """Cells are left where they lie."""
+    with with_locked_memory(engine, 1 << 22):
+        yield engine
 
 
 @with_cells

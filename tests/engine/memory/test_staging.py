@@ -12,7 +12,7 @@ from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.memory.arena import Arena, Buffer, Raw, view_of
 from leftoff.engine.memory.locked import SpareMemory
 from leftoff.engine.memory.staging import LockedBuffer, Staging
-from tests.engine.scenario import Saved, cold, load, prompt, read, save
+from tests.engine.scenario import Saved, cold, load, ordinary, prompt, read, save, with_locked_memory
 from tests.factory import ARCHITECTURES
 from tests.patience import PATIENCE_S, until
 
@@ -20,19 +20,12 @@ LENGTH = 203
 TAIL = 37
 
 
-def ordinary(nbytes: int) -> Raw:
-    return np.empty(nbytes, np.uint8)
-
-
 @pytest.fixture
 def staged(engine: LlamaEngine, num_pages: float) -> Iterator[LlamaEngine]:
     """The engine with room to transfer so many pages of 50 tokens at once."""
-    before = engine.context.staging
     unit = engine.memory.page_bytes(50) or engine.memory.snapshot_bytes(LENGTH)
-    engine.context.staging = Staging(engine.context.arena, ordinary, 3 * (int(num_pages * unit) + 2048))
-    yield engine
-    engine.context.staging.close()
-    engine.context.staging = before
+    with with_locked_memory(engine, 3 * (int(num_pages * unit) + 2048)):
+        yield engine
 
 
 @pytest.mark.parametrize("num_pages", [0.5, 1, 2, 100])
