@@ -1,4 +1,4 @@
-"""The draft model of the measurement is right by construction, and the command tells three rates."""
+"""The draft model of the measurement is right by construction, and the command tells the rate of each."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,5 +41,6 @@ def test_the_command_measures(
     monkeypatch.setattr("lab.gpu.drafts._REPLY", 8)
     assert main(["drafts", "--size", "small", "--folder", str(tmp_path), "--rounds", "1"]) == 0
     told = capsys.readouterr().out
-    assert [name in told for name in ("dense small, alone: ", "always right: ", "always wrong: ")] == [True] * 3
+    names = ("dense small, alone: ", "alone again: ", "always right: ", "always wrong: ")
+    assert [name in told for name in names] == [True] * 4
     assert not [*tmp_path.iterdir()]
