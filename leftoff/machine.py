@@ -16,8 +16,20 @@ def physical_ram() -> int:
 
 def num_cores() -> int:
     """The cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min([cores, *cpu_quotas()])
+    return min([len(_allowed_cpus()), *cpu_quotas()])
+
+
+def default_threads() -> int:
+    """One thread per physical core this process may use: a second one per core slows decoding down."""
+    cores = set()
+    for cpu in _allowed_cpus():
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
+    return max(1, min([len(cores), *cpu_quotas()]))
+
+
+def _allowed_cpus() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
 
 
 def cpu_quotas(root: Path = _ROOT) -> Iterator[int]:

@@ -6,6 +6,7 @@ with limits on its memory and its time. Whatever happens to it, the server gets 
 
 import io
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,9 +25,11 @@ from leftoff.lru import LruCache
 
 START = b"%PDF-"
 MAX_PAGES = 1000
+PDF_WAY_OUT = "pip install 'leftoff[pdf]'"  # where none can be read
 _START_WITHIN = 1024  # bytes: other readers allow as many before it
 _KEPT_BYTES = 64 << 20
 _SECONDS = 60
+_CPU_SECONDS = 15  # a thousand pages of text take less than one
 _POLL_SECONDS = 0.1
 _READER_BYTES = 4 << 30  # of address space
 _LARGEST_SCALE = 1.5  # 108 pixels per inch
@@ -60,7 +63,9 @@ def can_read_pdfs() -> bool:
 class Documents:
     """Reads documents, and remembers the pages of the latest ones. What one owner has sent is not used for another."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu_seconds: int = _CPU_SECONDS) -> None:
+        """A document that takes longer to compute is refused: others wait for their turn."""
+        self._cpu_seconds = cpu_seconds
         self._pages: LruCache[tuple[str, bytes, int], tuple[Page, ...]] = LruCache(
             max_bytes=_KEPT_BYTES, size_of=lambda _, pages: sum(len(page.text) + len(page.image) for page in pages)
         )
@@ -74,13 +79,13 @@ class Documents:
         key = (owner, blake3(data).digest(), num_images)
         known = self._pages.get(key)
         if known is None:
-            known = tuple(_read(data, num_images, check))
+            known = tuple(_read(data, num_images, self._cpu_seconds, check))
             self._pages.put(key, known)
         return known
 
 
-def _read(data: bytes, num_images: int, check: Callable[[], None]) -> list[Page]:
-    command = [sys.executable, "-m", "leftoff.pdf", str(num_images)]
+def _read(data: bytes, num_images: int, cpu_seconds: int, check: Callable[[], None]) -> list[Page]:
+    command = [sys.executable, "-m", "leftoff.pdf", str(num_images), str(cpu_seconds)]
     with TemporaryFile() as file:
         file.write(data)
         file.seek(0)
@@ -91,7 +96,11 @@ def _read(data: bytes, num_images: int, check: Callable[[], None]) -> list[Page]
                 reader.kill()
     if reader.returncode == 0:
         return msgspec.msgpack.decode(output, type=list[Page])
-    reason = errors.decode("utf-8", "replace").strip() if reader.returncode == _REFUSED else "its reader failed"
+    reason = "its reader failed"
+    if reader.returncode == _REFUSED:
+        reason = errors.decode("utf-8", "replace").strip()
+    elif reader.returncode == -signal.SIGXCPU:
+        reason = f"it takes more than {cpu_seconds} s to compute"
     raise PdfError(f"cannot be read: {reason}")
 
 
@@ -108,7 +117,8 @@ def _outputs(reader: subprocess.Popen[bytes], check: Callable[[], None]) -> tupl
 
 def main() -> None:
     """Reads a PDF from standard input, and writes its pages."""
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    cpu_seconds = int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     with suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (_READER_BYTES, _READER_BYTES))
     try:

@@ -11,6 +11,7 @@ import binascii
 import io
 import re
 import threading
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +36,9 @@ _MEGAPIXEL = 1_000_000
 _CHUNK = 1 << 18  # characters of base64: whole groups of four
 _KNOWN_SIZES = 1 << 14
 _HELD_BYTES = 256 << 20  # of pixels that wait, of all requests
+
+# What is odd in the file of a client is no news for the operator, and Python would keep each text for ever.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class PictureError(LeftoffError):

@@ -14,6 +14,25 @@ def pdf(*pages: str) -> bytes:
         objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] {fonts} /Contents {5 + 2 * index} 0 R >>")
         drawn = f"BT /F1 18 Tf 10 40 Td ({words}) Tj ET"
         objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
+    return _file(objects)
+
+
+def endless_pdf() -> bytes:
+    """Its page draws a form that draws itself twice, and so on."""
+    form = "/Resources << /XObject << /X 5 0 R >> >>"
+    twice = "/Length 11 >>\nstream\n/X Do /X Do\nendstream"
+    return _file(
+        [
+            "<< /Type /Catalog /Pages 2 0 R >>",
+            "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] {form} /Contents 4 0 R >>",
+            f"<< {twice}",
+            f"<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] {form} {twice}",
+        ]
+    )
+
+
+def _file(objects: list[str]) -> bytes:
     body = "%PDF-1.4\n"
     offsets = []
     for number, one in enumerate(objects, 1):

@@ -14,6 +14,13 @@ def png(color: str, side: int = 4) -> bytes:
     return file.getvalue()
 
 
+def black(side: int) -> bytes:
+    """Of one bit for each pixel: it is soon made, however large."""
+    file = io.BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    return file.getvalue()
+
+
 def marker(data: bytes) -> str:
     return Pictures().take(data).marker
 

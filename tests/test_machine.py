@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leftoff.machine import cpu_quotas, free_disk_bytes, mapped_file_bytes, num_cores
+from leftoff.machine import cpu_quotas, default_threads, free_disk_bytes, mapped_file_bytes, num_cores
 
 
 def test_mapped_files_are_read_where_the_system_tells_of_them(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_free_space_is_that_of_the_disk_where_the_folder_would_be(tmp_path: Path
 
 
 def test_there_is_a_core() -> None:
-    assert 1 <= num_cores() <= (os.cpu_count() or 1)
+    assert 1 <= default_threads() <= num_cores() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from leftoff.pdf import MAX_PAGES, Documents, PdfError, is_pdf
 from leftoff.picture import Pictures
-from tests.pdfs import pdf
+from tests.pdfs import endless_pdf, pdf
 
 
 def pages(data: bytes, num_images: int = 0) -> list[str]:
@@ -24,6 +24,11 @@ def test_the_first_pages_become_pictures() -> None:
     picture = Pictures().take(first.image)
     assert (picture.width, picture.height, second.image) == (300, 150, b"")
     assert picture.pixels().min() < 64 < 192 < picture.pixels().max(), "black on white"
+
+
+def test_a_document_that_takes_too_long_is_refused_with_the_reason() -> None:
+    with pytest.raises(PdfError, match="it takes more than 1 s to compute"):
+        Documents(cpu_seconds=1).pages(endless_pdf(), "", 0, lambda: None)
 
 
 def test_an_equal_document_is_read_once_for_each_owner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from leftoff.engine import gguf
 from leftoff.engine.errors import ModelError
-from leftoff.engine.fingerprint import file_fingerprint, model_parts
+from leftoff.engine.fingerprint import Identity, file_fingerprint, identity_of, model_parts
 from leftoff.types import Logits
 
 _TYPES = {0: 4.0, 1: 2.0, 30: 2.0, 8: 34 / 32}  # bytes of a number: f32, f16, bf16, q8_0
@@ -21,7 +21,6 @@ _EMBEDDING = "token_embd.weight"
 _DIRECTION = "direction."
 
 Shapes = dict[str, tuple[int, ...]]  # of a model's tensors
-Identity = tuple[int, int, int]  # inode, size and time
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ class LoraFile:
 
     @property
     def num_bytes(self) -> int:
-        return self.identity[1]
+        return self.identity.num_bytes
 
     def require_same(self) -> None:
         """Raises `ModelError` if another file lies in its place now."""
-        if identity_of(self.path) != self.identity:
+        if _identity_of(self.path) != self.identity:
             raise ModelError(f"{self.path} is not the adapter any more that was checked: start the server again")
 
 
@@ -55,24 +54,23 @@ class ControlVector:
     fingerprint: str = ""
 
 
-def identity_of(path: Path) -> Identity:
-    """Of the file that lies there now. Raises `ModelError` if there is none."""
+def _identity_of(path: Path) -> Identity:
+    """Raises `ModelError` if there is no file."""
     try:
-        status = path.stat()
+        return identity_of(path)
     except OSError as error:
         raise ModelError(f"there is no adapter to read at {path} ({error.strerror})") from error
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def model_shapes(model: Path) -> Shapes:
-    """From the headers of all parts of a model."""
+    """The shapes of a model's tensors, from the headers of all its parts."""
     headers = [gguf.read_header(part) for part in model_parts(model)]
     return {tensor.name: tensor.shape for header in headers for tensor in header.tensors}
 
 
 def read_lora(path: Path, model: Path, num_tokens: int) -> LoraFile:
     """Checks a LoRA adapter for a model with so many tokens in its vocabulary. Raises `ModelError`."""
-    identity = identity_of(path)
+    identity = _identity_of(path)
     header = _header(path)
     architecture = gguf.read_header(model_parts(model)[0]).architecture
     try:
@@ -115,7 +113,7 @@ def read_control_vectors(files: Sequence[tuple[Path, float]], model: Path, layer
 
 
 def _directions(path: Path, num_layers: int, width: int) -> Logits:
-    identity_of(path)
+    _identity_of(path)
     rows, found = np.zeros((num_layers - 1, width), np.float32), 0
     for tensor in _header(path).tensors:
         number = tensor.name.removeprefix(_DIRECTION)

@@ -16,14 +16,14 @@ class ContextAdapters:
     """Belongs to one native context, and is closed behind it. A control vector acts from the beginning to the end."""
 
     def __init__(
-        self, model: Model, context: int | None, files: Sequence[LoraFile] = (), control: ControlVector | None = None
+        self, model: Model, context: int | None, files: Sequence[LoraFile], control: ControlVector | None
     ) -> None:
         self._library = model.library
         self._context = context
         self._used = NO_ADAPTERS
         self._handles: dict[str, int] = {}  # by fingerprint
-        if (files or control is not None) and not all(map(self._library.has, abi.ADAPTER_FUNCTIONS)):
-            raise EngineError(f"{self._library.path} has no functions for adapters: choose another with leftoff engine")
+        if (files or control is not None) and (problem := self._library.problem_without(abi.ADAPTER_FUNCTIONS)):
+            raise EngineError(problem)
         try:
             for file in files:
                 self._load(model, file)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from leftoff.engine.needs import HOST, Needs
 
+FEWEST_CELLS, MOST_CELLS = 8192, 1 << 17  # of a context that is chosen, where the model has so many
 _STEP = 256  # llama.cpp rounds a context up to a multiple of it
 
 

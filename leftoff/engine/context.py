@@ -4,7 +4,6 @@ It knows sequences only as numbers; what each holds, and what may be done with i
 """
 
 import ctypes as C
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -33,22 +32,12 @@ from leftoff.engine.errors import (
 from leftoff.engine.memory.arena import Arena, Buffer, LateBuffer, Raw
 from leftoff.engine.memory.staging import staging_for
 from leftoff.engine.model import Model
-from leftoff.machine import cpu_quotas
+from leftoff.machine import default_threads
 from leftoff.types import Embeddings, Logits
 
 _NO_ROOM, _ABORTED = 1, 2
 _SEQUENCE_FIELD = slice(4, 8)
 _GO, _STOP = b"\x00", b"\x01"
-
-
-def default_threads() -> int:
-    """One thread per physical core this process may use: a second one per core slows decoding down."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    cores = set()
-    for cpu in allowed:
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
-    return max(1, min([len(cores), *cpu_quotas()]))
 
 
 @dataclass(frozen=True)
@@ -108,7 +97,7 @@ class Context:
         self.open()
         self.num_cells: int = self._dll.llama_n_ctx(self.handle)
         self.batch_tokens: int = self._dll.llama_n_batch(self.handle)
-        self.micro_batch_tokens = min(settings.micro_batch_tokens, self.batch_tokens)
+        self.micro_batch_tokens: int = min(settings.micro_batch_tokens, self.batch_tokens)
         self._scratch = settings.num_sequences  # one sequence more than callers see
         self._may_compute_late = self._dll.ggml_backend_dev_count() > 1  # a CPU has computed all when it returns
         self._batch = BatchBuffers(self.batch_tokens)
@@ -120,7 +109,7 @@ class Context:
             return
         is_woken = self.model.wake(is_wanted)
         try:
-            self.handle = create_context(self.model, self.settings)
+            self.handle = create_context(self.model.library, self.model.handle, self.model.path, self.settings)
             self.adapters = ContextAdapters(self.model, self.handle, self.settings.loras, self.settings.control)
         except EngineError:
             if self.handle is not None:
@@ -137,13 +126,17 @@ class Context:
         self._spins = Spins(self._dll)
         self._watch_for_cancel()
 
-    def close(self) -> None:
+    def free(self) -> None:
+        """Frees the native context: threads may still copy what was saved, until `close`."""
         if self.handle is not None:
             self._dll.llama_free(self.handle)
             self.adapters.close()
             self.handle = self._memory = None
             self._spins.close()
-            self.staging.close()
+
+    def close(self) -> None:
+        self.free()
+        self.staging.close()
 
     # --- decoding
 
@@ -334,10 +327,17 @@ class Context:
         self._dll.llama_set_abort_callback(self.handle, strlen, C.addressof(self._cancelled))
 
 
-def context_params(library: Library, settings: ContextSettings, kind: int = 0) -> Any:  # noqa: ANN401
-    """The struct for llama.cpp, except for flash attention: `flash_attention_types` says what to try for it."""
+def context_params(
+    library: Library, settings: ContextSettings, kind: int = 0, *, pooling: int | None = None, other: int | None = None
+) -> Iterator[Any]:
+    """The structs to try in turn: by default, models that do not support flash attention run without.
+
+    With it V is stored in rows: pages can be joined. `kind` is `abi.CONTEXT_MTP` for a next-token layer, `pooling` is
+    of vectors, and `other` is the context whose hidden states are read.
+    """
     params = library.dll.llama_context_default_params()
     params.ctx_type = kind
+    params.ctx_other = other
     params.n_ctx = settings.num_cells
     params.n_batch = settings.batch_tokens
     params.n_ubatch = min(settings.micro_batch_tokens, settings.batch_tokens)
@@ -347,35 +347,37 @@ def context_params(library: Library, settings: ContextSettings, kind: int = 0) -
     params.type_k, params.type_v = KV_TYPES[settings.kv_type], KV_TYPES[settings.v_type]
     params.kv_unified = True
     params.swa_full = False
-    return params
-
-
-def flash_attention_types(settings: ContextSettings) -> tuple[int, ...]:
-    """The values of `flash_attn_type` to try in turn. With flash attention V is stored in rows: pages can be joined.
-
-    By default, models that do not support it run without.
-    """
-    return {
+    if pooling is not None:
+        params.embeddings, params.pooling_type = True, pooling
+    for flash_attention in {
         "on": (abi.FLASH_ATTENTION_ON,),
         "off": (abi.FLASH_ATTENTION_OFF,),
         "auto": (abi.FLASH_ATTENTION_ON, abi.FLASH_ATTENTION_AUTO),
-    }[settings.flash_attention]
+    }[settings.flash_attention]:
+        params.flash_attn_type = flash_attention
+        yield params
 
 
-def create_context(model: Model, settings: ContextSettings, kind: int = 0, pooling: int | None = None) -> int:
-    """A native context: the main one, or one of its next-token layer (`abi.CONTEXT_MTP`), or with `pooling` of vectors.
+def create_context(
+    library: Library,
+    weights: int | None,
+    path: Path,
+    settings: ContextSettings,
+    kind: int = 0,
+    *,
+    pooling: int | None = None,
+    other: int | None = None,
+) -> int:
+    """A native context of weights that were loaded from `path`, see `context_params`.
 
     Encoders, which have vectors only, have no memory.
     """
-    dll, log = model.library.dll, model.library.log
-    params = context_params(model.library, settings, kind)
-    if pooling is not None:
-        params.embeddings, params.pooling_type = True, pooling
-    wanted = f"a context of {settings.num_cells:,} tokens and {settings.num_sequences} sequences for {model.path}"
+    dll, log = library.dll, library.log
+    wanted = f"a context of {settings.num_cells:,} tokens and {settings.num_sequences} sequences for {path}"
     log.take_errors()
     reason = ""
-    for params.flash_attn_type in flash_attention_types(settings):
-        handle: int | None = dll.llama_init_from_model(model.handle, params)
+    for params in context_params(library, settings, kind, pooling=pooling, other=other):
+        handle: int | None = dll.llama_init_from_model(weights, params)
         if handle is not None and (pooling is not None or dll.llama_get_memory(handle)):
             return handle
         if handle is not None:

@@ -25,6 +25,9 @@ class Device:
     kind: int  # ggml_backend_dev_type
     handle: int = field(repr=False)
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.description})"
+
     @property
     def is_gpu(self) -> bool:
         return self.kind in (abi.DEVICE_GPU, abi.DEVICE_INTEGRATED_GPU)

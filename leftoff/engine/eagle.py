@@ -18,8 +18,8 @@ import numpy as np
 from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library
-from leftoff.engine.context import Context, ContextSettings, context_params
-from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError, memory_shortage
+from leftoff.engine.context import Context, ContextSettings, create_context
+from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.gguf import Header, Tensor
 from leftoff.engine.head import HeadContext, Hidden, HiddenBatch, floats
 from leftoff.engine.model import load_weights
@@ -73,10 +73,8 @@ def eagle_problem(library: Library, model: Path, path: Path) -> str:
         main, head = model_header(model), model_header(path)
         if main.architecture not in TARGETS:
             return f"a head for {main.architecture} was not tried yet, only for {', '.join(TARGETS)}"
-        missing = [name for name in (*abi.MTP_FUNCTIONS, *abi.EAGLE_FUNCTIONS) if not library.has(name)]
-        if missing:
-            return f"{library.path} (llama.cpp {library.build.version}) lacks {missing[0]}: take another build"
-        return next(_differences(main, head, path), "")
+        problem = library.problem_without([*abi.MTP_FUNCTIONS, *abi.EAGLE_FUNCTIONS])
+        return problem or next(_differences(main, head, path), "")
     except (ModelError, KeyError, IndexError, OSError, ValueError) as error:
         return f"it cannot be examined ({error})"
 
@@ -110,7 +108,7 @@ def _are_tokens(chosen: Tensor, path: Path, num_tokens: int) -> bool:
 
 
 def head_context(settings: ContextSettings) -> ContextSettings:
-    """Of a head beside a context of these settings: not every head has sizes that quantized cells can have."""
+    """The settings of a head beside those of a model: not every head has sizes that quantized cells can have."""
     return replace(settings, kv_type="f16", values_type="", grid=None)
 
 
@@ -172,22 +170,11 @@ class EagleContext(HeadContext):
         try:
             self._layers = self._read_layers()
             self._own_width: int = self._dll.llama_model_n_embd_out(self._weights)
-            return self._create_context()
+            # the other one is also for embeddings and output, if the head has none
+            return create_context(library, self._weights, self._path, head_context(main.settings), other=main.handle)
         except EngineError:
             self._free_weights()
             raise
-
-    def _create_context(self) -> int:
-        library = self._main.model.library
-        params = context_params(library, head_context(self._main.settings))
-        params.ctx_other = self._main.handle  # for embeddings and output, if the head has none
-        library.log.take_errors()
-        handle: int | None = library.dll.llama_init_from_model(self._weights, params)
-        if handle is None:
-            reason = library.log.take_errors() or "no reason given"
-            kind = OutOfMemoryError if memory_shortage(reason) else EngineError
-            raise kind(f"llama.cpp made no context for {self._path}: {reason}")
-        return handle
 
     def _read_layers(self) -> list[int]:
         dll, num_layers = self._dll, self._dll.llama_model_n_layer(self._main.model.handle)

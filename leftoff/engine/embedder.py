@@ -40,7 +40,7 @@ class Pooling(IntEnum):
 
     @classmethod
     def of(cls, name: str) -> "Pooling | None":
-        """By the name that `--pooling` has for it; None if that is empty."""
+        """The pooling that `--pooling` calls so; None if the name is empty."""
         return cls[name.upper()] if name else None
 
 
@@ -53,28 +53,19 @@ class Shape:
     ranks: bool
 
 
-def embedding_problem(model: Model) -> str:
-    """Why no vectors can be computed with the library of a model; empty if they can."""
-    library = model.library
-    missing = [name for name in abi.EMBEDDING_FUNCTIONS if not library.has(name)]
-    if missing:
-        return f"{library.path} (llama.cpp {library.build.version}) lacks {missing[0]}: take another build"
-    return ""
-
-
 class Embedder:
     """Owns the native context. Belongs to one thread, which should be the one that decodes with these weights."""
 
     def __init__(self, model: Model, threads: int, pooling: Pooling | None = None) -> None:
         """Without `pooling`, the model file says how, or the mean is taken."""
-        if problem := embedding_problem(model):
+        if problem := model.library.problem_without(abi.EMBEDDING_FUNCTIONS):
             raise EngineError(problem)
         self.model = model
         self._dll = model.library.dll
         wanted = pooling if pooling is not None else _own_pooling(model)
         settings = _settings(model, threads, can_split=wanted is Pooling.LAST)
         with model.library.log.collected():  # it warns that a chat model has no pooling of its own
-            self.handle: int | None = create_context(model, settings, pooling=wanted)
+            self.handle: int | None = create_context(model.library, model.handle, model.path, settings, pooling=wanted)
         self.pooling = Pooling(self._dll.llama_pooling_type(self.handle))
         self.max_tokens = settings.batch_tokens  # of one text
         self._together = settings.micro_batch_tokens
@@ -115,6 +106,7 @@ class Embedder:
         code = self._dll.llama_decode(self.handle, self._batch.struct())
         if code != 0:
             raise EngineError(f"llama.cpp could not embed (code {code}): {self.model.library.log.take_errors()}")
+        self.model.check_intact()
         return np.stack([self._pooled(seq) for seq in range(len(texts))])
 
     def _pooled(self, seq: int) -> Vectors:

@@ -20,12 +20,10 @@ from leftoff.engine.fit import shortage_explained
 from leftoff.engine.head import HeadContext
 from leftoff.engine.memory.llama_memory import LlamaMemory
 from leftoff.engine.memory.probe import probe_memory
-from leftoff.engine.model import Model, Progress
+from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.mtp import MtpContext
-from leftoff.engine.sampler import Sampler
 from leftoff.machine import trim_heap
-from leftoff.sampling import Sampling
 from leftoff.types import Embeddings, Logits, Tokens
 
 if TYPE_CHECKING:
@@ -84,11 +82,10 @@ class LlamaEngine:
         settings: ContextSettings | None = None,
         *,
         model_settings: ModelSettings | None = None,
-        progress: Progress | None = None,
     ) -> "LlamaEngine":
         """Loads the model and makes an engine; closing the engine closes the model too."""
         with shortage_explained(Path(path), model_settings or ModelSettings(), settings or ContextSettings()):
-            model = Model(path, model_settings, progress=progress)
+            model = Model(path, model_settings)
         try:
             return cls(model, settings)
         except BaseException:
@@ -114,8 +111,11 @@ class LlamaEngine:
         """The page-locked memory that it holds."""
         return 0 if self.is_asleep else self.context.staging.locked_bytes
 
-    def sleep(self) -> None:
-        """Gives weights, contexts and page-locked memory back until `wake`. All sequences are lost."""
+    def sleep(self, freed: Callable[[], None] = lambda: None) -> None:
+        """Gives weights, contexts and page-locked memory back until `wake`. All sequences are lost.
+
+        `freed` is called once there is room for another model: the rest takes a while.
+        """
         if not self.model.may_sleep:
             raise InputError(f"{self.model.path} was not loaded to sleep: its vocabulary would go with the weights")
         self.memory.clear()
@@ -126,9 +126,11 @@ class LlamaEngine:
             self.projector.sleep()
         if self.draft is not None:
             self.draft.sleep()
+        self.context.free()
+        self.model.sleep()
+        freed()
         self.context.close()
         self.context.arena.free_idle()
-        self.model.sleep()
         trim_heap()
 
     def wake(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
@@ -204,6 +206,7 @@ class LlamaEngine:
             rows = self._decode_all(works, starts)
             if is_awaited:
                 self.context.wait()
+            self.model.check_intact()
         except (NoRoomError, InputError):
             self.memory.release()
             raise  # nothing was changed
@@ -277,9 +280,6 @@ class LlamaEngine:
     def logits(self, row: int) -> Logits:
         """Valid, and writable, until the next decode."""
         return self.context.logits(row)
-
-    def sampler(self, sampling: Sampling) -> Sampler:
-        return Sampler(self.model, sampling)
 
     def _open_mtp(self) -> None:
         """Without memory for a second context the engine goes on with one."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leftoff.engine.binding.library import load_library
-from leftoff.engine.choice import LoadChoice, LoadLimits, Room, choose
+from leftoff.engine.choice import FEWEST_CELLS, MOST_CELLS, LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.devices import available_ram, free_bytes
 from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
@@ -27,8 +27,8 @@ class Wishes:
     """Context, layers and margins as the user gave them, or how far they may be chosen."""
 
     num_cells: int  # 0: to be chosen
-    most_cells: int = 1 << 17
-    fewest_cells: int = 8192
+    most_cells: int = MOST_CELLS
+    fewest_cells: int = FEWEST_CELLS
     chooses_layers: bool = True
     margins: tuple[int, ...] = (MARGIN_BYTES,)  # bytes to leave free on each GPU; the last is for all others too
 

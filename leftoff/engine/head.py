@@ -111,7 +111,7 @@ class HeadContext(ABC):
 
     @abstractmethod
     def _hidden(self, num_tokens: int, last_row: int, num_logits: int) -> Hidden:
-        """Of the last tokens of a sequence in the batch, of as many as are known."""
+        """The hidden states of the last tokens of a sequence in the batch, of as many as are known."""
 
     def _joined(self, hidden: Hidden) -> Hidden | None:
         """The input of the layer for these hidden states: they themselves. None if it could not be computed."""

@@ -16,7 +16,6 @@ import numpy as np
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
 from leftoff.engine.model import Progress
-from leftoff.sampling import Sampling
 from leftoff.types import Tokens
 
 _SEQUENCE = 0
@@ -25,7 +24,7 @@ _PAGE_TOKENS = 256
 _MOVED_TOKENS, _MOVED_S = 2048, 0.3
 _MEMCPY_BYTES = 16 << 20  # more than most caches hold, as saved bytes are
 _MAX_RUNS = 64
-_STEP_S = 0.3
+_REPORT_S = 0.3
 _AT_LOAD_S = 0.05  # for each thing that is measured at load
 _LONG_S = 0.3
 _BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
@@ -41,7 +40,7 @@ _MIN_CUT = 64  # where even so few tokens take long, a cut is a small part of it
 
 @dataclass(frozen=True)
 class Prefill:
-    """Prefill rate of a prompt of `num_tokens`; shorter prompts have a lower rate."""
+    """The best prefill rate, which chunks of `num_tokens` reach nearly; shorter ones have a lower rate."""
 
     num_tokens: int
     tokens_per_s: float
@@ -161,7 +160,7 @@ class HeadTimes:
 
 
 def measure_head(engine: LlamaEngine) -> HeadTimes:
-    """Of the engine's head, after a short prompt."""
+    """Measures the engine's head, after a short prompt."""
     assert engine.head is not None
     head, token, num_tokens = engine.head, some_tokens(engine, 1), 4
     with _empty_sequence(engine):
@@ -194,7 +193,7 @@ def _step_ms(engine: LlamaEngine) -> float:
 
 
 def _cut_ms(engine: LlamaEngine, prefill: Prefill, seconds: Mapping[int, float]) -> float:
-    """By how much two chunks take longer in two batches than in one. A CPU takes too long to measure that at load."""
+    """How much longer two chunks take in two batches than in one. A CPU takes too long to measure that at load."""
     num_tokens = prefill.num_tokens
     if not engine.is_on_device:
         return 1000 * _CUT_TOKENS / prefill.tokens_per_s
@@ -229,49 +228,25 @@ def _timed(action: Callable[[], object], limit_s: float, most_runs: int) -> list
     return times
 
 
-def measure(engine: LlamaEngine, limit_s: float = 6 * _STEP_S, progress: Progress | None = None) -> Measurements:
-    """Measures everything in about `limit_s`, or longer if the model needs longer for a handful of tokens."""
+def measure(engine: LlamaEngine, limit_s: float = _REPORT_S, progress: Progress | None = None) -> Measurements:
+    """Measures everything, each bandwidth in about `limit_s`: longer if the model needs longer for a few tokens."""
     report = progress or (lambda _: None)
-    step_s = limit_s / 6
-    prefill = measure_prefill(engine, 2 * step_s)
+    with _empty_sequence(engine):
+        prefill = saturating_prefill(_chunk_seconds(engine))
     report(0.2)
-    decode_tokens_per_s = measure_decode(engine, step_s)
+    decode_tokens_per_s = 1000 / _step_ms(engine)
     report(0.4)
     num_tokens = min(_PAGE_TOKENS, prefill.num_tokens)  # a slow model is measured with a shorter page
-    page = measure_pages(engine, num_tokens, step_s)
+    page = measure_pages(engine, num_tokens, limit_s)
     report(0.6)
-    snapshot = measure_snapshots(engine, num_tokens, step_s)
+    snapshot = measure_snapshots(engine, num_tokens, limit_s)
     report(0.8)
-    memcpy_bytes_per_s = measure_memcpy(limit_s=step_s)
+    memcpy_bytes_per_s = measure_memcpy(_MEMCPY_BYTES, limit_s)
     report(1.0)
     return Measurements(prefill, decode_tokens_per_s, page, snapshot, memcpy_bytes_per_s)
 
 
-def measure_prefill(engine: LlamaEngine, limit_s: float = 2 * _STEP_S) -> Prefill:
-    """Prefill rate of the longest prompt, of up to 512 tokens, that can be read in the time."""
-    with _empty_sequence(engine):
-        for prompt in _growing_prompts(engine):
-            seconds = median_seconds(functools.partial(_read_anew, engine, prompt), limit_s / 4)
-            if _GROWTH * seconds > limit_s:
-                break
-        return Prefill(prompt.size, prompt.size / seconds)
-
-
-def measure_decode(engine: LlamaEngine, limit_s: float = _STEP_S) -> float:
-    """Tokens per second of greedy decoding of one sequence."""
-    sampler = engine.sampler(Sampling())
-    next_token = some_tokens(engine, 1)
-
-    def step() -> None:
-        (row,) = engine.decode([Work(_SEQUENCE, next_token)])
-        next_token[0] = sampler.sample(engine.context, row)
-
-    with _empty_sequence(engine):
-        most_steps = min(_MAX_RUNS, engine.memory.free_cells)
-        return 1 / median_seconds(step, limit_s, most_steps)
-
-
-def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S) -> Bandwidth | None:
+def measure_pages(engine: LlamaEngine, num_tokens: int, limit_s: float) -> Bandwidth | None:
     """Bandwidth of one page of `num_tokens`, or as many as fit."""
     memory = engine.memory
     if not memory.kind.has_pages:
@@ -284,9 +259,7 @@ def measure_pages(engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: 
     return Bandwidth(page.nbytes, page.nbytes / save_s, load.nbytes / load_s)
 
 
-def measure_snapshots(
-    engine: LlamaEngine, num_tokens: int = _PAGE_TOKENS, limit_s: float = _STEP_S
-) -> Bandwidth | None:
+def measure_snapshots(engine: LlamaEngine, num_tokens: int, limit_s: float) -> Bandwidth | None:
     """Bandwidth of one snapshot after `num_tokens`, or as many as fit."""
     memory = engine.memory
     if not memory.kind.has_snapshots:
@@ -314,7 +287,7 @@ class _Load:
         self._memory.restore(_SEQUENCE, self._length, pages=pages, snapshot=self._snapshot)
 
 
-def measure_memcpy(nbytes: int = _MEMCPY_BYTES, limit_s: float = _STEP_S) -> float:
+def measure_memcpy(nbytes: int, limit_s: float) -> float:
     """Bytes per second of a plain copy into memory that was touched before: the upper bound of saves and loads."""
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     return nbytes / median_seconds(lambda: np.copyto(target, source), limit_s)

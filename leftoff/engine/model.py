@@ -22,7 +22,7 @@ from leftoff.engine.errors import (
     ReplacedError,
     memory_shortage,
 )
-from leftoff.engine.fingerprint import Identity, file_fingerprint, identity_of, model_parts
+from leftoff.engine.fingerprint import Identity, file_fingerprint, identity_of, is_untouched, model_parts
 from leftoff.engine.model_settings import ModelSettings
 from leftoff.engine.vocabulary import Vocabulary
 
@@ -48,18 +48,18 @@ class Model:
         self.path = Path(path)
         self.settings = settings or ModelSettings()
         self.library = load_library()
-        _check_files(self.path)
+        check_files(self.path)
         self._files = identities(self.path)
+        self.is_spoiled = False  # another model was written over the files that are mapped
         self.may_sleep = may_sleep
-        self._words: int | None = None
-        self._weights: int | None = self._load(self.settings, progress)
-        if may_sleep:
-            try:
-                self._words = self._load(dataclasses.replace(self.settings, vocab_only=True))
-                self._check_same_files()
-            except EngineError:
-                self.close()
-                raise
+        self._weights: int | None = None
+        self._words = self._load(dataclasses.replace(self.settings, vocab_only=True)) if may_sleep else None
+        try:
+            self._weights = self._load(self._weight_settings, progress)
+            self._check_same_files()
+        except EngineError:
+            self.close()
+            raise
         self.vocabulary = Vocabulary(self.library, self._words or self._weights)
         self._check_generates()
         dll = self.library.dll
@@ -94,19 +94,49 @@ class Model:
             return False
         files = identities(self.path)
         if files != self._files:
-            _check_files(self.path)
+            check_files(self.path)
             if self.is_replaced:
                 raise ReplacedError(
                     f"{self.path} is not the model any more that was loaded: ask again, or start the server again"
                 )
             self._files = files
-        self._weights = self._load(self.settings, lambda _: is_wanted())
+        self._weights = self._load(self._weight_settings, lambda _: is_wanted())
         try:
             self._check_same_files()
         except ModelError:
             self.sleep()
             raise
+        self.is_spoiled = False
         return True
+
+    def check_intact(self) -> None:
+        """Raises `ReplacedError` if another model was written over the files in place.
+
+        llama.cpp maps them, so that it computes with what lies there now. A file that is renamed into their place
+        changes nothing. To be called after each decode: what was computed before is right.
+        """
+        if not self.settings.mmap or all(map(is_untouched, self._files)):
+            return
+        if not self.is_spoiled and not self.is_replaced:  # the same bytes again, or only another time
+            self._files = identities(self.path)
+            return
+        self.is_spoiled = True
+        raise ReplacedError(
+            f"{self.path} was written over while it was in use: start the server again."
+            " To replace a model, rename the new file into its place"
+        )
+
+    @property
+    def _weight_settings(self) -> ModelSettings:
+        """Where the texts of tokens are held apart, they are not loaded a second time."""
+        if self._words is None:
+            return self.settings
+        dll = self.library.dll
+        num_tokens = int(dll.llama_vocab_n_tokens(dll.llama_model_get_vocab(self._words)))
+        told = self.metadata.get(f"{self.architecture}.vocab_size", str(num_tokens))  # layers may depend on it
+        return dataclasses.replace(
+            self.settings, no_texts=(self.architecture, num_tokens) if told == str(num_tokens) else None
+        )
 
     def _load(self, settings: ModelSettings, progress: Progress | None = None) -> int:
         try:
@@ -158,10 +188,9 @@ class Model:
         self.library.dll.llama_model_desc(self.handle, buffer, _DESCRIPTION_BYTES)
         return buffer.value.decode("utf-8", "replace")
 
-    def chat_template(self, name: str | None = None) -> str | None:
-        """The default Jinja template of the model file, or the one of a name."""
-        encoded = name.encode() if name is not None else None
-        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, encoded)
+    def chat_template(self) -> str | None:
+        """The default Jinja template of the model file."""
+        text: bytes | None = self.library.dll.llama_model_chat_template(self.handle, None)
         return text.decode("utf-8", "replace") if text else None
 
     def require_text(self) -> None:
@@ -186,7 +215,7 @@ class Model:
             raise ModelError(f"{self.path} is an encoder model; leftoff runs models that generate text token by token")
 
 
-def _check_files(path: Path) -> None:
+def check_files(path: Path) -> None:
     """Raises `ModelError` with a reason: llama.cpp would only say that loading failed."""
     with _readable(path):
         for part in model_parts(path):
@@ -217,7 +246,7 @@ def _missing(path: str | Path) -> ModelError:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Its files may be taken away at any moment, also between two looks at them."""
+    """Raises `ModelError` if a file of the model cannot be read: it may be taken away at any moment."""
     try:
         yield
     except FileNotFoundError as error:
@@ -244,7 +273,7 @@ def _doubled_token(path: Path) -> bytes | None:
 
 
 def identities(path: Path) -> list[Identity]:
-    """Of the file, or of all parts of a split one."""
+    """The identity of the model file, or of each part of a split one."""
     with _readable(path):
         return [*map(identity_of, model_parts(path))]
 

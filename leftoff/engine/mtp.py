@@ -29,10 +29,7 @@ def mtp_problem(library: Library, path: Path) -> str:
         return f"the model has {num_layers} MTP layers, and only one is supported"
     if header.architecture not in ARCHITECTURES:
         return f"the MTP layer of {header.architecture} was not tried yet, only that of {', '.join(ARCHITECTURES)}"
-    missing = [name for name in abi.MTP_FUNCTIONS if not library.has(name)]
-    if missing:
-        return f"{library.path} (llama.cpp {library.build.version}) lacks {missing[0]}: take another build"
-    return ""
+    return library.problem_without(abi.MTP_FUNCTIONS)
 
 
 class MtpContext(HeadContext):
@@ -52,7 +49,8 @@ class MtpContext(HeadContext):
             self._dll.llama_set_embeddings_nextn(self._main.handle, True, not is_alone)
 
     def _create(self) -> int:
-        return create_context(self._main.model, self._main.settings, abi.CONTEXT_MTP)
+        model = self._main.model
+        return create_context(model.library, model.handle, model.path, self._main.settings, abi.CONTEXT_MTP)
 
     def _ask(self, *, is_wanted: bool) -> None:
         """`prepare` asks for them, once it is known for how many sequences."""

@@ -5,14 +5,12 @@ would take is told only in its log: the device of each layer, and the sizes of b
 header of the model file. Chooses nothing: `fit.py` does.
 """
 
-import ctypes as C
-import dataclasses
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,9 +18,9 @@ from leftoff.config import MIB
 from leftoff.engine import gguf
 from leftoff.engine.binding import abi
 from leftoff.engine.binding.library import Library, load_library
-from leftoff.engine.context import ContextSettings, context_params, flash_attention_types
+from leftoff.engine.context import ContextSettings, context_params, create_context
 from leftoff.engine.devices import available_ram, device_names
-from leftoff.engine.errors import ModelError, OutOfMemoryError
+from leftoff.engine.errors import EngineError, ModelError, OutOfMemoryError
 from leftoff.engine.fingerprint import Identity, identity_of, model_parts
 from leftoff.engine.gguf import Header, Tensor
 from leftoff.engine.model_settings import EXPERTS, ModelSettings
@@ -71,7 +69,7 @@ def model_header(path: Path) -> Header:
 @lru_cache(_KNOWN_HEADERS)  # it is asked for several times at start, and a large vocabulary takes a while
 def _read_header(files: tuple[Identity, ...]) -> Header:
     parts = [gguf.read_header(Path(file.path)) for file in files]
-    return dataclasses.replace(parts[0], tensors=tuple(tensor for part in parts for tensor in part.tensors))
+    return replace(parts[0], tensors=tuple(tensor for part in parts for tensor in part.tensors))
 
 
 class Trial:
@@ -80,12 +78,10 @@ class Trial:
     def __init__(self, path: Path, settings: ModelSettings, header: Header | None = None) -> None:
         header = header or model_header(path)
         self._library: Library = load_library()
+        self._path = path
         self._devices = device_names(self._library, settings.used_devices(self._library))
-        params = settings.params(self._library)
-        params.no_alloc = True
-        params.load_mode = abi.LOAD_READ
-        overrides = _without_vocabulary(header)
-        params.kv_overrides = C.addressof(overrides)
+        shapes = replace(settings, no_weights=True, no_texts=(header.architecture, header.num_tokens))
+        params = shapes.params(self._library)
         with self._library.log.collected() as lines:
             self._handle: int | None = self._library.dll.llama_model_load_from_file(os.fsencode(path), params)
         if self._handle is None:
@@ -128,9 +124,8 @@ class Trial:
         return Needs(self.weights, context) if context else None
 
     def _context_needs(self, settings: ContextSettings, kind: int = 0, other: int | None = None) -> Mapping[str, int]:
-        params, dll = context_params(self._library, settings, kind), self._library.dll
-        params.ctx_other = other
-        for params.flash_attn_type in flash_attention_types(settings):
+        dll = self._library.dll
+        for params in context_params(self._library, settings, kind, other=other):
             with self._library.log.collected() as lines:
                 handle: int | None = dll.llama_init_from_model(self._handle, params)
                 if handle is not None:
@@ -141,15 +136,15 @@ class Trial:
 
     @contextmanager
     def _opened(self, settings: ContextSettings) -> Iterator[int | None]:
-        """A context, to be named as another's."""
-        dll = self._library.dll
-        with self._library.log.collected():
-            handle: int | None = dll.llama_init_from_model(self._handle, context_params(self._library, settings))
+        """A context, to be named as another's; None if there can be none."""
+        handle: int | None = None
+        with suppress(EngineError), self._library.log.collected():
+            handle = create_context(self._library, self._handle, self._path, settings)
         try:
             yield handle
         finally:
             if handle is not None:
-                dll.llama_free(handle)
+                self._library.dll.llama_free(handle)
 
 
 def weight_needs(tensors: Sequence[Tensor], lines: Sequence[str], devices: Mapping[str, str]) -> Mapping[str, int]:
@@ -205,15 +200,6 @@ def _found(pattern: re.Pattern[str], lines: Iterable[str]) -> Iterator[re.Match[
 
 def _bytes(mebibytes: str) -> int:
     return int(float(mebibytes) * MIB) + _ROUNDING
-
-
-def _without_vocabulary(header: Header) -> "C.Array[abi.KeyOverride]":
-    """Overrides that keep the number of tokens but not their texts, which take most of the time of a trial."""
-    overrides = (abi.KeyOverride * 3)()
-    overrides[0].kind, overrides[0].key, overrides[0].value.text = abi.OVERRIDE_TEXT, b"tokenizer.ggml.model", b"none"
-    overrides[1].kind, overrides[1].value.number = abi.OVERRIDE_NUMBER, header.num_tokens
-    overrides[1].key = f"{header.architecture}.vocab_size".encode()
-    return overrides
 
 
 def _loaded(tensors: Iterable[Tensor], num_layers: int) -> list[Tensor]:

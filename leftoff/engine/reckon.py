@@ -7,7 +7,7 @@ from llama.cpp, and are somewhat larger or smaller than what a build of it takes
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from leftoff.engine.choice import LoadChoice, LoadLimits, Room, choose
+from leftoff.engine.choice import FEWEST_CELLS, MOST_CELLS, LoadChoice, LoadLimits, Room, choose
 from leftoff.engine.needs import HOST, Needs
 from leftoff.hub.catalogue import CatalogueModel
 
@@ -26,7 +26,6 @@ _SEQUENCES, _PARKED = 5, 4  # the slots of a server, and the engine's scratch se
 _MICRO_BATCH = 512
 _WIDTHS = 24  # of a token, that are computed at the same time
 _PROJECTOR_BYTES = 1 << 30  # about as many as the largest of the catalogue
-_FEWEST_CELLS, _MOST_CELLS = 8192, 1 << 17  # as `--fit` has them
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Reckoned:
 def reckon(model: CatalogueModel, file_bytes: int, room: Room, kv_type: str = "f16") -> Reckoned:
     """What would be chosen for a file of this size on a machine with this room."""
     room = _beside_projector(room) if model.projector else room
-    cells = min(model.context, _MOST_CELLS)
+    cells = min(model.context, MOST_CELLS)
     whole = LoadChoice(model.layers + 1 if room.gpus else 0, 0, cells)
     limits = LoadLimits(
         whole,
         fewest_layers=0,
         most_cpu_moe=model.layers if model.experts and room.gpus else 0,
-        fewest_cells=min(cells, _FEWEST_CELLS),
+        fewest_cells=min(cells, FEWEST_CELLS),
     )
     sizes = _Sizes(model, file_bytes, room, _KV_BITS[kv_type] / 8)
     choice = choose(limits, room, sizes.needs)

@@ -38,7 +38,7 @@ class Source(Protocol):
     def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
-def seal(item: Page | Snapshot, fingerprint: str, tag: bytes = bytes(TAG_BYTES), key: bytes | None = None) -> bytes:
+def seal(item: Page | Snapshot, fingerprint: str, tag: bytes, key: bytes | None = None) -> bytes:
     """The header and checksum to write before the item's own bytes."""
     origin = bytes.fromhex(fingerprint)
     nbytes = item.data.nbytes  # of a snapshot without its window pages: these are blobs of their own

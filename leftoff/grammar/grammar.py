@@ -37,9 +37,7 @@ class Grammar:
     expression: str
     rules: tuple[str, ...] = ()
     num_fixed: int = 0  # characters of the longest text that it may leave no choice about
-    is_sequence: bool = (
-        False  # needs no brackets within a sequence; each bracket is a level, and their number is limited
-    )
+    is_sequence: bool = False  # needs no brackets in a sequence: each bracket is a level, of which there are few
 
     @property
     def lark(self) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.sampler import Sampler
 from leftoff.sampling import Sampling
 from leftoff.types import Logits
 
@@ -21,7 +22,7 @@ def random_logits(engine: LlamaEngine, seed: int, num_tokens: int = 12) -> Logit
 
 
 def draw(engine: LlamaEngine, sampling: Sampling, logits: Logits, count: int = 1) -> list[int]:
-    sampler = engine.sampler(sampling)
+    sampler = Sampler(engine.model, sampling)
     return [sampler.sample_from(logits) for _ in range(count)]
 
 

@@ -1,13 +1,36 @@
 """Guesses from hidden states, by a next-token layer or a head: asked for, and played beside an engine without them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.eagle import EagleContext
 from leftoff.engine.engine import LlamaEngine, Work
+from leftoff.engine.model_settings import ModelSettings
 from leftoff.types import Logits, Tokens
 from tests.engine.scenario import fork, read, save
-from tests.factory import small_vocabulary
+from tests.factory import MTP, model_path, small_vocabulary
+from tests.factory.heads import head_path
 
 NUM_STEPS, MOST = 24, 3
+MTP_SETTINGS = ContextSettings(num_cells=1024, num_sequences=3, threads=1)
+EAGLE_SETTINGS = ContextSettings(num_cells=1024, num_sequences=3, threads=1, batch_tokens=128, micro_batch_tokens=32)
+HEAD_DEVICES = ModelSettings(gpu_layers=0)
+
+
+@contextmanager
+def with_layer() -> Iterator[LlamaEngine]:
+    with LlamaEngine.open(model_path(MTP), MTP_SETTINGS, model_settings=ModelSettings(mtp=True)) as engine:
+        yield engine
+
+
+@contextmanager
+def with_head(architecture: str, kind: str = "shared") -> Iterator[LlamaEngine]:
+    with LlamaEngine.open(model_path(architecture), EAGLE_SETTINGS) as engine:
+        engine.head = EagleContext(engine.context, engine.memory.replaced, head_path(architecture, kind), HEAD_DEVICES)
+        yield engine
 
 
 def words(num_tokens: int, seed: int = 1) -> Tokens:

@@ -87,10 +87,10 @@ def cold(engine: LlamaEngine, tokens: Tokens, num_reply: int = 0) -> tuple[Logit
 
 
 @contextmanager
-def with_locked_memory(engine: LlamaEngine, nbytes: int) -> Iterator[LlamaEngine]:
+def with_locked_memory(engine: LlamaEngine, nbytes: int, patience_s: float = 0.5) -> Iterator[LlamaEngine]:
     """State passes through so much memory that counts as page-locked, as with a GPU."""
     before = engine.context.staging
-    engine.context.staging = Staging(engine.context.arena, ordinary, nbytes)
+    engine.context.staging = Staging(engine.context.arena, ordinary, nbytes, patience_s)
     yield engine
     engine.context.staging.close()
     engine.context.staging = before

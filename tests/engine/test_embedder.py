@@ -33,7 +33,7 @@ def tokens_of(model: Model, *texts: str) -> list[Tokens]:
 def directly(model: Model, tokens: Tokens, pooling: Pooling, width: int) -> Vectors:
     """By nothing but the C API."""
     dll = model.library.dll
-    params = context_params(model.library, ContextSettings(num_cells=2048, num_sequences=15, threads=1))
+    params = next(context_params(model.library, ContextSettings(num_cells=2048, num_sequences=15, threads=1)))
     params.n_ubatch, params.embeddings, params.pooling_type, params.flash_attn_type = 2048, True, int(pooling), 0
     context = dll.llama_init_from_model(model.handle, params)
     assert dll.llama_decode(context, dll.llama_batch_get_one(tokens.ctypes.data, tokens.size)) == 0

@@ -7,6 +7,7 @@ from leftoff.engine.batch import BatchPart
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import EngineError, InputError, NoRoomError
+from leftoff.engine.sampler import Sampler
 from leftoff.sampling import Sampling
 from tests.engine.scenario import cold, prompt, read, standing
 
@@ -47,7 +48,7 @@ def test_works_with_and_without_logits_share_a_batch(engine: LlamaEngine) -> Non
     assert all(np.isfinite(engine.logits(row)).all() for row in range(11, 18))
     np.testing.assert_allclose(engine.logits(11), expected, atol=NOISE)
     with pytest.raises(InputError, match="row 5 "):
-        engine.sampler(Sampling()).sample(engine.context, 5)
+        Sampler(engine.model, Sampling()).sample(engine.context, 5)
 
 
 def zeros(seq: int, num_tokens: int = 2) -> Work:
@@ -107,7 +108,7 @@ def test_more_tokens_than_cells_find_no_room(engine: LlamaEngine) -> None:
 
 def test_a_batch_that_failed_has_no_logits(engine: LlamaEngine) -> None:
     """Not those of the batch before, and no abort of the process either."""
-    sampler = engine.sampler(Sampling())
+    sampler = Sampler(engine.model, Sampling())
     for _ in range(2):
         (row,) = engine.decode([Work(0, prompt(engine, 5), all_logits=True)])
         sampler.sample(engine.context, row)

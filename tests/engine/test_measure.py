@@ -14,9 +14,7 @@ from leftoff.engine.measure import (
     measure,
     measure_at_load,
     measure_batches,
-    measure_decode,
     measure_pages,
-    measure_prefill,
     measure_snapshots,
     median_seconds,
     saturating_prefill,
@@ -129,7 +127,7 @@ def test_progress_rises_to_one(engine: LlamaEngine) -> None:
 @pytest.mark.parametrize("engine", ["qwen35"], indirect=True)
 def test_an_engine_in_use_is_refused_and_not_disturbed(engine: LlamaEngine) -> None:
     engine.decode([Work(3, some_tokens(engine, 7))])
-    for measurement in (measure_prefill, measure_decode, measure_pages, measure_snapshots):
+    for measurement in (measure, measure_at_load, measure_batches):
         with pytest.raises(InputError, match="sequence 3 holds 7 tokens"):
             measurement(engine)
     assert engine.memory.length(3) == 7

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.errors import EngineError, ModelError
+from leftoff.engine.context import ContextSettings
+from leftoff.engine.engine import LlamaEngine, Work
+from leftoff.engine.errors import EngineError, ModelError, ReplacedError
 from leftoff.engine.model import Model
 from leftoff.engine.model_settings import ModelSettings
 from tests.factory import Scale, model_path, small_vocabulary
@@ -221,3 +222,42 @@ def test_a_file_that_is_taken_away_between_two_looks_is_refused_with_a_reason(tm
         with pytest.raises(ModelError, match="there is no model file at"):
             Model(path)
         assert num_opens == 0
+
+
+def test_weights_that_are_written_over_in_place_are_not_computed_with(tmp_path: Path) -> None:
+    path = Path(shutil.copy(model_path("qwen35"), tmp_path / "own.gguf"))
+    settings, tokens = ContextSettings(num_cells=256, num_sequences=1, threads=1), small_vocabulary().words[:8]
+    with LlamaEngine.open(path, settings) as engine:
+        assert engine.model.fingerprint
+        work = Work(0, np.array(tokens, np.int32))
+        engine.decode([work])
+        path.touch()
+        engine.decode([work])
+        Path(shutil.copy(model_path("llama"), tmp_path / "part")).replace(path)
+        engine.decode([work])
+        assert not engine.model.is_spoiled, "what was loaded is still there"
+        assert engine.memory.length(0) == 3 * len(tokens)
+    path = Path(shutil.copy(model_path("qwen35"), tmp_path / "other.gguf"))
+    with LlamaEngine.open(path, settings) as engine:
+        assert engine.model.fingerprint
+        engine.decode([work])
+        write_other_weights(path)
+        for _ in range(2):
+            with pytest.raises(ReplacedError, match="was written over while it was in use"):
+                engine.decode([work])
+            engine.memory.drop(0)
+        assert engine.memory.length(0) == 0
+    with LlamaEngine.open(path, settings, model_settings=ModelSettings(mmap=False)) as engine:
+        assert engine.model.fingerprint
+        write_other_weights(path)
+        engine.decode([work])
+
+
+def write_other_weights(path: Path) -> None:
+    """Into the same file, without a moment at which it is shorter."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size - 4096)
+        last = file.read()
+        file.seek(size - 4096)
+        file.write(last[::-1])

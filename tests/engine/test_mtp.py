@@ -9,29 +9,26 @@ import numpy as np
 import pytest
 
 from leftoff.engine.binding.library import load_library
-from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.measure import measure_head
-from leftoff.engine.model_settings import ModelSettings
-from leftoff.engine.mtp import MtpContext, mtp_problem
-from tests.engine.guessing import MOST, NUM_STEPS, guess, play_beside, restore_and_drop, words
+from leftoff.engine.mtp import mtp_problem
+from tests.engine.guessing import MOST, MTP_SETTINGS, NUM_STEPS, guess, play_beside, with_layer, words
 from tests.engine.scenario import read
 from tests.factory import MTP, model_path
 
 LENGTH = 203
-SETTINGS = ContextSettings(num_cells=1024, num_sequences=3, threads=1)
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LlamaEngine]:
-    with LlamaEngine.open(model_path(MTP), SETTINGS, model_settings=ModelSettings(mtp=True)) as engine:
+    with with_layer() as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[LlamaEngine]:
     """The same model without its next-token layer."""
-    with LlamaEngine.open(model_path(MTP), SETTINGS) as engine:
+    with LlamaEngine.open(model_path(MTP), MTP_SETTINGS) as engine:
         yield engine
 
 
@@ -43,37 +40,6 @@ def test_guesses_are_often_right_and_never_change_a_state(engine: LlamaEngine, p
     assert NUM_STEPS // 2 < num_right < MOST * NUM_STEPS
     engine.memory.drop(0)
     plain.memory.drop(0)
-
-
-@pytest.mark.parametrize("logits", [True, False])
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_guesses_do_not_depend_on_how_the_tokens_came(engine: LlamaEngine, chunk: int, logits: bool) -> None:
-    tokens = words(LENGTH, 2)
-    token = int(read(engine, 0, tokens, LENGTH).argmax())
-    expected = guess(engine, token)
-    engine.memory.drop(0)
-    for start in range(0, LENGTH, chunk):
-        engine.decode([Work(0, tokens[start : start + chunk], logits=logits)])
-    assert guess(engine, token) == guess(engine, token) == expected
-    engine.memory.drop(0)
-
-
-def test_what_was_taken_back_leaves_no_trace(engine: LlamaEngine) -> None:
-    tokens = words(LENGTH, 3)
-    guesses = []
-    for offset in (0, 1, 2):
-        read(engine, 0, tokens)
-        if offset:
-            wrong = words(4, 100 + offset)
-            work = Work(0, np.concatenate([tokens[:2], wrong]), num_drafted=4)
-            engine.decode([work])
-            engine.settle(work, 2)
-            read(engine, 0, tokens[: LENGTH + 2 - engine.memory.length(0)])
-        else:
-            read(engine, 0, tokens[:2])
-        guesses.append(guess(engine, int(tokens[5])))
-        engine.memory.drop(0)
-    assert guesses[0] == guesses[1] == guesses[2] != []
 
 
 def test_beside_others_it_follows_replies(engine: LlamaEngine) -> None:
@@ -107,25 +73,8 @@ def test_paused_it_follows_nothing(engine: LlamaEngine, plain: LlamaEngine) -> N
         each.memory.drop(0)
 
 
-def test_what_is_restored_or_dropped_is_not_guessed_from(engine: LlamaEngine) -> None:
-    restore_and_drop(engine, words(LENGTH, 6))
-
-
-def test_a_full_context_is_emptied(engine: LlamaEngine, caplog: pytest.LogCaptureFixture) -> None:
-    with LlamaEngine.open(model_path(MTP), SETTINGS, model_settings=ModelSettings(mtp=True)) as other:
-        other.close_head()
-        other.context.settings = replace(SETTINGS, num_cells=256)
-        other.head = MtpContext(other.context, other.memory.replaced)
-        tokens = words(400, 7)
-        logits = read(other, 0, tokens)
-        assert "is emptied" in caplog.text
-        assert guess(other, int(tokens[0])) != [], "it goes on with what came later"
-    np.testing.assert_allclose(logits, read(engine, 0, tokens), atol=0.01)
-    engine.memory.drop(0)
-
-
 def test_without_its_context_the_engine_goes_on() -> None:
-    with LlamaEngine.open(model_path(MTP), SETTINGS, model_settings=ModelSettings(mtp=True)) as engine:
+    with with_layer() as engine:
         measured = measure_head(engine)
         assert 0 < measured.step_ms < 1000
         assert 0 <= measured.wake_ms < 1000

@@ -8,6 +8,7 @@ import pytest
 
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import InputError
+from leftoff.engine.sampler import Sampler
 from leftoff.sampling import Sampling
 from leftoff.types import Logits
 from tests.engine.draws import draw
@@ -58,11 +59,11 @@ def test_the_same_seed_chooses_the_same_tokens_and_another_does_not(engine: Llam
 
 
 def test_a_chosen_seed_is_told_so_that_a_reply_can_be_repeated(engine: LlamaEngine) -> None:
-    sampler = engine.sampler(replace(WARM, seed=None))
+    sampler = Sampler(engine.model, replace(WARM, seed=None))
     logits = some_logits(engine)
     first = [sampler.sample_from(logits) for _ in range(40)]
     assert draw(engine, replace(WARM, seed=sampler.seed), logits, 40) == first
-    assert engine.sampler(replace(WARM, seed=-1)).seed == 2**32 - 1
+    assert Sampler(engine.model, replace(WARM, seed=-1)).seed == 2**32 - 1
 
 
 def test_tokens_are_chosen_as_often_as_softmax_says(engine: LlamaEngine) -> None:
@@ -112,7 +113,7 @@ def test_a_bias_forces_or_forbids_a_token(engine: LlamaEngine, sampling: Samplin
 @pytest.mark.parametrize("token", [-1, 10**6, 2**31])
 def test_a_bias_on_an_unknown_token_is_refused(engine: LlamaEngine, token: int) -> None:
     with pytest.raises(InputError, match=f"token {token} is not in the vocabulary"):
-        engine.sampler(Sampling(logit_bias=((token, 1.0),)))
+        Sampler(engine.model, Sampling(logit_bias=((token, 1.0),)))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_penalties_change_the_choice_as_their_formula_says(engine: LlamaEngine, 
         logits = np.full(engine.model.vocabulary.size, -50, np.float32)
         logits[:8] = rng.normal(0.5, 0.5, 8)
         past = rng.integers(0, 8, 5).tolist()
-        sampler = engine.sampler(sampling)
+        sampler = Sampler(engine.model, sampling)
         sampler.accept(np.array(past, np.int32))
         for _ in range(6):  # what it chooses itself counts too
             expected = int(penalised(logits, past, sampling).argmax())
@@ -159,7 +160,7 @@ def test_penalties_over_more_tokens_than_memory_holds_do_not_kill_the_process(en
 
 
 def test_unknown_tokens_are_not_counted(engine: LlamaEngine) -> None:
-    sampler = engine.sampler(PENALTIES)
+    sampler = Sampler(engine.model, PENALTIES)
     with pytest.raises(InputError):
         sampler.accept(np.array([0, engine.model.vocabulary.size], np.int32))
 
@@ -179,7 +180,7 @@ def test_unknown_tokens_are_not_counted(engine: LlamaEngine) -> None:
     ],
 )
 def test_kept_logits_give_the_tokens_that_the_batch_would_have(engine: LlamaEngine, sampling: Sampling) -> None:
-    from_batch, from_kept = engine.sampler(sampling), engine.sampler(sampling)
+    from_batch, from_kept = Sampler(engine.model, sampling), Sampler(engine.model, sampling)
     tokens = prompt(engine, 20)
     chosen = []
     for _ in range(40):

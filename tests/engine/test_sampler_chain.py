@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from leftoff.engine.engine import LlamaEngine
+from leftoff.engine.sampler import Sampler
 from leftoff.sampling import SAMPLERS, Sampling
 from leftoff.types import Logits
 from tests.engine.draws import HOT, chances, draw, few_logits, random_logits
@@ -176,7 +177,9 @@ def mirostat_limit(version: int, chance: Logits, mu: float, vocabulary_size: int
 def test_mirostat_narrows_the_choice_by_how_surprising_the_last_was(engine: LlamaEngine, version: int) -> None:
     tau, eta = 2.5, 0.3
     logits = few_logits(engine, -1.4 * np.log(np.arange(1, 201)).astype(np.float32))  # the likeliest first
-    sampler = engine.sampler(replace(WARM, temperature=1.0, mirostat=version, mirostat_tau=tau, mirostat_eta=eta))
+    sampler = Sampler(
+        engine.model, replace(WARM, temperature=1.0, mirostat=version, mirostat_tau=tau, mirostat_eta=eta)
+    )
     chance, mu, surprises, edges = chances(logits[:200]).astype(float), 2 * tau, [], 0
     for _ in range(600):
         limit = mirostat_limit(version, chance, mu, engine.model.vocabulary.size)

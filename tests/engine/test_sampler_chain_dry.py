@@ -39,7 +39,7 @@ def discouraged(logits: Logits, past: list[int], sampling: Sampling) -> Logits:
 
 
 def choice(engine: LlamaEngine, sampling: Sampling, past: list[int], logits: Logits) -> int:
-    sampler = engine.sampler(sampling)
+    sampler = Sampler(engine.model, sampling)
     sampler.accept(np.array(past, np.int32))
     return sampler.sample_from(logits)
 
@@ -60,7 +60,7 @@ def test_repetition_is_discouraged_as_the_formula_says(engine: LlamaEngine, samp
     changed = 0
     for _ in range(30):
         past = rng.integers(0, 3, 20).tolist()
-        sampler = engine.sampler(sampling)
+        sampler = Sampler(engine.model, sampling)
         sampler.accept(np.array(past, np.int32))
         for _ in range(10):  # what it chooses itself counts too
             logits = few_logits(engine, rng.normal(0, 1, 3).astype(np.float32))
@@ -93,7 +93,7 @@ def test_a_breaker_lets_a_sequence_start_anew(engine: LlamaEngine, sampling: Sam
 
 def test_samplers_do_not_share_what_they_remember(engine: LlamaEngine) -> None:
     logits = few_logits(engine, [0.0, 0, 0, 0, 1.0])
-    told, untold = engine.sampler(DRY), engine.sampler(DRY)
+    told, untold = Sampler(engine.model, DRY), Sampler(engine.model, DRY)
     told.accept(np.array([1, 2, 3, 4, 9, 1, 2, 3], np.int32))
     untold.accept(np.array([1, 2, 3], np.int32))
     assert untold.sample_from(logits) == 4

@@ -10,7 +10,7 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +36,9 @@ _PROBE_BYTES = 512
 # ggml_log_level; 5 continues the line before it. llama.cpp's "info" is detail that few people want to read.
 _LOG_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUES = 5
-# A warning of recurrent memory, at each picture whose tokens share a position: so it must be.
-_ALWAYS_WITH_PICTURES = "non-consecutive token position"
+# Warnings of what must be so: of recurrent memory at each picture whose tokens share a position, and of a model whose
+# vocabulary is held apart.
+_MUST_BE = ("non-consecutive token position", "dummy tokens")
 _KEPT_ERRORS = 8
 
 # What the loader says of a library that another one needs, and where small systems get it from.
@@ -94,7 +95,7 @@ class LogCapture:
             if own.collected is not None:
                 own.collected.append(line)
                 continue
-            if _ALWAYS_WITH_PICTURES in line:
+            if any(warning in line for warning in _MUST_BE):
                 continue
             if own.level >= logging.ERROR:
                 own.errors = [*own.errors[1 - _KEPT_ERRORS :], line]
@@ -126,18 +127,15 @@ class Library:
         """Whether the build exports a function of `abi.OPTIONAL`."""
         return hasattr(self.dll, function)
 
+    def problem_without(self, functions: Iterable[str]) -> str:
+        """Why something cannot be done that needs these functions; empty if the build has all of them."""
+        missing = next((name for name in functions if not self.has(name)), "")
+        return f"{self.path} (llama.cpp {self.build.version}) lacks {missing}: take another build" if missing else ""
+
     @property
     def system_info(self) -> str:
         info: bytes = self.dll.llama_print_system_info()
         return info.decode().strip(" |")
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Devices the library can compute on."""
-        dll = self.dll
-        found = (dll.ggml_backend_dev_get(i) for i in range(dll.ggml_backend_dev_count()))
-        names = ((dll.ggml_backend_dev_name(d), dll.ggml_backend_dev_description(d)) for d in found)
-        return tuple(f"{name.decode()} ({text.decode()})" for name, text in names)
 
 
 @functools.cache

@@ -70,7 +70,7 @@ class Spins:
         return self._team is not None
 
     def look(self) -> None:
-        """To be called between decode steps, as often as there are any."""
+        """Looks every half second who uses the CPUs. Called before every decode step."""
         if self._dll is None or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _PERIOD_S
@@ -114,7 +114,7 @@ class _IdleTeam:
 
 
 def cpu_times() -> CpuTimes | None:
-    """As Linux counts them; None elsewhere."""
+    """The times that Linux counts; None on other systems."""
     try:
         lines = _STAT.read_text().splitlines()
         allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}

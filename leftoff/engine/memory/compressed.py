@@ -24,13 +24,12 @@ class CompressedMemory(LlamaMemory):
     def __init__(
         self, context: Context, fingerprint: str, size: SnapshotSize, layout: CompressedLayout, window: int
     ) -> None:
-        super().__init__(context, MemoryKind.HYBRID, fingerprint, size, context.settings.num_sequences)
+        super().__init__(context, MemoryKind.HYBRID, fingerprint, size)
         self._layout = layout
         self._window = window
-        settings = context.settings
-        micro_batch = min(settings.micro_batch_tokens, settings.batch_tokens)
-        self._max_batch_tokens = max(micro_batch, smallest_batch(settings.num_sequences))
-        self._num_window_cells = window + micro_batch  # as llama.cpp sizes the ring of a sequence, less its padding
+        self._max_batch_tokens = max(context.micro_batch_tokens, smallest_batch(context.settings.num_sequences))
+        # as llama.cpp sizes the ring of a sequence, less its padding
+        self._num_window_cells = window + context.micro_batch_tokens
         self._window_ends = [0] * self.num_sequences  # cells of the ring from here on are free
         self._saved: set[int] = set()  # sequences that must lie as after loading what was saved of them
 

@@ -144,7 +144,7 @@ class CompressedLayout:
         end = self.kept.section_end(num_cells)
         rest[start:end] = partial[stream : stream + end - start]
         rest[end:] = partial[_HEADER_BYTES + self._window_bytes(num_cells) :]
-        self.kept.rows(rest, num_cells)[0][:, _CELL_BYTES - 4 :] = 0  # a cell ends with the sequence that holds it
+        self.kept.forget_sequence(rest, num_cells)
         positions = self.kept.positions(rest, num_cells)
         if not np.all(positions[:-1] < positions[1:]):
             self.kept.sort(rest, num_cells)

@@ -29,6 +29,7 @@ HEADER_BYTES = 8  # magic, seq
 _SECTION = struct.Struct("<II")  # num_streams, num_cells
 _TENSOR = struct.Struct("<iQ")  # type, row_bytes
 _CELL_SIZES = (12, 24)  # pos, num_seqs, seq; and with M-RoPE two more coordinates and a pad
+_SEQUENCE_BYTES = 4  # at the end of a cell
 _COLUMN, _ROW = 2, 3  # of a picture, among the numbers of a cell with M-RoPE
 SHAPE_SIZES = (8, 16)  # v_trans, num_layers; and in newer builds n_rot_k, n_rot_v
 _TENSORS_PER_LAYER = (1, 2)  # K alone, as in latent attention, or K and V
@@ -45,13 +46,8 @@ class Section:
     row_bytes: tuple[int, ...]
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Bytes per cell of each matrix: the entries of the cells, then each tensor."""
-        return (self.cell_bytes, *self.row_bytes)
-
-    @property
     def bytes_per_token(self) -> int:
-        return sum(self.widths)
+        return self.cell_bytes + sum(self.row_bytes)
 
     @cached_property
     def fixed_bytes(self) -> int:
@@ -65,22 +61,22 @@ class Section:
         offset = put(blob, offset, _SECTION.pack(self.num_streams, num_cells)) + num_cells * self.cell_bytes
         return put(blob, offset, self.shape) + _TENSOR.size * len(self.tensors) + num_cells * sum(self.row_bytes)
 
-    @cached_property
-    def gaps(self) -> tuple[int, ...]:
-        """Number of bytes before each matrix that belong to no row."""
-        gaps = [_SECTION.size, *(_TENSOR.size for _ in self.tensors)]
-        if self.tensors:
-            gaps[1] += len(self.shape)
-        return tuple(gaps)
-
 
 class _Run(NamedTuple):
-    """Tensors of one width that follow each other, or the entries of the cells: one matrix."""
+    """Tensors of one width that follow each other, which are copied in one call; or the entries of the cells."""
 
     offset: int  # of the first row, in a state without cells
     bytes_before: int  # of the rows of one cell that come before
     heads: Raw  # the bytes before the rows of each tensor; none before the entries of cells
     width: int
+
+    @property
+    def has_entries(self) -> bool:
+        return self.heads.nbytes == 0
+
+    def rows(self, blob: Raw, num_cells: int) -> Raw:
+        """The row of each cell in each tensor: a view with these three axes."""
+        return self.lines(blob, num_cells).reshape(len(self.heads), num_cells, self.width)
 
     def lines(self, blob: Raw, num_cells: int) -> Raw:
         """One line for all rows of each tensor."""
@@ -133,34 +129,29 @@ class Layout:
         num_cells: int = _SECTION.unpack(blob[start : start + _SECTION.size].tobytes())[1]
         return num_cells
 
-    def positions(self, blob: Raw, num_cells: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def positions(self, blob: Raw, num_cells: int) -> npt.NDArray[np.int32]:
         """The position of each cell, in the order of the cells."""
-        return _positions(self.rows(blob, num_cells)[0])
+        return _numbers(self.runs[0].rows(blob, num_cells)[0][:, :4]).ravel()
 
-    def rows(self, blob: Raw, num_cells: int) -> list[Raw]:
-        """Views of the parts of `blob` that have one row per cell: of each section the entries, then each tensor."""
-        offset = len(self.header)
-        matrices = []
-        for section in self.sections:
-            for width, gap in zip(section.widths, section.gaps, strict=True):
-                offset += gap
-                matrices.append(blob[offset : offset + num_cells * width].reshape(num_cells, width))
-                offset += num_cells * width
-        return matrices
+    def forget_sequence(self, blob: Raw, num_cells: int) -> None:
+        """Clears the sequence that each cell names: llama.cpp does not read it, and equal states should be equal."""
+        for run in self.runs:
+            if run.has_entries:
+                run.rows(blob, num_cells)[..., -_SEQUENCE_BYTES:] = 0
 
     def write_frame(self, blob: Raw, num_cells: int) -> None:
         """Writes everything that is not a row."""
         offset = put(blob, 0, self.header)
         for section in self.sections:
             offset = section.write_frame(blob, offset, num_cells)
-        for run in self._runs:
+        for run in self.runs:
             run.write_heads(blob, num_cells)
 
     def copy_parts(self, parts: Sequence[PagePart], blob: Raw, num_cells: int, first: int) -> None:
         """Copies parts of pages that follow each other to the cells from `first` on of a state with its frame."""
         last = first + sum(part.num_tokens for part in parts)
         sources = [view_of(part.page.data) for part in parts]
-        for run in self._runs:
+        for run in self.runs:
             target = run.lines(blob, num_cells)[:, first * run.width : last * run.width]
             lines = [run.part_lines(source, part) for source, part in zip(sources, parts, strict=True)]
             np.concatenate(lines, axis=1, out=target)  # one call, most of it without the GIL
@@ -168,26 +159,25 @@ class Layout:
     def cut_out(self, blob: Raw, num_cells: int, first: int, last: int, page: Raw) -> None:
         """Writes the cells [first, last) of a state as a state of their own."""
         self.write_frame(page, last - first)
-        for run in self._runs:
+        for run in self.runs:
             target, rows = run.lines(page, last - first), run.lines(blob, num_cells)
             np.copyto(target, rows[:, first * run.width : last * run.width])
 
     @cached_property
-    def _runs(self) -> tuple[_Run, ...]:
-        """Tensors of one width that follow each other are copied in one call."""
+    def runs(self) -> tuple[_Run, ...]:
+        """All that has one row per cell: of each section the entries of its cells, then its tensors."""
         runs = []
         offset, bytes_before = len(self.header), 0
         for section in self.sections:
-            gaps = iter(section.gaps)
-            offset += next(gaps)
+            offset += _SECTION.size
             runs.append(_Run(offset, bytes_before, np.empty((1, 0), np.uint8), section.cell_bytes))
+            offset += len(section.shape)
             bytes_before += section.cell_bytes
             for width, alike in groupby(zip(section.row_bytes, section.tensors, strict=True), itemgetter(0)):
                 heads = [tensor for _, tensor in alike]
-                offset += next(gaps)
                 matrix = np.frombuffer(b"".join(heads), np.uint8).reshape(len(heads), _TENSOR.size)
-                runs.append(_Run(offset, bytes_before, matrix, width))
-                offset += sum(next(gaps) for _ in heads[1:])
+                runs.append(_Run(offset + _TENSOR.size, bytes_before, matrix, width))
+                offset += matrix.nbytes
                 bytes_before += width * len(heads)
         return tuple(runs)
 
@@ -198,29 +188,28 @@ class Layout:
             self.cut_out(blob, num_cells, first, first + cells.size, page)
             return
         self.write_frame(page, cells.size)
-        for target, rows in zip(self.rows(page, cells.size), self.rows(blob, num_cells), strict=True):
-            np.take(rows, cells, axis=0, out=target)
+        for run in self.runs:
+            run.rows(page, cells.size)[:] = run.rows(blob, num_cells)[:, cells]
 
     def sort(self, blob: Raw, num_cells: int) -> None:
         """Sorts the cells by position: llama.cpp writes them in the order of its memory."""
-        matrices = iter(self.rows(blob, num_cells))
-        for section in self.sections:
-            entries = next(matrices)
-            order = _order(entries)
-            for matrix in (entries, *(next(matrices) for _ in section.tensors)):
-                matrix[:] = matrix[order]
+        for run in self.runs:
+            rows = run.rows(blob, num_cells)
+            if run.has_entries:  # of the next section
+                order = _order(rows[0])
+            rows[:] = rows[:, order]
 
 
 def _order(entries: Raw) -> CellNumbers:
     """Cells by position; with M-RoPE those of a picture have one, and follow each other by row and column."""
-    numbers = np.ascontiguousarray(entries).view(np.int32)
+    numbers = _numbers(entries)
     if entries.shape[1] == _CELL_SIZES[0]:
         return np.argsort(numbers[:, 0], kind="stable")
     return np.lexsort((numbers[:, _COLUMN], numbers[:, _ROW], numbers[:, 0]))
 
 
-def _positions(entries: Raw) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    return np.ascontiguousarray(entries[:, :4]).view(np.int32).ravel()
+def _numbers(entries: Raw) -> npt.NDArray[np.int32]:
+    return np.ascontiguousarray(entries).view(np.int32)
 
 
 def put(blob: Raw, offset: int, content: bytes) -> int:

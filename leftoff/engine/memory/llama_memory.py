@@ -1,7 +1,8 @@
-"""The base class of both implementations of `base.Memory`, with the checks that keep a wrong state from being loaded.
+"""The base class of all implementations of `base.Memory`, with the checks that keep a wrong state from being loaded.
 
 *Paged* memory (`paged.py`: attention, hybrid, window) has KV cells that are cut and shared by position, and perhaps a
-rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is saved and loaded as one state.
+rest that is not. *Whole* memory (`whole.py`: recurrent, opaque) is saved and loaded as one state. *Compressed* memory
+(`compressed.py`: DeepSeek-V4) has rows of several tokens each, and a rest.
 """
 
 from abc import ABC, abstractmethod
@@ -32,19 +33,25 @@ class LlamaMemory(ABC):
     """Memory of all sequences of a context. `_spoiled` are sequences whose rest was lost by a cancelled decode."""
 
     def __init__(
-        self, context: Context, kind: MemoryKind, fingerprint: str, size: SnapshotSize, num_sequences: int
+        self,
+        context: Context,
+        kind: MemoryKind,
+        fingerprint: str,
+        size: SnapshotSize,
+        num_sequences: int | None = None,
     ) -> None:
+        """Without `num_sequences` it has as many as the context."""
         self.kind = kind
         self.fingerprint = fingerprint
         self.num_cells = context.num_cells
-        self.num_sequences = num_sequences
+        self.num_sequences = num_sequences or context.settings.num_sequences
         self._context = context
         self._snapshot_size = size
-        self._lengths = [0] * num_sequences
+        self._lengths = [0] * self.num_sequences
         self._spoiled: set[int] = set()
         self._pictures: dict[int, tuple[PictureSpan, ...]] = {}  # of the sequences that have some
         self.replaced: set[int] = set()  # sequences that were restored or dropped since an MTP context last looked
-        self._held: tuple[int, int] | None = None  # the sequence with a draft in the batch, and its length before
+        self._held_length: int | None = None  # of the sequence with a draft in the batch, before that
 
     # --- what a sequence holds
 
@@ -191,8 +198,8 @@ class LlamaMemory(ABC):
         """Before a decode with a draft: keeps what cannot be cut back as it is now, until `settle` or `release`."""
         self._check_whole(seq)
         if self.has_state:
-            self._context.hold_rest(seq, self.position(seq, self.length(seq)))
-            self._held = seq, self.length(seq)
+            self._held_length = self.length(seq)
+            self._context.hold_rest(seq, self.position(seq, self._held_length))
 
     def settle(self, seq: int, length: int) -> int:
         """After that decode: takes back the tokens from `length` on. Returns the length that the sequence now has.
@@ -206,8 +213,8 @@ class LlamaMemory(ABC):
 
     def release(self) -> None:
         """Forgets what is held."""
-        if self._held is not None:
-            self._held = None
+        if self._held_length is not None:
+            self._held_length = None
             self._context.release_rest()
 
     @property

@@ -36,22 +36,21 @@ class PagedMemory(LlamaMemory):
         kind: MemoryKind,
         fingerprint: str,
         size: SnapshotSize,
-        num_sequences: int,
         layout: Layout,
         empty_rest: Raw,
         windows: Windows | None,
         *,
-        reads_beginnings: bool = False,
+        reads_beginnings: bool,
     ) -> None:
         """With `reads_beginnings`, llama.cpp is asked for the attention alone of a state, without the window."""
-        super().__init__(context, kind, fingerprint, size, num_sequences)
+        super().__init__(context, kind, fingerprint, size)
         self._layout = layout
         self._empty_rest = empty_rest
         self._no_rest = empty_rest[HEADER_BYTES:]
         self._window = context.model.window
         self._windows = windows
         self._reads_beginnings = reads_beginnings
-        self._cells = CellMap(context.num_cells, num_sequences)
+        self._cells = CellMap(context.num_cells, self.num_sequences)
         self._lengths = self._cells.lengths
 
     @property
@@ -145,8 +144,8 @@ class PagedMemory(LlamaMemory):
     def extend(self, num_tokens: Mapping[int, int]) -> None:
         total = sum(num_tokens.values())
         is_split = self.kind is MemoryKind.HYBRID and total > len(num_tokens) > 1
-        micro_batch = self._context.settings.micro_batch_tokens
-        for seq, num in equal_rounds(num_tokens, micro_batch) if is_split else num_tokens.items():
+        rounds = equal_rounds(num_tokens, self._context.micro_batch_tokens) if is_split else num_tokens.items()
+        for seq, num in rounds:
             self._cells.extend(seq, num)
         if self._windows is not None:
             self._windows.extend(total)
@@ -171,11 +170,10 @@ class PagedMemory(LlamaMemory):
         return not (self.has_state and self._windows is not None)
 
     def _take_back(self, seq: int, length: int) -> int:
-        if self._held is not None:
-            _, length = self._held
-            self._go_back(seq, length, keep_rest=False)
-            self._context.return_rest(seq, self.position(seq, length))
-            return length
+        if (held_length := self._held_length) is not None:
+            self._go_back(seq, held_length, keep_rest=False)
+            self._context.return_rest(seq, self.position(seq, held_length))
+            return held_length
         num_tokens = self.length(seq) - length
         self._go_back(seq, length, keep_rest=True)
         if self._windows is not None:

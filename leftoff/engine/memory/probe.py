@@ -50,7 +50,8 @@ def probe_memory(context: Context, fingerprint: str) -> LlamaMemory:
 
 def _candidates(context: Context, fingerprint: str, states: _States) -> Iterator[LlamaMemory]:
     if context.model.is_recurrent:
-        yield _recurrent(context, fingerprint, states)
+        size = SnapshotSize(states.whole.nbytes, 0.0, 0)
+        yield WholeMemory(context, MemoryKind.RECURRENT, fingerprint, size)
     else:
         for reads_beginnings in (True, False):
             memory = _paged(context, fingerprint, states, reads_beginnings=reads_beginnings)
@@ -58,7 +59,10 @@ def _candidates(context: Context, fingerprint: str, states: _States) -> Iterator
                 yield memory
         if (compressed := _compressed(context, fingerprint, states)) is not None:
             yield compressed
-    yield _opaque(context, fingerprint, states)
+    size = _snapshot_size(states.half_whole_bytes, states.whole.nbytes, 0)
+    # One sequence at a time: memories of this kind are known to mix sequences, by clearing parts of all of them on a
+    # load, or by selecting what to attend to among the cells of all.
+    yield WholeMemory(context, MemoryKind.OPAQUE, fingerprint, size, num_sequences=1)
 
 
 def _observe(context: Context) -> _States:
@@ -94,17 +98,13 @@ def _paged(context: Context, fingerprint: str, states: _States, *, reads_beginni
     if layout is None:
         return None
     size = _snapshot_size(states.half_rest_bytes, states.rest.nbytes, model.window)
-    num_sequences = context.settings.num_sequences
     windows = None
     if model.window:
         window_layout = learn_window_layout(states.rest, _WHOLE, round(size.bytes_per_token))
         if window_layout is None:
             return None
-        windows = Windows(context, window_layout, num_sequences)
-    return PagedMemory(
-        *(context, kind, fingerprint, size, num_sequences, layout, empty_rest, windows),
-        reads_beginnings=reads_beginnings,
-    )
+        windows = Windows(context, window_layout)
+    return PagedMemory(context, kind, fingerprint, size, layout, empty_rest, windows, reads_beginnings=reads_beginnings)
 
 
 def _compressed(context: Context, fingerprint: str, states: _States) -> LlamaMemory | None:
@@ -117,18 +117,6 @@ def _compressed(context: Context, fingerprint: str, states: _States) -> LlamaMem
     size = _snapshot_size(states.half_rest_bytes - streams_bytes, states.rest.nbytes - streams_bytes, 0)
     whole = SnapshotSize(size.at(window), 0.0, 0)
     return CompressedMemory(context, fingerprint, whole, layout, window)
-
-
-def _recurrent(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
-    size = SnapshotSize(states.whole.nbytes, 0.0, 0)
-    return WholeMemory(context, MemoryKind.RECURRENT, fingerprint, size, context.settings.num_sequences)
-
-
-def _opaque(context: Context, fingerprint: str, states: _States) -> LlamaMemory:
-    size = _snapshot_size(states.half_whole_bytes, states.whole.nbytes, 0)
-    # One sequence at a time: memories of this kind are known to mix sequences, by clearing parts of all of them on a
-    # load, or by selecting what to attend to among the cells of all.
-    return WholeMemory(context, MemoryKind.OPAQUE, fingerprint, size, num_sequences=1)
 
 
 def _snapshot_size(half_bytes: int, whole_bytes: int, window: int) -> SnapshotSize:

@@ -55,7 +55,7 @@ class Staging:
         patience_s: float = _PATIENCE_S,
         leave: Callable[[Raw], None] = lambda _: None,
     ) -> None:
-        """In the end the area is given to `leave`."""
+        """`close` gives the area to `leave`."""
         self._arena = arena
         self._leave = leave
         self._locked = LockedArea(allocate(locked_bytes) if allocate is not None else None, patience_s)

@@ -60,12 +60,12 @@ class WholeMemory(LlamaMemory):
         return self.kind is MemoryKind.RECURRENT
 
     def _take_back(self, seq: int, length: int) -> int:
-        assert self._held is not None, f"sequence {seq} cannot be cut back to {length}"
-        _, length = self._held
+        held_length = self._held_length
+        assert held_length is not None, f"sequence {seq} cannot be cut back to {length}"
         self._drop(seq)
-        self._context.return_rest(seq, self.position(seq, length))
-        self._lengths[seq] = length
-        return length
+        self._context.return_rest(seq, self.position(seq, held_length))
+        self._lengths[seq] = held_length
+        return held_length
 
     def _restore(
         self, seq: int, length: int, share: Share | None, pages: Sequence[PagePart], snapshot: Snapshot | None

@@ -28,7 +28,6 @@ from leftoff.engine.memory.layout import HEADER_BYTES, Layout
 
 _PAGE_TOKENS = 256
 _SMALL_BYTES = 32 << 20  # to read such a ring whole takes less than to pass over all cells of a long context twice
-_SEQUENCE_FIELD = slice(8, 12)  # in the entry of a cell
 
 
 class Windows:
@@ -38,13 +37,14 @@ class Windows:
     token attends to are kept; llama.cpp reuses the cells of older ones.
     """
 
-    def __init__(self, context: Context, layout: Layout, num_sequences: int) -> None:
+    def __init__(self, context: Context, layout: Layout) -> None:
         self._context = context
         self._layout = layout
         self._length = context.model.window - 1  # positions that the next token attends to, besides its own
-        micro_batch = min(context.settings.micro_batch_tokens, context.settings.batch_tokens)
+        micro_batch = context.micro_batch_tokens
         # as llama.cpp sizes this cache, less its padding: all windows and one micro-batch
-        self._num_cells = min(context.num_cells, context.model.window * (num_sequences + 1) + micro_batch)
+        windows = context.model.window * (context.settings.num_sequences + 1)
+        self._num_cells = min(context.num_cells, windows + micro_batch)
         self._rest_bytes: int | None = None  # of the recurrent state in a PARTIAL_ONLY state, once that is known
         self._is_small = layout.section_end(self._num_cells) <= _SMALL_BYTES
         self._end = 0  # all cells from here on are free
@@ -117,8 +117,7 @@ class Windows:
     def _read_ring(self, seq: int) -> Buffer:
         """All that the ring has of a sequence: more than its window, but without a pass over the cells of attention."""
         state = self._context.stage_state(seq, PARTIAL_ONLY)
-        entries = self._layout.rows(state.view, self._layout.count(state.view))[0]
-        entries[:, _SEQUENCE_FIELD] = 0  # llama.cpp does not read it back, and equal windows should be equal bytes
+        self._layout.forget_sequence(state.view, self._layout.count(state.view))
         return state
 
     def _pages(self, state: Buffer, start: int) -> Iterator[WindowPage]:
@@ -181,9 +180,7 @@ class Windows:
         num_cells = self._layout.count(state)
         section, section_of_one = self._layout.section_end(num_cells), self._layout.section_end(1)
         short = np.empty(section_of_one + state.nbytes - section, np.uint8)
-        self._layout.write_frame(short, 1)
-        for target, rows in zip(self._layout.rows(short, 1), self._layout.rows(state, num_cells), strict=True):
-            target[0] = rows[-1]
+        self._layout.cut_out(state, num_cells, num_cells - 1, num_cells, short)
         short[section_of_one:] = state[section:]
         return short
 

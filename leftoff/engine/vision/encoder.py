@@ -79,7 +79,7 @@ class PictureEncoder:
         return [_Source(self, key, picture, index) for index in range(self.tokens(picture).num_images)]
 
     def key(self, picture: Picture) -> bytes:
-        """Of all that the embeddings depend on, and of the owner: what one has sent is not known to another."""
+        """Hash of all that the embeddings depend on, and of the owner: what one has sent is not known to another."""
         return blake3(f"{self.projector.fingerprint} {picture.owner} ".encode() + picture.digest).digest()
 
     def _made_tokens(self, key: bytes, picture: Picture) -> PictureTokens:

@@ -29,7 +29,7 @@ class PictureMedium(Protocol):
 
 
 class KeptPictures:
-    """By owner and key. Any thread may call it."""
+    """Embeddings by the owner of a picture and its key. Any thread may call it."""
 
     def __init__(
         self, most_bytes: int, medium: PictureMedium | None = None, count: Callable[[int], None] = lambda _: None
@@ -41,7 +41,7 @@ class KeptPictures:
 
     @property
     def num_bytes(self) -> int:
-        """In RAM."""
+        """The bytes of embeddings in RAM."""
         return self._ram.num_bytes
 
     def get(self, owner: str, key: bytes) -> Encoded | None:

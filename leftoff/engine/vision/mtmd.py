@@ -88,7 +88,7 @@ class Mtmd:
 
 @functools.cache
 def load_mtmd(library: Library) -> Mtmd:
-    """That of the engine's own build; else that of a package, which encodes on the CPU."""
+    """The library for pictures of the engine's own build; else that of a package, which encodes on the CPU."""
     beside = sorted(library.path.parent.glob("libmtmd*"))
     problems = []
     for path in (library.path, *beside):

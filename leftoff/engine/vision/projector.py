@@ -88,6 +88,7 @@ class Projector:
         self.num_encoded = 0
         self.width = int(model.library.dll.llama_model_n_embd_inp(model.handle))  # numbers for one token
         _check_file(path)
+        self._content = file_fingerprint(path)
         with self._opened() as handle:
             self.uses_mrope = bool(self._dll.mtmd_decode_use_mrope(handle))
         if self.uses_mrope and model.window:
@@ -96,13 +97,13 @@ class Projector:
 
     @property
     def library(self) -> Library:
-        """That of the encoder, which need not be the model's."""
+        """The library that encodes, which need not be the model's."""
         return self._mtmd.library
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that embeddings depend on besides the pixels."""
-        parts = [file_fingerprint(self.path), self.library.fingerprint, self._limits, self._threads, self._use_gpu]
+        """Hash of everything that embeddings depend on besides the pixels."""
+        parts = [self._content, self.library.fingerprint, self._limits, self._threads, self._use_gpu]
         return blake3("|".join(map(str, parts)).encode()).hexdigest()
 
     @cached_property
@@ -156,7 +157,7 @@ class Projector:
         return Embeddings(rows, self._positions(chunk, num_tokens), self._is_causal(handle, chunk))
 
     def _positions(self, chunk: int, num_tokens: int) -> npt.NDArray[np.int32] | None:
-        """With M-RoPE, time, row and column of each token, and 0, as seen from the first position of the picture."""
+        """Time, row and column of each token, and 0, from the first position of the picture on. None without M-RoPE."""
         if not self.uses_mrope:
             return None
         image, get = self._dll.mtmd_input_chunk_get_tokens_image(chunk), self._dll.mtmd_image_tokens_get_decoder_pos
@@ -223,6 +224,7 @@ class Projector:
     def _open(self) -> int:
         """The text model is there for its vocabulary and its width: the weights may sleep, or be another library's."""
         log = self.library.log
+        self._require_same()
         self._words = load_weights(self.library, self._model.path, WITHOUT_WEIGHTS)
         params = self._dll.mtmd_context_params_default()
         params.use_gpu, params.n_threads = self._use_gpu, self._threads
@@ -231,12 +233,21 @@ class Projector:
         log.take_errors()
         handle: int | None = self._dll.mtmd_init_from_file(os.fsencode(self.path), self._words, params)
         if handle is not None and self._dll.mtmd_support_vision(handle):
+            self._handle = handle
+            self._require_same()  # it is read, not mapped: nothing that happens to the file later matters
             return handle
         reason = log.take_errors() or "it has no encoder for pictures"
         if handle is not None:
             self._dll.mtmd_free(handle)
         self._free()
         raise ModelError(f"llama.cpp cannot use the projector {self.path} with {self._model.path}: {reason}")
+
+    def _require_same(self) -> None:
+        """Raises if another projector lies there now: embeddings are kept under the name of the first."""
+        _check_file(self.path)
+        if file_fingerprint(self.path) != self._content:
+            self._free()
+            raise ModelError(f"{self.path} is not the projector any more that was loaded: start the server again")
 
     def _free(self) -> None:
         if self._handle is not None:

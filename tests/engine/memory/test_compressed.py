@@ -12,15 +12,14 @@ from tests.engine.conftest import SETTINGS
 from tests.engine.scenario import Saved, cold, load, prompt, read, save
 from tests.factory import model_path
 
-LENGTH, TAIL, PIECE = 660, 30, 32
+LENGTH, TAIL, PIECE = 410, 30, 32
 
 sparse = pytest.mark.parametrize("engine", ["deepseek32", "deepseek4"], indirect=True)
 compressed = pytest.mark.parametrize("engine", ["deepseek4"], indirect=True)
 
 
 @sparse
-@pytest.mark.parametrize("wrong_page", [0, 2, 5])
-def test_a_wrong_page_shows(engine: LlamaEngine, wrong_page: int) -> None:
+def test_a_wrong_page_shows(engine: LlamaEngine) -> None:
     tokens, other = prompt(engine, LENGTH + TAIL), prompt(engine, LENGTH, seed=2)
     expected, _, _ = cold(engine, tokens)
     read(engine, 1, other)
@@ -34,11 +33,13 @@ def test_a_wrong_page_shows(engine: LlamaEngine, wrong_page: int) -> None:
     np.testing.assert_array_equal(engine.context.get_state(0).view, state)
     np.testing.assert_array_equal(read(engine, 0, tokens[LENGTH:]), expected)
 
-    pages = list(saved.pages)
-    pages[wrong_page] = wrong.pages[wrong_page]
-    load(engine, 0, Saved(LENGTH, tuple(pages), saved.snapshot))
-    assert not np.array_equal(engine.context.get_state(0).view, state)
-    assert not np.array_equal(read(engine, 0, tokens[LENGTH:]), expected), "a wrong page must show"
+    assert len(saved.pages) == 4
+    for wrong_page in range(4):
+        pages = list(saved.pages)
+        pages[wrong_page] = wrong.pages[wrong_page]
+        load(engine, 0, Saved(LENGTH, tuple(pages), saved.snapshot))
+        assert not np.array_equal(engine.context.get_state(0).view, state)
+        assert not np.array_equal(read(engine, 0, tokens[LENGTH:]), expected), f"page {wrong_page} must show"
 
 
 @compressed
@@ -46,14 +47,14 @@ def test_snapshots_do_not_grow_and_pages_are_small(engine: LlamaEngine) -> None:
     memory = engine.memory
     assert isinstance(memory, CompressedMemory)
     sizes = []
-    for length in (50, 1000, 3000):
+    for length in (50, 500, 1500):
         read(engine, 0, prompt(engine, length - memory.length(0), seed=length))
         snapshot = memory.save_snapshot(0)
         assert snapshot.nbytes == memory.snapshot_bytes(length)
         sizes.append(snapshot.nbytes)
     assert len(set(sizes)) == 1
     whole = engine.context.state_bytes(0)
-    assert memory.page_bytes(3000) + sizes[-1] < whole
+    assert memory.page_bytes(1500) + sizes[-1] < whole
 
 
 @compressed

@@ -132,7 +132,7 @@ def test_forks_diverge_without_touching_each_other(engine: LlamaEngine) -> None:
     shared = prompt(engine, LENGTH)
     tails = [prompt(engine, TAIL, seed=10 + index) for index in range(3)]
     runs = [cold(engine, np.concatenate([shared, tail]))[0] for tail in tails]
-    noise = batching_noise(engine, shared, tails)
+    noise = batching_noise(engine, shared, tails, runs)
 
     read(engine, 0, shared)
     for target in (1, 2):
@@ -151,12 +151,13 @@ def test_a_fork_saved_and_loaded_again_goes_on(engine: LlamaEngine) -> None:
     memory = engine.memory
     shared, tail = prompt(engine, LENGTH), prompt(engine, TAIL, seed=20)
     whole = np.concatenate([shared, tail])
-    expected, _, _ = cold(engine, whole)
-    noise = batching_noise(engine, shared, [tail, tail[::-1]])
+    other_tail = tail[::-1]
+    runs = [cold(engine, np.concatenate([shared, one]))[0] for one in (tail, other_tail)]
+    expected, noise = runs[0], batching_noise(engine, shared, [tail, other_tail], runs)
 
     read(engine, 0, shared)
     fork(memory, 0, 1, LENGTH)
-    read(engine, 0, tail[::-1])
+    read(engine, 0, other_tail)
     fork_logits = read(engine, 1, tail)
     saved = save(engine, 1)
     memory.drop(1)
@@ -222,8 +223,9 @@ def test_a_window_that_forgot_says_so_and_comes_back(engine: LlamaEngine) -> Non
         assert memory.kind is not MemoryKind.WINDOW
         return
     tokens = prompt(engine, 1500 + TAIL)
-    expected, _, _ = cold(engine, tokens)
-    noise = batching_noise(engine, tokens[:1500], [tokens[1500:], tokens[1500:][::-1]])
+    tails = [tokens[1500:], tokens[1500:][::-1]]
+    runs = [cold(engine, np.concatenate([tokens[:1500], tail]))[0] for tail in tails]
+    expected, noise = runs[0], batching_noise(engine, tokens[:1500], tails, runs)
     read(engine, 0, tokens[:1500])
     saved = save(engine, 0)
     read(engine, 0, tokens[1500:])
@@ -257,9 +259,8 @@ def assert_greedy_in_pieces(engine: LlamaEngine, tokens: Tokens, replied: list[i
         logits = read(engine, 0, np.array([token], np.int32))
 
 
-def batching_noise(engine: LlamaEngine, shared: Tokens, tails: list[Tokens]) -> float:
+def batching_noise(engine: LlamaEngine, shared: Tokens, tails: list[Tokens], alone: list[Logits]) -> float:
     """How far the library's own logits move when sequences are read beside each other instead of alone."""
-    alone: list[Logits] = [cold(engine, np.concatenate([shared, tail]))[0] for tail in tails]
     for seq in range(len(tails)):
         read(engine, seq, shared)
     rows = engine.decode([Work(seq, tail) for seq, tail in enumerate(tails)])

@@ -24,7 +24,8 @@ TAIL = 37
 def staged(engine: LlamaEngine, num_pages: float) -> Iterator[LlamaEngine]:
     """The engine with room to transfer so many pages of 50 tokens at once."""
     unit = engine.memory.page_bytes(50) or engine.memory.snapshot_bytes(LENGTH)
-    with with_locked_memory(engine, 3 * (int(num_pages * unit) + 2048)):
+    patience_s = 0.5 if num_pages >= 1 else 0.0  # what never fits is not waited for
+    with with_locked_memory(engine, 3 * (int(num_pages * unit) + 2048), patience_s):
         yield engine
 
 

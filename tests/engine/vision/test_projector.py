@@ -37,6 +37,26 @@ def test_encoding_twice_or_after_a_sleep_gives_the_same_numbers() -> None:
         assert not np.array_equal(first.rows, other.rows)
 
 
+def test_another_file_in_its_place_is_not_used_under_its_name(tmp_path: Path) -> None:
+    model = Model(model_path(MODEL))
+    content = projector_path(KIND, 64).read_bytes()
+    path = tmp_path / "own.gguf"
+    path.write_bytes(content)
+    projector = Projector(path, model)
+    path.touch()
+    (first,) = projector.encode(pixels(1))
+    path.write_bytes(content[:-64] + content[-64:][::-1])
+    np.testing.assert_array_equal(projector.encode(pixels(1))[0].rows, first.rows)
+    projector.sleep()
+    for _ in range(2):
+        with pytest.raises(ModelError, match="is not the projector any more that was loaded"):
+            projector.encode(pixels(1))
+    path.write_bytes(content)
+    np.testing.assert_array_equal(projector.encode(pixels(1))[0].rows, first.rows)
+    projector.close()
+    model.close()
+
+
 def test_the_limits_of_a_picture_are_part_of_what_it_is() -> None:
     with opened(MODEL, KIND) as (engine, projector):
         larger = Projector(projector.path, engine.model, min_tokens=100)
