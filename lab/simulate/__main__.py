@@ -114,8 +114,8 @@ def _play(args: argparse.Namespace) -> int:
     results, began = [], time.perf_counter()
     is_watched = sys.stdout.isatty() and not args.json
     playing = Comparison(recording, llm).results(runs, os.cpu_count() or 1)
-    with handled_by(partial(_end, console), *_SIGNALS), show_stages(console, visible=is_watched) as stages:
-        advance = stages.begin(f"playing {recording.name} {len(runs)} times")
+    with handled_by(partial(_end, console), *_SIGNALS), show_stages(console, visible=is_watched) as begin:
+        advance = begin(f"playing {recording.name} {len(runs)} times")
         for result in playing:
             results.append(result)
             advance(len(results) / len(runs))

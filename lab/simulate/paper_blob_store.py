@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from itertools import count
 
-from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
 from leftoff.cache.costs import TierCosts
 from leftoff.cache.report import Origin
 from leftoff.types import Tokens
@@ -21,7 +21,7 @@ class PaperBlobStore:
     """Implements `cache.blob_store.BlobStore`. `read_bytes` grows with every item that is asked for."""
 
     origin = Origin.DISK
-    shared = None
+    is_shared = False
     overhead_bytes = num_waiting = 0
     left_bytes = math.inf
 
@@ -33,6 +33,9 @@ class PaperBlobStore:
 
     def stored_paths(self) -> Iterable[StoredPath]:
         return ()
+
+    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
+        raise NotImplementedError
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record:  # noqa: ARG002
         record = Record(str(next(self._names)), item.data.nbytes, self)

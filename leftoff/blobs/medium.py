@@ -92,7 +92,14 @@ class Medium(Protocol):
         ...
 
     def recover(self, written: Collection[str]) -> Collection[str]:
-        """Tries to work again after a problem. Returns the names of those of the `written` blobs that are gone."""
+        """Tries to work again after a problem. Returns the names of those of the `written` blobs that are gone.
+
+        What is there can be removed from then on; whether anything can be written, `check_room` tells.
+        """
+        ...
+
+    def check_room(self) -> None:
+        """Raises if there is still no room for what could not be written."""
         ...
 
     def close(self) -> None: ...

@@ -63,6 +63,7 @@ class MediumBlobStore(Generic[M]):
         self._costs = costs
         self._arena = arena
         self._sharing = sharing
+        self.is_shared = sharing is not None
         self._table = EntryTable()
         self._left = [self._with_entries(path) for path in medium.left_paths()]
         self._writer = Writer(
@@ -71,17 +72,13 @@ class MediumBlobStore(Generic[M]):
             batch_bytes=batch_bytes,
             retry_s=retry_s,
             gives_way=gives_way,
-            is_shared=sharing is not None,
+            is_shared=self.is_shared,
             threads=threads,
         )
         self._readers = threads.pool(num_readers, f"leftoff-{origin.value}-reader")
         self._path = HashedPath("", np.empty(0, np.int32))  # of the item that was put last
         self._has_reported_damage = False
         self._writer.start(problem)
-
-    @property
-    def shared(self) -> "MediumBlobStore[M] | None":
-        return self if self._sharing is not None else None
 
     @property
     def costs(self) -> TierCosts:
@@ -135,7 +132,7 @@ class MediumBlobStore(Generic[M]):
         return isinstance(data, Entry) and self._table.holds(data)
 
     def _entry(self, blob: Blob) -> Entry:
-        return Entry(blob.name, blob.file_bytes, self, blob, is_own=self._sharing is None)
+        return Entry(blob.name, blob.file_bytes, self, blob, is_own=not self.is_shared)
 
     # --- writing
 

@@ -234,13 +234,15 @@ class Writer:
 
     def _work(self, batch: WriteBatch) -> None:
         if self._is_paused:
-            self._resume()
+            self._table.lose_names(self._medium.recover(self._table.written_names()))
         removals = [blob for blob in batch.removals if not self._table.is_written(blob.name)]  # else it was put again
         if removals:
             self._medium.remove(removals)
         for clearing in batch.clearings:
             self._medium.clear(clearing.is_meant)
             clearing.done.set_result(None)
+        if self._is_paused:  # after the deletions: they need no room, and make some
+            self._resume()
         entries = [entry for entry in batch.entries if self._table.holds(entry)]
         if entries:
             self._write(entries)
@@ -297,7 +299,7 @@ class Writer:
                 self._queue.put(entry, Rank(entry.worth))
 
     def _resume(self) -> None:
-        self._table.lose_names(self._medium.recover(self._table.written_names()))
+        self._medium.check_room()
         with self._changed:
             self._is_paused = False
 

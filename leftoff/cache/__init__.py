@@ -7,7 +7,7 @@
    budget (`tier.py`, `tiers.py`); those below RAM write behind, to a `BlobStore`, the pages and the resume points that
    other prompts are known to need (`blob_tier.py`, `blob_store.py`).
 4. When a budget is full, the resume point is evicted whose chance of reuse, times the tokens it saves, per byte, is
-   lowest, and with it the pages that led to it alone (`budget.py`, `policy.py`), of any
+   lowest, and with it the pages that led to it alone (`budget.py`, `ranking.py`, `policy.py`), of any
    of the models that share it (`capacity.py`); a disk, which wears, evicts little (`wear.py`).
 5. When a request is admitted, a `Lookup` finds its known prefix in all trees and in the engine's sequences
    (`lookup.py`).

@@ -69,14 +69,6 @@ class Wanted:
     known: int
 
 
-class Shared(Protocol):
-    """The further calls of a blob store whose medium several machines write to."""
-
-    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
-        """Looks a prompt up. The answer always comes, if only that nothing was found, or that the medium failed."""
-        ...
-
-
 class BlobStore(Protocol):
     """All methods return quickly. `put`, `remove`, `take_lost` and `stored_paths` belong to one thread."""
 
@@ -91,8 +83,8 @@ class BlobStore(Protocol):
         ...
 
     @property
-    def shared(self) -> Shared | None:
-        """None if this process alone writes to the medium. Else `stored_paths` is empty: prompts are searched for."""
+    def is_shared(self) -> bool:
+        """Other machines write to the medium as well. Then `stored_paths` is empty: prompts are searched for."""
         ...
 
     @property
@@ -117,6 +109,13 @@ class BlobStore(Protocol):
 
     def stored_paths(self) -> Iterable[StoredPath]:
         """Everything that earlier processes left, each item once. To be called once, before anything is put."""
+        ...
+
+    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
+        """Looks a prompt up in a medium that is shared.
+
+        The answer always comes, if only that nothing was found, or that the medium failed.
+        """
         ...
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:

@@ -13,9 +13,7 @@ whichever machine holds the lease for that keeps the medium within its own budge
 found to be lost when it is fetched, and is forgotten.
 """
 
-import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -25,9 +23,8 @@ from leftoff.cache.blob_store import LOWEST, BlobStore, Rank, Record, StoredPath
 from leftoff.cache.budget import ByteBudget, Clock
 from leftoff.cache.capacity import Capacity, Holder, TreeLock
 from leftoff.cache.costs import Costs
-from leftoff.cache.fetch import PATIENCE_S, SHARED_PATIENCE_S, Fetch, Watch
+from leftoff.cache.fetch import SHARED_PATIENCE_S, Fetch, Search, Watch
 from leftoff.cache.node import Match, Node, ResumePoint
-from leftoff.cache.plan import Plan
 from leftoff.cache.policy import Policy, ValuePerByte
 from leftoff.cache.save import SavePath, Saver
 from leftoff.cache.sequences import EngineSequence
@@ -37,9 +34,9 @@ from leftoff.cache.window_pages import WindowPages
 from leftoff.engine.memory.base import Bytes, Memory, Page, Snapshot, WindowPage
 from leftoff.types import Tokens
 
-# How many times longer reading must take than fetching the snapshot instead: for one that is known to be shared, and
-# for one that only a changed prompt would resume from.
-_SHARED_MARGIN, _MIDDLE_MARGIN = 1, 4
+# How many times longer reading must take than fetching the snapshot instead: for one at a fork, and for one that only a
+# changed prompt would resume from.
+_FORK_MARGIN, _MIDDLE_MARGIN = 1, 4
 _MAX_LATE = 64  # conversations that are copied later, if the blob store had no room for them
 
 
@@ -71,26 +68,21 @@ class BlobTier(Tier):
     ) -> None:
         self.blobs = settings.blobs
         self.closed = settings.closed
-        self._shared = self.blobs.shared
+        self.is_shared = self.blobs.is_shared  # other machines write to the medium as well
         name, nbytes = self.blobs.origin.value, settings.budget_bytes
         super().__init__(ByteBudget(name, nbytes, settings.policy, clock, self._release, lock, costs), clock)
-        self.watch = Watch(PATIENCE_S if self._shared is None else SHARED_PATIENCE_S)
+        self.watch = Watch(SHARED_PATIENCE_S, is_bounded=True) if self.is_shared else Watch()
         self._memory = memory
         self._has_snapshots = memory.kind.has_snapshots
         self._costs = costs
         self._page_tokens = page_tokens
         self._saver = Saver(memory, costs, self, page_tokens, self.blobs)
         self._is_behind = False  # the blob store had no room for something
-        self._insert_stored()
+        self._insert_stored([*self.blobs.stored_paths()])
         self.budget.capacity.join(self.budget, instead_of=settings.left)
         self.budget.shrink()
-        if self._shared is None and self.budget.capacity.wear is None:
+        if not self.is_shared and self.budget.capacity.wear is None:
             self.budget.capacity.wear = Wear()  # what is evicted from a view stays stored, and wears nothing
-
-    @property
-    def is_shared(self) -> bool:
-        """Other machines write to the medium as well."""
-        return self._shared is not None
 
     # --- saving
 
@@ -105,11 +97,11 @@ class BlobTier(Tier):
         RAM may evict it before the sequence is idle, and the sequence may run for long.
         """
         path, end = self._saver.path(sequence, ram), sequence.length
-        is_shared = end in self._forks(path)
-        if self._is_worth_it(path, end, is_shared=is_shared):
-            path = replace(path, rank=Rank(Worth.SHARED if is_shared else Worth.END, self._clock()))
+        is_fork = end in self._forks(path)
+        if self._is_worth_it(path, end, is_fork=is_fork):
+            path = replace(path, rank=Rank(Worth.SHARED if is_fork else Worth.END, self._clock()))
             if self._saver.make_room_until(path, end) and self._saver.save_point(path, end, is_durable=True):
-                if self._shared is None:  # the pages that RAM has; the others come with the end of the path
+                if not self.is_shared:  # the pages that RAM has; the others come with the end of the path
                     self._saver.save_pages_so_far(replace(path, seq=None))
                 else:  # all of them, and none that ends after the point: no other prompt would lead there
                     self._saver.save_until(path, end)
@@ -123,7 +115,7 @@ class BlobTier(Tier):
             for namespace, tokens, last_used in islice(_latest(ram), _MAX_LATE):
                 if self._saver.lacking_bytes(self.match(namespace, tokens), int(tokens.size)):
                     match = ram.match(namespace, tokens)
-                    self._copy(self._saver.path_in_ram(namespace, tokens, match), match, last_used)
+                    self._copy(SavePath(namespace, tokens, self.insert(namespace, tokens), ram=match), match, last_used)
                 if self._is_behind:
                     return
 
@@ -145,7 +137,7 @@ class BlobTier(Tier):
         self._use(path, last_used)
         self._saver.save_all(replace(path, rank=ranked[path.length]))
         for position in durable:
-            if position == durable[-1] or self._is_worth_it(path, position, is_shared=position in forks):
+            if position == durable[-1] or self._is_worth_it(path, position, is_fork=position in forks):
                 self._save_before_end(replace(path, rank=ranked[position]), position)
         for position in forks:
             self._promote(path, position, ranked[position])
@@ -173,11 +165,11 @@ class BlobTier(Tier):
         points = [*path.match.points(), *(path.ram.points() if path.ram is not None else ())]
         return sorted({point.position for point in points if point.is_durable and _is_before_fork(point)})
 
-    def _is_worth_it(self, path: SavePath, position: int, *, is_shared: bool = False) -> bool:
+    def _is_worth_it(self, path: SavePath, position: int, *, is_fork: bool = False) -> bool:
         """Reading the tokens since the point before takes much longer than fetching the snapshot of this one."""
         before = max((point.position for point in path.match.points() if point.position < position), default=0)
         fetch_ms = self.blobs.costs.fetch_ms(self._saver.snapshot_bytes(path, position))
-        return self._costs.prefill_ms(position - before) > (_SHARED_MARGIN if is_shared else _MIDDLE_MARGIN) * fetch_ms
+        return self._costs.prefill_ms(position - before) > (_FORK_MARGIN if is_fork else _MIDDLE_MARGIN) * fetch_ms
 
     def _promote(self, path: SavePath, end: int, rank: Rank) -> None:
         """Gives a rank to the point at `end` and the pages before it, as far as they still wait."""
@@ -197,33 +189,27 @@ class BlobTier(Tier):
 
     # --- preparing a prompt
 
-    def search(self, tokens: Tokens, plan: Plan) -> "Future[StoredPath | None] | None":
+    def search(self, wanted: Wanted) -> Search | None:
         """Starts to look a prompt up in a medium that is shared, by other threads.
 
-        None if reading what the plan leaves takes no longer than one fetch.
+        None if reading what is not known of it takes no longer than one fetch.
         """
-        num_left = int(tokens.size) - plan.resume
-        if self._shared is None or num_left <= 1:
+        num_left = int(wanted.tokens.size) - wanted.known
+        if not self.is_shared or num_left <= 1:
             return None
         if self._costs.prefill_ms(num_left) <= self.blobs.costs.fetch_ms(1):
             return None
-        return self._shared.search(Wanted(plan.lookup.namespace, tokens, plan.resume))
+        return Search(self.blobs.search(wanted), self.add_found)
 
     def add_found(self, found: StoredPath | None) -> None:
         """Puts what a search has found into the trees."""
-        if found is None or not self.budget.make_room(sum(item.nbytes for item in found.items)):
-            return
-        match = self.insert(found.namespace, found.tokens)
-        windows = WindowPages(self._memory.window_tokens)
-        windows.add(match, found.items)
-        self._insert_items(match, found, windows)
-        self.budget.release_unused(windows.data())
-        self.budget.drop_useless_pages(match.path[-1])
+        if found is not None and self.budget.make_room(sum(item.nbytes for item in found.items)):
+            self._insert_stored([found])
 
     def fetch(self, records: Sequence[Record], spared_s: float) -> Fetch:
-        """Starts reading into RAM what spares so much prefill: a shared medium is not waited for much longer."""
+        """Starts reading into RAM what spares so much prefill."""
         self.blobs.record_hits(records)
-        return Fetch(self.blobs, records, self.watch, spared_s if self._shared is not None else math.inf)
+        return Fetch(self.blobs, records, self.watch, spared_s)
 
     # --- forgetting
 
@@ -245,9 +231,9 @@ class BlobTier(Tier):
         """Forgets records that could not be written after all, or were found damaged."""
         lost = self.blobs.take_lost()
         self._is_behind |= bool(lost)
-        self.forget(*lost)
+        self.forget(lost)
 
-    def forget(self, *records: Record) -> None:
+    def forget(self, records: Iterable[Record]) -> None:
         """Removes lost records from the trees, all in one walk: there may be thousands, and the engine waits."""
         lost: set[Bytes] = {*records}
         if not lost:
@@ -264,20 +250,19 @@ class BlobTier(Tier):
 
     # --- what is stored already
 
-    def _insert_stored(self) -> None:
-        """Builds the trees from what earlier processes left. All paths first: a later one may split a node in two."""
-        paths = list(self.blobs.stored_paths())
+    def _insert_stored(self, paths: Sequence[StoredPath]) -> None:
+        """Builds the trees from what the medium has. All tokens first: a later path may split a node in two."""
         for path in paths:
             self.insert(path.namespace, path.tokens)
+        matches = [self.match(path.namespace, path.tokens) for path in paths]
         windows = WindowPages(self._memory.window_tokens)
-        for path in paths:
-            windows.add(self.match(path.namespace, path.tokens), path.items)
-        for path in paths:
-            self._insert_items(self.match(path.namespace, path.tokens), path, windows)
+        for path, match in zip(paths, matches, strict=True):
+            windows.add(match, path.items)
+        for path, match in zip(paths, matches, strict=True):
+            self._insert_items(match, path, windows)
         self.budget.release_unused(windows.data())
-        for tree in self.trees.values():
-            for leaf in [node for node in tree.nodes() if node.is_leaf]:
-                self.budget.drop_useless_pages(leaf)
+        for match in matches:
+            self.budget.drop_useless_pages(match.path[-1])
 
     def _insert_items(self, match: Match, path: StoredPath, windows: WindowPages) -> None:
         """Puts stored items of a path into the tree. A snapshot whose window is not whole is released."""

@@ -19,14 +19,12 @@ from leftoff.cache.node import (
     Stretch,
     by_position,
     by_start,
-    freed_bytes,
     gaps,
     index_of,
-    pages_up_to,
-    point_before,
     points_after,
 )
-from leftoff.cache.policy import NO_LIMIT, Limit, Policy, Ranking
+from leftoff.cache.policy import NO_LIMIT, Limit, Policy
+from leftoff.cache.ranking import Ranking
 from leftoff.cache.tree import Tree
 from leftoff.engine.memory.base import Bytes, Page, Snapshot
 from leftoff.types import Logits
@@ -71,14 +69,13 @@ class ByteBudget:
         self.capacity = Capacity(budget_bytes, self) if isinstance(budget_bytes, int) else budget_bytes
         self.most_bytes = 0  # that were ever kept at one time
         self.num_evictions = 0
-        self.ranking = Ranking(policy)
+        self.ranking = Ranking(policy, self._own_window_bytes)
         self._clock = clock
         self._costs = costs or Costs()
         self.shed: Shed | None = None
         self._spared: Collection[ResumePoint] = ()  # while room is made
         self._released = released
         self._window_uses: dict[Bytes, int] = {}  # of window pages by their bytes: how many points share each
-        self._changed: set[ResumePoint] = set()  # to be priced again before the next eviction
         self.num_changes = 0  # of trees, points and pages: a plan made before the last one is stale
 
     @property
@@ -134,8 +131,8 @@ class ByteBudget:
         self._take(point.nbytes - before)
         self.num_changes += 1
         node.update_liveness()
-        self._reprice_around(point)
-        self._reprice_sibling(node)
+        self.ranking.changed_around(point)
+        self.ranking.changed_beside(node)
         return point
 
     def add_page(self, match: Match, page: Page) -> None:
@@ -152,7 +149,7 @@ class ByteBudget:
         else:
             self._released(page.data)
         if match.path and match.path[-1].points:
-            self._changed.add(match.path[-1].points[-1])
+            self.ranking.changed(match.path[-1].points[-1])
 
     def _take(self, nbytes: int) -> None:
         self.capacity.take(self, nbytes)
@@ -180,11 +177,11 @@ class ByteBudget:
         if before is not None:
             before.num_sequences -= 1
             if before in self.ranking:
-                self._changed.add(before)
+                self.ranking.changed(before)
         if after is None or after not in self.ranking:
             return False
         after.num_sequences += 1
-        self._changed.add(after)
+        self.ranking.changed(after)
         return True
 
     def set_age(self, point: ResumePoint, age_s: float) -> None:
@@ -194,7 +191,7 @@ class ByteBudget:
     def pin(self, point: ResumePoint, *, is_pinned: bool = True) -> None:
         """Protects a point, and the pages that lead to it, from eviction; or no longer."""
         point.is_pinned = is_pinned
-        self._changed.add(point)
+        self.ranking.changed(point)
 
     # --- evicting
 
@@ -244,14 +241,12 @@ class ByteBudget:
 
     def offer(self, limit: Limit) -> Offer | None:
         """The point that this budget would evict next, by its worth; None if the limit allows none."""
-        self._describe_changed()
         victim = self.ranking.lowest(self._clock(), self._spared, limit)
         if victim is None:
             return None
         return Offer(victim.rank * self._costs.prefill_ms(1), victim.is_end, victim.last_used)
 
     def evict_one(self, limit: Limit) -> bool:
-        self._describe_changed()
         now, used_bytes = self._clock(), self.used_bytes
         point = self.ranking.choose_victim(now, self._spared, limit)
         if point is None:
@@ -278,7 +273,7 @@ class ByteBudget:
                 self._release(node.stretches.pop(index).stored)
                 index -= 1
             if node.points:
-                self._changed.add(node.points[-1])
+                self.ranking.changed(node.points[-1])
             if pinned > node.start:
                 break
             below = node
@@ -289,8 +284,7 @@ class ByteBudget:
         """Removes a point, and the pages that led to it alone."""
         self.num_changes += 1
         node = point.node
-        self._reprice_around(point)
-        self._changed.discard(point)
+        self.ranking.changed_around(point)
         del node.points[index_of(point)]
         self.ranking.remove(point)
         self.used_bytes -= point.nbytes
@@ -311,9 +305,9 @@ class ByteBudget:
                 break
             at = at.parent
         if at is not None and at.points:
-            self._changed.add(at.points[-1])
+            self.ranking.changed(at.points[-1])
         if at is not None and at.num_live_children == 1:
-            self._changed.update(points_after(at, len(at.points)))
+            self.ranking.changed(*points_after(at, len(at.points)))
 
     def drop_lost_pages(self, node: Node, lost: Container[Bytes]) -> None:
         """Removes pages whose bytes are lost. Points after them stay, until other pages come or they are evicted."""
@@ -353,40 +347,8 @@ class ByteBudget:
                 self.used_bytes -= page.nbytes
                 self._released(page.data)
 
-    # --- what a point is worth
-
-    def _reprice_around(self, point: ResumePoint) -> None:
-        """A point that comes or goes changes what its neighbours are worth."""
-        self._changed.add(point)
-        self._changed.update(points_after(point.node, index_of(point)))
-        if (before := point_before(point)) is not None:
-            self._changed.add(before)
-
-    def _reprice_sibling(self, node: Node) -> None:
-        """A second branch shares the pages before the fork, which were those of the first alone."""
-        while node.parent is not None and node.parent.num_live_children == 1 and not node.parent.points:
-            node = node.parent
-        if node.parent is not None and node.parent.num_live_children == 2:
-            self._changed.update(points_after(node.parent, len(node.parent.points)))
-
-    def _describe_changed(self) -> None:
-        for point in self._changed:
-            self._describe(point)
-        self._changed.clear()
-
-    def _describe(self, point: ResumePoint) -> None:
-        before = point_before(point)
-        start = before.position if before else 0
-        node = point.node
-        nbytes = point.nbytes + sum(page.nbytes for page in point.window if self._window_uses[page.data] == 1)
-        # a fork counts as one even after its branches were evicted: prompts were seen to share this prefix
-        branches = 1 if node.points[-1] is not point else len(node.children) if node.num_live_children else 0
-        if branches == 0:
-            # at least 1: where points free nothing unless all of them go, one must still be the first
-            nbytes = max(1, nbytes + freed_bytes(pages_up_to(point)))
-            branches = point.num_sequences
-        # a point that frees no bytes is never chosen
-        self.ranking.describe(point, point.position - start, 0 if point.is_pinned else nbytes, branches)
+    def _own_window_bytes(self, point: ResumePoint) -> int:
+        return sum(page.nbytes for page in point.window if self._window_uses[page.data] == 1)
 
     def check_integrity(self, trees: Sequence[Tree]) -> None:
         """Raises AssertionError if the count of bytes is not what the trees hold. For tests."""

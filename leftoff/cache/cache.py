@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from leftoff.cache.blob_store import Wanted
 from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.budget import ByteBudget, Clock
 from leftoff.cache.capacity import Capacity, TreeLock
 from leftoff.cache.costs import Costs
-from leftoff.cache.fetch import Fetches, Preparation, Search
-from leftoff.cache.lookup import Lookup, knowledge_of
+from leftoff.cache.fetch import Fetches, Preparation
+from leftoff.cache.lookup import Lookup, generation_of, knowledge_of, look_up
 from leftoff.cache.placement import Placement
 from leftoff.cache.plan import Plan, Planner
 from leftoff.cache.policy import Policy, ValuePerByte
@@ -29,7 +30,7 @@ from leftoff.cache.tiers import PAGE_TOKENS, SEEN_TOKENS, Tiers
 from leftoff.cache.turn import Turn
 from leftoff.engine.errors import BlobError, NoRoomError
 from leftoff.engine.memory.base import Memory
-from leftoff.picture_tokens import marked, uncut
+from leftoff.picture_tokens import marked
 from leftoff.types import Logits, Prompt, Tokens
 
 
@@ -74,12 +75,7 @@ class Cache:
         self.sequences = SequenceTable(memory, num_slots, clock, self.ram.budget)
         with self.lock:
             self.ram.budget.capacity.join(self.ram.budget)
-            self.tiers = Tiers(
-                *(memory, self.costs, clock, self.sequences, self.ram, tiers),
-                page_tokens=page_tokens,
-                seen_tokens=seen_tokens,
-                lock=self.lock,
-            )
+            self.tiers = Tiers(memory, self.costs, clock, self.sequences, self.ram, tiers, page_tokens, seen_tokens)
         # the first that this machine does not share with others
         self.disk: BlobTier | None = next((tier for tier in self.tiers.lower if not tier.is_shared), None)
         self._clock = clock
@@ -99,21 +95,20 @@ class Cache:
         to begin. The plan is made once, as long as neither trees nor sequences change in between.
         """
         last = self._last_plan
-        if last is None or not self._is_current(last.lookup, prompt, namespace):
+        if last is None or not last.lookup.is_of(prompt, namespace, self.generation):
             last = self._last_plan = self._planner.best(self._lookup(prompt, namespace))
         return last
 
     def prepare(self, prompt: Prompt, namespace: str = "", wake: Callable[[], None] = lambda: None) -> Preparation:
         """Starts to look the prompt up, and to bring what it needs from below RAM, while others run."""
-        searches: list[Search] = []
-        if self.tiers.lower:
-            searches = self.tiers.search(prompt.tokens, self.plan(prompt, namespace))
+        known = self.plan(prompt, namespace).resume
+        searches = self.tiers.search(Wanted(namespace, prompt.tokens, known))
         return Preparation(searches, lambda: self.fetch(prompt, namespace), wake)
 
     def fetch(self, prompt: Prompt, namespace: str = "") -> Fetches | None:
         """Starts to fetch what the prompt needs from below RAM, while others run. None if that is nothing."""
-        plan = self.plan(prompt, namespace) if self.tiers.lower else None
-        return self._fetch(plan) if plan is not None and plan.records else None
+        plan = self.plan(prompt, namespace)
+        return self._fetch(plan) if plan.records else None
 
     def begin(
         self, prompt: Prompt, namespace: str = "", fetch: Fetches | None = None, *, reads_all: bool = False
@@ -308,24 +303,10 @@ class Cache:
     @property
     def generation(self) -> int:
         """Grows with every change to what a plan is made of."""
-        return self.tiers.num_changes + self.sequences.num_changes
+        return generation_of(self.tiers, self.sequences)
 
     def _lookup(self, prompt: Prompt, namespace: str) -> Lookup:
-        tokens, pictures = prompt.tokens, prompt.pictures
-        shared = self.sequences.shared_with(tokens, namespace)
-        return Lookup(
-            tokens,
-            namespace,
-            ram=self.ram.match(namespace, tokens),
-            lower=tuple(tier.match(namespace, tokens) for tier in self.tiers.lower),
-            shared={each: uncut(pictures, common) for each, common in shared.items()} if pictures else shared,
-            generation=self.generation,
-            pictures=pictures,
-        )
-
-    def _is_current(self, lookup: Lookup, prompt: Prompt, namespace: str) -> bool:
-        is_same = lookup.tokens is prompt.tokens and lookup.namespace == namespace
-        return is_same and lookup.generation == self.generation
+        return look_up(prompt, namespace, self.tiers, self.sequences)
 
     def _loadable_plan(self, prompt: Prompt, namespace: str, fetch: Fetches | None) -> Plan:
         """The best plan that fits into the engine and whose data is all in RAM.
@@ -375,20 +356,17 @@ class Cache:
         grid = self._placement.grid
         if not self.memory.kind.has_snapshots:
             return Turn(prompt, sequence, report, () if grid else (prompt.length,), grid=grid)
-        snapshot_bytes, ram = self.memory.snapshot_bytes(prompt.length), self.ram.budget
-        resume = sequence.length
-        shared, num_busy = lookup.shared_lengths(after=resume), self.sequences.num_busy
-        token_bytes = 0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens
-        is_scarce = ram.is_nearly_full
+        ram, resume = self.ram.budget, sequence.length
         gaps = self._placement.gaps(
-            snapshot_bytes,
+            self.memory.snapshot_bytes(prompt.length),
             self.costs,
             prompt.length - resume,
             length=prompt.length,
-            token_bytes=token_bytes,
-            is_scarce=is_scarce,
+            token_bytes=0.0 if ram.is_mostly_free else self.memory.page_bytes(self._page_tokens) / self._page_tokens,
+            is_scarce=ram.is_nearly_full,
         )
-        positions = self._placement.snapshot_positions(prompt, resume, shared, gaps, is_scarce=is_scarce)
+        shared, num_busy = lookup.shared_lengths(after=resume), self.sequences.num_busy
+        positions = self._placement.snapshot_positions(prompt, resume, shared, gaps)
         return Turn(
             prompt,
             sequence,

@@ -1,6 +1,5 @@
 """Brings what a prompt needs from below RAM, by other threads, while the engine serves other requests."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,11 +17,22 @@ GRACE_S = 1.0  # for a new fetch from a disk that seems to hang: it may be one f
 class Watch:
     """Notices when a blob store delivers nothing any more: the engine's thread must not hang with a disk.
 
-    Time counts from the last item that arrived for any fetch, so one that queues behind others is not late.
+    Time counts from the last item that arrived for any fetch, so one that queues behind others is not late. With
+    `is_bounded`, also a blob store that delivers something now and then has only as long as the fetch spares prefill,
+    and the patience.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self.patience_s = patience_s
+    def __init__(
+        self,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        grace_s: float = GRACE_S,
+        is_bounded: bool = False,
+    ) -> None:
+        self._patience_s = patience_s
+        self._grace_s = grace_s
+        self._is_bounded = is_bounded
         self._awaited: set[Future[Item]] = set()
         self._last_arrival = clock()
         self.clock = clock
@@ -36,9 +46,11 @@ class Watch:
         self._awaited.add(future)
         future.add_done_callback(self._note)
 
-    def left_s(self, asked: float) -> float:
-        """How much longer a fetch begun at `asked` waits, if nothing arrives."""
-        until = max(self._last_arrival + self.patience_s, asked + GRACE_S)
+    def left_s(self, asked: float, spared_s: float) -> float:
+        """How much longer a fetch begun at `asked` waits, if nothing arrives. It spares so much prefill."""
+        until = max(self._last_arrival + self._patience_s, asked + self._grace_s)
+        if self._is_bounded:
+            until = min(until, asked + self._patience_s + spared_s)
         return max(0.0, until - self.clock())
 
     def _note(self, future: Future[Item]) -> None:
@@ -47,18 +59,18 @@ class Watch:
 
 
 class Fetch:
-    """Records being read into RAM. Reading starts at once; the items live as long as this object."""
+    """Records of one blob store being read into RAM. Reading starts at once; the items live as long as this object."""
 
-    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch, spared_s: float = math.inf) -> None:
-        """Also a blob store that delivers something now and then has no longer than `spared_s` beyond the patience."""
-        self._began = self._ended = watch.clock()
+    def __init__(self, blobs: BlobStore, records: Sequence[Record], watch: Watch, spared_s: float) -> None:
+        """`spared_s` is how long it would take to prefill what it brings."""
+        self._asked = self._ended = watch.clock()
+        self.records = records
         self._futures: dict[Record, Future[Item]] = dict(zip(records, blobs.get(records), strict=True))
-        self.blobs = blobs
+        self._blobs = blobs
         # for the measured rate: what was still waiting to be written has come from memory
         self._awaited_bytes = sum(record.nbytes for record, future in self._futures.items() if not future.done())
         self._watch = watch
-        self._asked = watch.clock()
-        self._until = self._asked + watch.patience_s + spared_s
+        self._spared_s = spared_s
         for future in self._futures.values():
             watch.add(future)
             future.add_done_callback(self._note_end)
@@ -75,11 +87,7 @@ class Fetch:
 
     def measure(self) -> None:
         """Tells the costs of the tier how long it took until the last item arrived."""
-        self.blobs.costs.saw_fetch(self._awaited_bytes, 1000 * (self._ended - self._began), len(self._futures))
-
-    def has(self, records: Sequence[Record]) -> bool:
-        """All of them were asked for."""
-        return all(record in self._futures for record in records)
+        self._blobs.costs.saw_fetch(self._awaited_bytes, 1000 * (self._ended - self._asked), len(self._futures))
 
     def item(self, record: Record) -> Item | None:
         """Waits for one item. None if it is lost, or the blob store hangs."""
@@ -92,13 +100,9 @@ class Fetch:
         except (BlobError, TimeoutError):
             return None
 
-    def lost(self) -> list[Record]:
-        """The records that did not arrive."""
-        return [record for record in self._futures if self.item(record) is None]
-
     @property
     def _left_s(self) -> float:
-        return min(self._watch.left_s(self._asked), max(0.0, self._until - self._watch.clock()))
+        return self._watch.left_s(self._asked, self._spared_s)
 
     @property
     def _has_arrived(self) -> bool:
@@ -119,30 +123,31 @@ class Fetches:
     """All that a prompt needs from below RAM: one fetch from each tier."""
 
     def __init__(self, parts: Sequence[Fetch]) -> None:
-        self.parts = parts
+        self._parts = parts
+        self._part_of = {record: part for part in parts for record in part.records}
 
     @property
     def is_done(self) -> bool:
-        return all(part.is_done for part in self.parts)
+        return all(part.is_done for part in self._parts)
 
     def when_done(self, call: Callable[[], None]) -> None:
-        for part in self.parts:
+        for part in self._parts:
             part.when_done(call)
 
     def has(self, records: Sequence[Record]) -> bool:
         """All of them were asked for."""
-        return all(any(part.has([record]) for part in self.parts) for record in records)
+        return all(record in self._part_of for record in records)
 
     def item(self, record: Record) -> Item | None:
         """Waits for one item. None if it is lost, or its blob store hangs."""
-        return next(part for part in self.parts if part.has([record])).item(record)
+        return self._part_of[record].item(record)
 
     def lost(self) -> list[Record]:
         """The records that did not arrive."""
-        return [record for part in self.parts for record in part.lost()]
+        return [record for record in self._part_of if self.item(record) is None]
 
     def measure(self) -> None:
-        for part in self.parts:
+        for part in self._parts:
             part.measure()
 
 

@@ -9,11 +9,12 @@ from functools import cached_property
 from leftoff.cache.blob_store import store_of
 from leftoff.cache.node import Match, ResumePoint
 from leftoff.cache.report import Knowledge
-from leftoff.cache.sequences import EngineSequence
+from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tier import Tier
+from leftoff.cache.tiers import Tiers
 from leftoff.engine.memory.base import PagePart
-from leftoff.picture_tokens import Pictures
-from leftoff.types import Tokens, owner_of
+from leftoff.picture_tokens import Pictures, uncut
+from leftoff.types import Prompt, Tokens, owner_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,12 @@ class Lookup:
     shared: Mapping[EngineSequence, int] = field(default_factory=dict)  # common prefixes with sequences in the engine
     generation: int = 0
     pictures: Pictures = ()
+    is_only_read: bool = False  # the prompt: it resumes at its very end also where no logits are kept
+
+    def is_of(self, prompt: Prompt, namespace: str, generation: int) -> bool:
+        """It is of this prompt, and no tree and no sequence has changed since."""
+        is_same = self.tokens is prompt.tokens and self.namespace == namespace
+        return is_same and self.is_only_read == prompt.is_only_read and self.generation == generation
 
     @property
     def deepest(self) -> Match:
@@ -73,6 +80,27 @@ class Lookup:
 
     def covers(self, start: int, end: int) -> bool:
         return any(first <= start and end <= last for first, last in self.covered)
+
+
+def look_up(prompt: Prompt, namespace: str, tiers: Tiers, sequences: SequenceTable) -> Lookup:
+    """Looks a prompt up in the trees of all tiers and in the sequences of the engine."""
+    tokens, pictures = prompt.tokens, prompt.pictures
+    shared = sequences.shared_with(tokens, namespace)
+    return Lookup(
+        tokens,
+        namespace,
+        ram=tiers.ram.match(namespace, tokens),
+        lower=tuple(tier.match(namespace, tokens) for tier in tiers.lower),
+        shared={each: uncut(pictures, common) for each, common in shared.items()} if pictures else shared,
+        generation=generation_of(tiers, sequences),
+        pictures=pictures,
+        is_only_read=prompt.is_only_read,
+    )
+
+
+def generation_of(tiers: Tiers, sequences: SequenceTable) -> int:
+    """Grows with every change to what a plan is made of."""
+    return tiers.num_changes + sequences.num_changes
 
 
 def knowledge_of(lookup: Lookup, ram: Tier) -> Knowledge:

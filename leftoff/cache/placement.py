@@ -31,12 +31,13 @@ from leftoff.types import Prompt
 class Gaps:
     """Tokens between snapshots in a text without better positions: in the middle of a prompt, and near its end.
 
-    `last` is the distance of the last one from the end.
+    `last` is the distance of the last one from the end. Where RAM is scarce they widen with the distance from there.
     """
 
     wide: int
     near: int
     last: int
+    is_scarce: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Placement:
             bounded = min(cheap, self.scarce_replay_ms * rate)
             near = self.scarce_near * bounded
             near_gap = self._even(near, near)
-            return Gaps(self._even(bounded, bounded), near_gap, near_gap)
+            return Gaps(self._even(bounded, bounded), near_gap, near_gap, is_scarce=True)
         in_time = price_ms * rate / self.most_overhead
         in_bytes = snapshot_bytes / token_bytes if token_bytes else 0.0
         replay = self.longest_replay_ms * rate
@@ -135,9 +136,7 @@ class Placement:
         ends = [bisect_left(positions, position) for position in durable]
         return frozenset(durable).union(*(positions[max(0, end - 2) : end] for end in ends))
 
-    def snapshot_positions(
-        self, prompt: Prompt, resume: int, shared: Iterable[int], gaps: Gaps, *, is_scarce: bool = False
-    ) -> tuple[int, ...]:
+    def snapshot_positions(self, prompt: Prompt, resume: int, shared: Iterable[int], gaps: Gaps) -> tuple[int, ...]:
         """The rising positions where a snapshot is taken: at the resume point itself, or where prefill pauses for it.
 
         The last one is the prompt's end. None lies within a picture, and one behind each.
@@ -145,14 +144,15 @@ class Placement:
         movable = (prompt.header_end, prompt.moved_start, prompt.last_user_start, *prompt.breaks, *shared)
         fixed = {prompt.messages_end, prompt.length, prompt.leaves_at}
         wanted = {self._snapped(position, resume) for position in movable} | fixed
-        if not is_scarce:
+        if not gaps.is_scarce:
             wanted |= _before_end(prompt.length, [resume, *filter(None, wanted)], gaps)
         positions: list[int] = []
         last = resume
         for position in sorted(each for each in wanted if each and resume <= each):
-            positions += (
-                _widening(last, position, gaps.near) if is_scarce else self._between(prompt, last, position, gaps)
-            )
+            if gaps.is_scarce:
+                positions += _widening(last, position, gaps.near)
+            else:
+                positions += self._between(prompt, last, position, gaps)
             positions.append(position)
             last = position
         pictures = prompt.pictures

@@ -140,7 +140,7 @@ class Planner:
     def candidates(self, lookup: Lookup, besides: Container[EngineSequence] = ()) -> Iterator[Plan]:
         """Plans from sequences in the engine, then those from the trees, latest resume point first. Without pages."""
         length = int(lookup.tokens.size)
-        points = [point for point in lookup.points() if point.position < length or point.logits is not None]
+        points = [point for point in lookup.points() if point.position < length or _is_enough(lookup, point)]
         shared = {sequence: common for sequence, common in lookup.shared.items() if sequence not in besides}
         if self._placement.grid:
             pictures, on_grid = lookup.pictures, self._placement.on_grid
@@ -172,11 +172,11 @@ class Planner:
     ) -> Iterator[Plan]:
         """The sequence ends, or can be cut to end, at the resume point."""
         length = int(lookup.tokens.size)
-        logits_kept = bool(points) and points[-1].position == length
+        at_end = points[-1] if points and points[-1].position == length else None
         for resume in {common, length - 1} if common == length else {common}:
-            usable = resume < length or (logits_kept and common == length)
+            usable = resume < length or at_end is not None or lookup.is_only_read
             if resume > 0 and usable and self._memory.can_cut(sequence.seq, resume):
-                point = points[-1] if resume == length else None
+                point = at_end if resume == length else None
                 yield Plan(lookup, resume, sequence, resume, point, sequence_stands_there=True)
 
     def _from_trees(
@@ -192,7 +192,8 @@ class Planner:
 
     def _anywhere(self, lookup: Lookup) -> list[ResumePoint]:
         """Attention alone can be resumed at any covered position: at the last one of the match."""
-        position = min(lookup.deepest.length, int(lookup.tokens.size) - 1)
+        length = int(lookup.tokens.size)
+        position = min(lookup.deepest.length, length if lookup.is_only_read else length - 1)
         if position <= 0:
             return []
         node = lookup.deepest.node_at(position)
@@ -200,6 +201,11 @@ class Planner:
         covered = max((end for start, end in lookup.covered if start < position), default=0)
         position = self._placement.on_grid(uncut(lookup.pictures, min(position, covered)), lookup.pictures)
         return [ResumePoint(node, position)] if position else []
+
+
+def _is_enough(lookup: Lookup, point: ResumePoint) -> bool:
+    """Whether a prompt that ends at a point needs no more than is kept there."""
+    return point.logits is not None or lookup.is_only_read
 
 
 def _origin(item: Item | None) -> Origin:

@@ -13,19 +13,13 @@ how they estimate the chance of reuse:
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from leftoff.cache.node import ResumePoint
-
 Column = npt.NDArray[np.float64]
-
-_POSITION, _SAVES, _NBYTES, _HITS, _LAST_USED, _STAMP, _BRANCHES = range(7)  # rows of the table, as in `Candidates`
-_FIRST_CAPACITY = 256
 
 
 class Candidates(NamedTuple):
@@ -95,97 +89,3 @@ class Limit(NamedTuple):
 
 
 NO_LIMIT = Limit()
-
-
-class Victim(NamedTuple):
-    """The point to evict next."""
-
-    point: ResumePoint
-    rank: float
-    is_end: bool  # of a conversation, or a fork
-    last_used: float
-
-
-class Ranking:
-    """The candidates for eviction as one table, so that a policy ranks ten thousand of them in one go.
-
-    A point whose `nbytes` is 0 is never chosen.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._table = np.zeros((7, _FIRST_CAPACITY))
-        self._points: list[ResumePoint] = []
-        self.oldest = math.inf  # a lower bound of all `last_used`
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def __contains__(self, point: ResumePoint) -> bool:
-        return 0 <= point.row < len(self._points) and self._points[point.row] is point
-
-    def add(self, point: ResumePoint, now: float) -> None:
-        point.row = len(self._points)
-        self._points.append(point)
-        self.oldest = min(self.oldest, now)
-        if point.row == self._table.shape[1]:
-            self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
-        self._table[:, point.row] = (point.position, 0, 0, 0, now, self._policy.stamp(), 0)
-
-    def remove(self, point: ResumePoint) -> None:
-        """The last point of the table takes its place."""
-        last = self._points.pop()
-        if last is not point:
-            self._points[point.row] = last
-            self._table[:, point.row] = self._table[:, last.row]
-            last.row = point.row
-        point.row = -1
-
-    def describe(self, point: ResumePoint, saves: int, nbytes: int, branches: int = 0) -> None:
-        """Sets the facts that depend on its neighbours."""
-        self._table[_SAVES, point.row] = saves
-        self._table[_NBYTES, point.row] = nbytes
-        self._table[_BRANCHES, point.row] = branches
-
-    def hit(self, point: ResumePoint, now: float) -> None:
-        self._table[_HITS, point.row] += 1
-        self._table[_LAST_USED, point.row] = now
-        self._table[_STAMP, point.row] = self._policy.stamp()
-
-    def hits(self, point: ResumePoint) -> int:
-        return int(self._table[_HITS, point.row])
-
-    def last_used(self, point: ResumePoint) -> float:
-        return float(self._table[_LAST_USED, point.row])
-
-    def set_last_used(self, point: ResumePoint, moment: float) -> None:
-        self._table[_LAST_USED, point.row] = moment
-        self.oldest = min(self.oldest, moment)
-
-    def choose_victim(self, now: float, spared: Collection[ResumePoint], limit: Limit = NO_LIMIT) -> ResumePoint | None:
-        """The point to evict, which the policy is told."""
-        victim = self.lowest(now, spared, limit)
-        if victim is None:
-            return None
-        self._policy.evicted(victim.rank)
-        return victim.point
-
-    def lowest(self, now: float, spared: Collection[ResumePoint], limit: Limit) -> Victim | None:
-        """The point that is worth least, of those within the limit."""
-        table = self._table[:, : len(self._points)]
-        able = (table[_NBYTES] > 0) & (table[_NBYTES] <= limit.most_bytes)
-        if limit.rested_since < now:
-            able &= (table[_LAST_USED] <= limit.rested_since) | (table[_BRANCHES] == 1)
-        if limit.unused_since < now and self._points:
-            self.oldest = float(table[_LAST_USED].min())
-            able &= table[_LAST_USED] <= limit.unused_since
-        able[[point.row for point in spared if point.row >= 0]] = False
-        rows = None if able.all() else np.flatnonzero(able)
-        table = table if rows is None else table[:, rows]
-        if table.shape[1] == 0:
-            return None
-        ranks = self._policy.rank(Candidates(now, *table))
-        row = int(ranks.argmin())
-        of_row = table[:, row]
-        point = self._points[row if rows is None else rows[row]]
-        return Victim(point, float(ranks[row]), bool(of_row[_BRANCHES] != 1), float(of_row[_LAST_USED]))

@@ -67,10 +67,6 @@ class Saver:
         tokens = sequence.tokens if self._blobs is None else sequence.tokens.copy()
         return SavePath(sequence.namespace, tokens, self._tier.insert(sequence.namespace, tokens), sequence.seq, ram)
 
-    def path_in_ram(self, namespace: str, tokens: Tokens, ram: Match) -> SavePath:
-        """A path of which RAM alone has the bytes, inserted into the tier's tree."""
-        return SavePath(namespace, tokens, self._tier.insert(namespace, tokens), None, ram)
-
     def save_point(
         self, path: SavePath, position: int, logits: Logits | None = None, *, is_durable: bool = False
     ) -> ResumePoint | None:
@@ -239,7 +235,7 @@ class Saver:
         of, since it goes on into another path, is not found, and does not count.
         """
         stretches = list(match.stretches())
-        if self._blobs is None or self._blobs.shared is None:
+        if self._blobs is None or not self._blobs.is_shared:
             return [(stretch.start, stretch.end) for stretch in stretches]
         ends = {stretch.stored: min(stretch.end, match.length) for stretch in stretches}
         return sorted((stored.page.start, stored.page.end) for stored, end in ends.items() if stored.page.end <= end)

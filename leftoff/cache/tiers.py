@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from leftoff.cache.blob_store import Record
+from leftoff.cache.blob_store import Record, Wanted
 from leftoff.cache.blob_tier import BlobTier, TierSettings
 from leftoff.cache.budget import Clock
-from leftoff.cache.capacity import TreeLock
 from leftoff.cache.costs import Costs
 from leftoff.cache.fetch import Fetches, Search
 from leftoff.cache.node import ResumePoint
-from leftoff.cache.plan import Plan
 from leftoff.cache.save import Saver
 from leftoff.cache.sequences import EngineSequence, SequenceTable
 from leftoff.cache.tier import Tier
@@ -33,13 +31,11 @@ class Tiers:
         sequences: SequenceTable,
         ram: Tier,
         lower: Sequence[TierSettings],
-        *,
         page_tokens: int,
         seen_tokens: int,
-        lock: TreeLock | None = None,
     ) -> None:
         self.ram = ram
-        self.lower = tuple(BlobTier(settings, clock, memory, costs, page_tokens, lock) for settings in lower)
+        self.lower = tuple(BlobTier(settings, clock, memory, costs, page_tokens, ram.budget.lock) for settings in lower)
         self._saver = Saver(memory, costs, ram, page_tokens)
         self._sequences = sequences
         self._seen_tokens = seen_tokens
@@ -145,10 +141,9 @@ class Tiers:
 
     # --- below RAM
 
-    def search(self, tokens: Tokens, plan: Plan) -> list[Search]:
+    def search(self, wanted: Wanted) -> list[Search]:
         """Starts to look a prompt up in the tiers that machines share, where that can gain anything."""
-        answers = [(tier.search(tokens, plan), tier.add_found) for tier in self.lower]
-        return [Search(answer, add_found) for answer, add_found in answers if answer is not None]
+        return [search for tier in self.lower if (search := tier.search(wanted)) is not None]
 
     def fetch(self, records: Sequence[Record], spared_s: float) -> Fetches:
         """Starts reading into RAM what spares so much prefill, from all tiers at once."""
@@ -158,7 +153,7 @@ class Tiers:
     def forget(self, records: Sequence[Record]) -> None:
         """Forgets records that were lost."""
         for tier in self.lower:
-            tier.forget(*(each for each in records if each.store is tier.blobs))
+            tier.forget(each for each in records if each.store is tier.blobs)
 
     def catch_up(self) -> None:
         """Copies from RAM what the tiers below had no room for. To be called when nothing runs."""

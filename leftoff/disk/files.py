@@ -9,12 +9,13 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from blake3 import blake3
 
@@ -64,10 +65,16 @@ class BlobFiles:
     def write(self, writes: Sequence[Write]) -> None:
         """Writes and syncs all blobs, or raises; when it returns they survive a loss of power."""
         self.check_room(sum(write.blob.file_bytes for write in writes))
-        with self._temporary(writes) as paths:
+        paths = [self.path(write.blob.name + UNFINISHED) for write in writes]
+        try:
+            _side_by_side(self._write_synced, writes, paths)
             for write, path in zip(writes, paths, strict=True):
                 path.replace(self.path(write.blob.name))
-        _sync_folders({path.parent for path in paths})
+        finally:
+            for path in paths:  # those that were not renamed
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+        _side_by_side(_sync_folder, {path.parent for path in paths})
 
     def read(self, blob: Blob, arena: Arena) -> Item:
         """Reads a blob into the arena; `BlobError` or `OSError` if it is not what was written."""
@@ -93,20 +100,6 @@ class BlobFiles:
         for folder in os.scandir(self._folder):
             if folder.is_dir(follow_symlinks=False):
                 yield from (file for file in os.scandir(folder) if file.is_file(follow_symlinks=False))
-
-    @contextmanager
-    def _temporary(self, writes: Sequence[Write]) -> Iterator[list[Path]]:
-        """Writes the blobs under temporary names; those that the caller did not rename are removed afterwards."""
-        paths = [self.path(write.blob.name + UNFINISHED) for write in writes]
-        try:
-            with ThreadPoolExecutor(min(_NUM_SYNCS, len(writes))) as pool:
-                for _ in pool.map(self._write_synced, writes, paths):
-                    pass
-            yield paths
-        finally:
-            for path in paths:
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
 
     def _write_synced(self, write: Write, path: Path) -> None:
         fd = _create(path)
@@ -176,7 +169,7 @@ def _create(path: Path) -> int:
         return os.open(path, flags, FILE_MODE)
     except FileNotFoundError:
         path.parent.mkdir(FOLDER_MODE, exist_ok=True)  # not its parents: if they are gone, so is everything else
-        _sync_folders([path.parent.parent])
+        _sync_folder(path.parent.parent)
         return os.open(path, flags, FILE_MODE)
 
 
@@ -189,21 +182,17 @@ def _write_all(fd: int, views: list[memoryview]) -> None:
             views[0] = views[0][count:]
 
 
-def _sync_folders(paths: Collection[Path]) -> None:
-    with ExitStack() as open_folders:
-        fds = []
-        for path in paths:
-            fds.append(os.open(path, os.O_RDONLY))
-            open_folders.callback(os.close, fds[-1])
-        _sync(fds)
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
-def _sync(fds: Sequence[int]) -> None:
-    if len(fds) == 1:
-        os.fsync(fds[0])
-        return
+def _side_by_side(sync: Callable[..., None], *arguments: Collection[Any]) -> None:
     with ThreadPoolExecutor(_NUM_SYNCS) as pool:
-        for _ in pool.map(os.fsync, fds):
+        for _ in pool.map(sync, *arguments):  # raises what it has raised
             pass
 
 

@@ -54,6 +54,7 @@ class FolderMedium:
         self._write_rate: float | None = None  # of the last large batch, synced
         self._daily_bytes = daily_bytes
         self._of_the_day = RecentBytes.parse(folder.written_lately, DAY_S)
+        self._was_open = folder.is_open  # else the bytes of the day are not known yet
         self._lock = threading.Lock()  # of the bytes of the day
         self._is_damaged = False  # the index
         self._reported = ""  # the problem that was logged last, until all is well again
@@ -101,8 +102,9 @@ class FolderMedium:
         began, nbytes = time.perf_counter(), sum(write.blob.file_bytes for write in writes)
         with self._lock:
             self._of_the_day.add(nbytes, clock.now())
+            written_lately = self._of_the_day.text
         self._needed_bytes = nbytes
-        self._folder.add(writes, self._of_the_day.text)
+        self._folder.add(writes, written_lately)
         if nbytes >= _RATED_BYTES:
             self._write_rate = nbytes / (1000 * (time.perf_counter() - began))
         if self._reported:
@@ -137,10 +139,16 @@ class FolderMedium:
 
     def recover(self, written: Collection[str]) -> Collection[str]:
         self._folder.open(anew=self._is_damaged)
+        if not self._was_open:
+            with self._lock:
+                self._of_the_day = RecentBytes.parse(self._folder.written_lately, DAY_S)
+            self._was_open = True
         missing = self._folder.reconcile(written)
-        self._folder.files.check_room(self._needed_bytes)
         self._is_damaged = False
         return missing
+
+    def check_room(self) -> None:
+        self._folder.files.check_room(self._needed_bytes)
 
     def close(self) -> None:
         try:

@@ -10,6 +10,10 @@ logger = logging.getLogger("leftoff.store")
 _REASON = 240  # characters: what stores say of themselves is long
 
 
+class PartDownError(ConnectionError):
+    """A part that failed is not asked again before it is known to be back."""
+
+
 class Breaker:
     """One part, such as the index. `prober.py` finds out when it is back. Any thread may call it."""
 
@@ -25,6 +29,11 @@ class Breaker:
     @property
     def is_failing(self) -> bool:
         return self._failed_since is not None
+
+    def check(self) -> None:
+        """Raises `PartDownError` while the part fails."""
+        if self.is_failing:
+            raise PartDownError("it fails")
 
     def failed(self, error: BaseException, began: float = float("inf")) -> None:
         """Records that a call failed, unless it began before the part came back."""
@@ -47,6 +56,13 @@ class Breaker:
         """Also if nobody noticed that it was away: it may have forgotten what it was told."""
         for call in self.when_back:
             call()
+
+    @contextmanager
+    def asking(self, *problems: type[BaseException]) -> Iterator[None]:
+        """Watches the calls inside, unless the part is known to fail."""
+        self.check()
+        with self.watching(*problems):
+            yield
 
     @contextmanager
     def watching(self, *problems: type[BaseException]) -> Iterator[None]:

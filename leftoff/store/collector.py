@@ -17,7 +17,9 @@ logger = logging.getLogger("leftoff.store")
 PAUSE_S = 5.0
 _LEASE_MS = 30_000
 _AT_ONCE = 256
-_DAY_S = 86_400  # after which the objects are listed in any case: a machine may have died between a put and the index
+_LIST_EVERY_S = (
+    86_400  # after which the objects are listed in any case: a machine may have died between a put and the index
+)
 _FULL, _ENOUGH = 1.0, 0.95  # of the budget: it is full, and so much is left
 
 
@@ -45,11 +47,17 @@ class Collector:
         process = await index.process()
         if (await index.redis.get(index.keys.process)) != process.encode():
             await self.rebuild()
-            await index.redis.set(index.keys.process, process, ex=_DAY_S)
-        while old := await index.first_to_go(_AT_ONCE, only_old=True):
-            await self._remove(old)
+            await index.redis.set(index.keys.process, process, ex=_LIST_EVERY_S)
+        await self.drop_unused(index.max_age_s)
         if (await index.usage()).nbytes > _FULL * self._budget_bytes:
             await self.prune(int(_ENOUGH * self._budget_bytes))
+
+    async def drop_unused(self, unused_s: float) -> int:
+        """Removes what was not used for so long; returns how many bytes."""
+        removed = 0
+        while old := await self._link.index.first_to_go(_AT_ONCE, unused_s):
+            removed += await self._remove(old)
+        return removed
 
     async def prune(self, nbytes: int) -> int:
         """Removes what is worth least until so many bytes are left; returns how many were removed."""

@@ -26,7 +26,7 @@ INDEX_PROBLEMS = (RedisError, OSError, TimeoutError)
 _CALL_S = 1.0
 # How much later than others a blob may go, in seconds, for what it is worth.
 _BONUS_S = {Worth.MIDDLE: 0, Worth.END: 3600, Worth.SHARED: 86_400}
-_DAY_S = 86_400
+DAY_S = 86_400
 _AT_ONCE = 256
 
 # KEYS: at, run, blobs, bytes, namespaces; ARGV: prefix, bytes, bit, bonus, object, expiry ms, namespace
@@ -84,7 +84,7 @@ class Index:
         """Blobs that were not used for `days` may be removed; their keys expire by themselves after twice that time."""
         self.keys = Keys(fingerprint)
         self.token = secrets.token_bytes(8)  # of the leases that this process takes
-        self.max_age_s = days * _DAY_S
+        self.max_age_s = days * DAY_S
         self._expiry_ms = int(2000 * max(1, self.max_age_s))
         self.redis = redis
         script = self.redis.register_script
@@ -146,9 +146,9 @@ class Index:
         nbytes = await self.redis.get(self.keys.bytes)
         return IndexUsage(await self.redis.zcard(self.keys.blobs), max(0, int(nbytes or 0)))
 
-    async def first_to_go(self, most: int, *, only_old: bool = False) -> list[ObjectName]:
-        """The blobs worth least, or those of them that were not used for too long."""
-        upto = (await self.now()) - self.max_age_s if only_old else float("inf")
+    async def first_to_go(self, most: int, unused_s: float | None = None) -> list[ObjectName]:
+        """The blobs worth least, or those of them that were not used for so long."""
+        upto = (await self.now()) - unused_s if unused_s is not None else float("inf")
         names: Any = await self.redis.zrange(self.keys.blobs, "-inf", upto, byscore=True, offset=0, num=most)
         return [blob for blob in map(ObjectName.parse, (name.decode() for name in names)) if blob is not None]
 

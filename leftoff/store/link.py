@@ -23,10 +23,6 @@ Result = TypeVar("Result")
 PROBLEMS = (*INDEX_PROBLEMS, *OBJECT_PROBLEMS)
 
 
-class PartDownError(ConnectionError):
-    """A part that failed is not asked again before it is known to be back."""
-
-
 class Link:
     """Opened at start; a part that is down at that time is treated like one that fails later. There may be no store."""
 
@@ -95,12 +91,6 @@ class Link:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("an unforeseen error in a task of the store", exc_info=error)
-
-
-def check(breaker: Breaker) -> None:
-    """Raises `PartDownError` while a part fails."""
-    if breaker.is_failing:
-        raise PartDownError("it fails")
 
 
 def public_url(url: str) -> str:

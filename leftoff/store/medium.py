@@ -25,7 +25,7 @@ from leftoff.lru import LruCache
 from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
-from leftoff.store.link import PROBLEMS, Link, check
+from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.namespaces import clear_namespaces
 from leftoff.store.objects import NAME, OBJECT_PROBLEMS, STORE_COSTS, Got, MissingError, ObjectName, Reader
 from leftoff.store.prober import Prober
@@ -84,9 +84,8 @@ class ObjectMedium:
     async def _search(self, wanted: Wanted) -> PathBlobs | None:
         path = HashedPath(wanted.namespace, wanted.tokens)
         try:
-            check(self.link.index_breaker)
-            check(self.link.reads)
-            with self.link.index_breaker.watching(*INDEX_PROBLEMS):
+            self.link.reads.check()
+            with self.link.index_breaker.asking(*INDEX_PROBLEMS):
                 async with asyncio.timeout(_SEARCH_S):
                     blobs = await self.link.index.search(path, max(0, wanted.known - self._window_tokens))
         except PROBLEMS:
@@ -117,8 +116,7 @@ class ObjectMedium:
             logger.warning("the store lacks what the index names, such as %s: it is read again, and stored again", name)
 
     async def _get(self, name: ObjectName) -> Got:
-        check(self.link.reads)
-        with self.link.reads.watching(*OBJECT_PROBLEMS):
+        with self.link.reads.asking(*OBJECT_PROBLEMS):
             async with asyncio.timeout(_READ_S):
                 return await self.link.objects.get(f"{self.link.group}/{name}")
 
@@ -128,7 +126,7 @@ class ObjectMedium:
         return self.link.call(self._write_all(writes)).result()
 
     async def _write_all(self, writes: Sequence[Write]) -> int:
-        check(self.link.index_breaker)
+        self.link.index_breaker.check()
         results = await asyncio.gather(*map(self._write, writes), return_exceptions=True)
         for problem in (result for result in results if isinstance(result, BaseException)):
             raise problem  # those that were stored are found to be there when they are tried again
@@ -194,10 +192,8 @@ class ObjectMedium:
 
     async def _note(self, uses: Sequence[Use]) -> Sequence[Blob]:
         """Blobs that the index no longer knows were collected, and are stored again."""
-        if self.link.index_breaker.is_failing:
-            return []
         try:
-            with self.link.index_breaker.watching(*INDEX_PROBLEMS):
+            with self.link.index_breaker.asking(*INDEX_PROBLEMS):
                 are_known = await self.link.index.touch([(ObjectName.of(use.blob), use.worth) for use in uses])
         except INDEX_PROBLEMS:
             return []
@@ -209,8 +205,11 @@ class ObjectMedium:
             logger.error("a blob could not be stored", exc_info=problem)
 
     def recover(self, written: Collection[str]) -> Collection[str]:  # noqa: ARG002
-        check(self.link.index_breaker)
+        self.link.index_breaker.check()
         return ()
+
+    def check_room(self) -> None:
+        """A bucket has no end."""
 
     def close(self) -> None:
         self._seals.shutdown(wait=False, cancel_futures=True)

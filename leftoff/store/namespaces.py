@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from leftoff.store.keys import namespace_hash
-from leftoff.store.link import Link, check
+from leftoff.store.link import Link
 from leftoff.store.objects import NAME, MissingError, ObjectName
 
 
@@ -23,7 +23,7 @@ async def clear_namespaces(link: Link, is_meant: Callable[[str], bool]) -> Clear
 
     The name of a namespace goes last: where deleting breaks off, it is found when it is tried again.
     """
-    check(link.index_breaker)
+    link.index_breaker.check()
     cleared = Cleared()
     for namespace in filter(is_meant, await _namespaces(link)):
         hashed = namespace_hash(namespace)

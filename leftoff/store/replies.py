@@ -12,7 +12,7 @@ from leftoff.blobs.replies import MediumReplies, Sealed
 from leftoff.store.fleet_key import FleetKey
 from leftoff.store.index import INDEX_PROBLEMS
 from leftoff.store.keys import namespace_hash
-from leftoff.store.link import Link, check
+from leftoff.store.link import Link
 
 _PATIENCE_S = 0.5
 _PUT_S = 5.0
@@ -64,8 +64,7 @@ class IndexReplies:
 
     async def _get(self, keys: Sequence[bytes]) -> dict[bytes, Sealed]:
         try:
-            check(self._link.index_breaker)
-            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+            with self._link.index_breaker.asking(*INDEX_PROBLEMS):
                 values: Sequence[Any] = await self._link.index.redis.mget(
                     [self._link.index.keys.reply(key) for key in keys]
                 )
@@ -77,8 +76,7 @@ class IndexReplies:
     async def _put(self, values: Mapping[bytes, Sealed]) -> None:
         keys = self._link.index.keys
         try:
-            check(self._link.index_breaker)
-            with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+            with self._link.index_breaker.asking(*INDEX_PROBLEMS):
                 async with self._link.index.redis.pipeline(transaction=True) as pipe:
                     for key, sealed in values.items():
                         pipe.set(keys.reply(key), sealed.seal + sealed.value, px=self._expiry_ms)
@@ -91,8 +89,7 @@ class IndexReplies:
 
     async def _remove(self, is_meant: Callable[[str], bool]) -> None:
         redis, keys = self._link.index.redis, self._link.index.keys
-        check(self._link.index_breaker)
-        with self._link.index_breaker.watching(*INDEX_PROBLEMS):
+        with self._link.index_breaker.asking(*INDEX_PROBLEMS):
             listed: Any = await redis.smembers(keys.reply_namespaces)
             known = {"", *(name.decode("utf-8", "replace") for name in listed), *await self._link.index.namespaces()}
             for namespace in filter(is_meant, known):

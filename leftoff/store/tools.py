@@ -5,12 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from leftoff.disk.tools.verify import Fault, Findings
 from leftoff.engine.errors import BlobError
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.seal import kind_of, span_of, unseal
 from leftoff.store.collector import Collector
 from leftoff.store.fleet_key import FleetKey
-from leftoff.store.index import Index, IndexUsage, connect
+from leftoff.store.index import DAY_S, IndexUsage
 from leftoff.store.link import Link
 from leftoff.store.objects import Listed, MissingError, ObjectName, Objects, Reader
 
@@ -30,14 +31,6 @@ class Group:
     nbytes: int
     newest_s: float  # the age of the object that was stored last
     known: IndexUsage  # to the index
-
-
-@dataclass(frozen=True)
-class StoreFault:
-    """An object that is not what it should be, or an entry of the index without one."""
-
-    name: str
-    reason: str
 
 
 class About(NamedTuple):
@@ -84,25 +77,24 @@ async def blobs_of(objects: Objects, group: str) -> AsyncIterator[Listed]:
                 yield listed
 
 
-async def verify(
-    link: Link, fingerprint: str, key: FleetKey | None = None, *, fix: bool
-) -> tuple[int, list[StoreFault]]:
-    """Reads every object; returns how many, and what is wrong. With `fix`, what is damaged is removed."""
-    faults: list[StoreFault] = []
-    known = await link.index.names()
-    num_objects, arena = 0, Arena()
+async def verify_group(link: Link, fingerprint: str, key: FleetKey | None = None, *, fix: bool) -> Findings:
+    """Reads every object of a link's group. With `fix`, what is damaged is removed."""
+    faults: list[Fault] = []
+    unseen = await link.index.names()
+    num_blobs, nbytes, arena = 0, 0, Arena()
     async for listed in blobs_of(link.objects, link.group):
-        num_objects += 1
-        known.discard(listed.name)
+        num_blobs, nbytes = num_blobs + 1, nbytes + listed.nbytes
+        unseen.discard(listed.name)
         reason = await _fault(link, listed.name, fingerprint, arena, key)
         if reason:
-            faults.append(StoreFault(listed.name, reason))
-    faults += [StoreFault(name, "the index knows it, and the store has no such object") for name in sorted(known)]
+            faults.append(Fault(listed.name, reason))
+    unseen &= await link.index.names()  # else it was removed meanwhile
+    faults += [Fault(name, "the index knows it, and the store has no such object") for name in sorted(unseen)]
     if fix:
         names = [name for fault in faults if (name := ObjectName.parse(fault.name)) is not None]
         await link.remove(names)
         await Collector(link, 0).rebuild()
-    return num_objects, faults
+    return Findings(num_blobs, nbytes, faults)
 
 
 async def _fault(link: Link, text: str, fingerprint: str, arena: Arena, key: FleetKey | None) -> str:
@@ -121,17 +113,14 @@ async def _fault(link: Link, text: str, fingerprint: str, arena: Arena, key: Fle
     return "a blob of other positions than its name says" if is_other else ""
 
 
-async def prune(link: Link, to_bytes: int | None, older_days: float | None, index_url: str) -> int:
+async def prune(link: Link, to_bytes: int | None, older_days: float | None) -> int:
     """Removes what is worth least till so many bytes are left, and what was not used for so long; returns its size."""
-    removed = 0
+    collector, removed = Collector(link, 0), 0
     if older_days is not None:
-        old = Index(connect(index_url), link.group, days=older_days)
-        try:
-            while names := await old.first_to_go(_AT_ONCE, only_old=True):
-                removed += await link.remove(names)
-        finally:
-            await old.close()
-    return removed + (await Collector(link, to_bytes).prune(to_bytes) if to_bytes is not None else 0)
+        removed += await collector.drop_unused(older_days * DAY_S)
+    if to_bytes is not None:
+        removed += await collector.prune(to_bytes)
+    return removed
 
 
 async def clear(link: Link) -> int:

@@ -44,6 +44,7 @@ class ShelfMedium:
         self.uses: list[Use] = []
         self.failures: list[Exception] = []
         self.num_recovered = 0
+        self.is_full = False
         self.num_cleared_after: int | None = None  # writes
         self.is_closed = False
 
@@ -83,6 +84,10 @@ class ShelfMedium:
     def recover(self, written: Collection[str]) -> Collection[str]:
         self.num_recovered += 1
         return self.forgotten & {*written}
+
+    def check_room(self) -> None:
+        if self.is_full:
+            raise OSError("no space")
 
     def close(self) -> None:
         self.is_closed = True
@@ -301,6 +306,18 @@ def test_a_problem_of_its_own_medium_gives_up_all_that_waits_until_it_is_back() 
         assert desk.writer.num_waiting == 0
         later = desk.put(2)
         assert desk.written() == names(kept, later)
+
+
+def test_a_medium_without_room_deletes_what_it_has() -> None:
+    desk = Desk()
+    desk.medium.is_full = True
+    desk.writer.start(OSError("no space"))
+    desk.writer.clear(lambda _: True).result(PATIENCE_S)
+    assert not desk.writer.has_room(1, SHARED), "it writes nothing all the same"
+    desk.medium.is_full = False
+    desk.writer.clear(lambda _: True).result(PATIENCE_S)
+    assert until(lambda: desk.writer.has_room(1, SHARED))
+    desk.writer.stop(0)
 
 
 def test_while_its_own_medium_fails_it_takes_nothing() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, Shared, StoredPath
+from leftoff.cache.blob_store import LOWEST, Item, Rank, Record, StoredPath, Wanted
 from leftoff.cache.costs import TierCosts
 from leftoff.cache.report import Origin
 from leftoff.engine.errors import BlobError
@@ -30,7 +30,7 @@ class MemoryBlobStore:
 
     overhead_bytes: int = OVERHEAD_BYTES
     origin: Origin = Origin.DISK
-    shared: Shared | None = None
+    is_shared: bool = False
     costs: TierCosts = field(default_factory=TierCosts)
     num_waiting: int = 0
     stored: dict[str, Blob] = field(default_factory=dict)
@@ -48,6 +48,9 @@ class MemoryBlobStore:
     def stored_paths(self) -> Iterable[StoredPath]:
         for blob in sorted(self.stored.values(), key=lambda blob: span_of(blob.item)[1]):
             yield StoredPath(blob.namespace, blob.tokens[: span_of(blob.item)[1]], [self.on_medium(blob)], [0.0])
+
+    def search(self, wanted: Wanted) -> "Future[StoredPath | None]":
+        raise AssertionError(f"nobody shares what {wanted.namespace!r} has here")
 
     def put(self, item: Item, namespace: str, tokens: Tokens, rank: Rank = LOWEST) -> Record | None:
         if self.is_full:

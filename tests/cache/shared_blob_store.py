@@ -18,14 +18,12 @@ from tests.cache.memory_blob_store import Blob, MemoryBlobStore
 
 @dataclass(eq=False)
 class SharedStore(MemoryBlobStore):
-    """Implements `cache.blob_store.BlobStore` and `Shared`; an item that is put a second time stays as it is."""
+    """Implements `cache.blob_store.BlobStore`; an item that is put a second time stays as it is."""
 
     origin: Origin = Origin.STORE
     costs: TierCosts = field(default_factory=lambda: TierCosts(1e5, 0.01, 16, is_probed=True))
+    is_shared: bool = True
     searched: list[Wanted] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.shared = self
 
     def stored_paths(self) -> Iterable[StoredPath]:
         return ()

@@ -140,7 +140,7 @@ def test_random_traffic_with_restarts_and_losses(kind: MemoryKind, seed: int) ->
     ram, disk = [(0, 30_000), (900, 9_000), (6_000, 4_000)][seed]
     driver = opened(kind, store, ram=ram, disk=disk)
     known = [words(0, 60)]
-    for _ in range(150):
+    for _ in range(100):
         known_tokens = known[rng.integers(max(0, len(known) - 6), len(known))]
         cut = known_tokens.size - int(rng.choice([0, 0, 0, 7, 40]))
         tokens = np.concatenate([known_tokens[:cut], rng.integers(0, 5, rng.integers(1, 40), np.int32)])[:220]

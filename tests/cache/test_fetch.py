@@ -36,6 +36,10 @@ class Time:
         return self.now
 
 
+def fetched(store: MemoryBlobStore, records: Sequence[Record], watch: Watch, spared_s: float = 1.0) -> Fetches:
+    return Fetches([Fetch(store, records, watch, spared_s)])
+
+
 def opened(store: MemoryBlobStore, kind: MemoryKind) -> Driver:
     memory = ChainMemory(kind)
     cache = Cache(memory, num_slots=1, budget_bytes=UNLIMITED, tiers=[TierSettings(store, UNLIMITED)], page_tokens=32)
@@ -54,7 +58,7 @@ def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
     driver = opened(Stuck(stored=store.stored), kind)
     disk = driver.cache.disk
     assert disk is not None
-    disk.watch = Watch(patience_s=0.05)
+    disk.watch = Watch(patience_s=0.05, grace_s=0.05)
     assert driver.cache.plan(prompt).resume > 0
     turn = driver.request(prompt)
     assert turn.report.reused == 0
@@ -64,7 +68,7 @@ def test_a_request_does_without_a_disk_that_hangs(kind: MemoryKind) -> None:
 def test_one_that_brings_something_now_and_then_is_waited_for() -> None:
     store, time = Stuck(), Time()
     watch = Watch(clock=time)
-    fetch = Fetch(store, RECORDS, watch)
+    fetch = fetched(store, RECORDS, watch)
     for answer in store.asked:
         time.now += PATIENCE_S - 1
         assert not fetch.is_done
@@ -75,7 +79,7 @@ def test_one_that_brings_something_now_and_then_is_waited_for() -> None:
 
 def test_one_that_brings_something_now_and_then_is_not_waited_for_much_longer_than_it_spares() -> None:
     store, time = Stuck(), Time()
-    fetch = Fetch(store, RECORDS, Watch(clock=time), spared_s=2.0)
+    fetch = fetched(store, RECORDS, Watch(clock=time, is_bounded=True), spared_s=2.0)
     time.now += PATIENCE_S - 1
     store.asked[0].set_result(Snapshot(1, RECORDS[0]))
     time.now += 2.5
@@ -87,7 +91,7 @@ def test_one_that_brings_something_now_and_then_is_not_waited_for_much_longer_th
 
 def test_what_has_come_before_it_hung_is_there() -> None:
     store, time = Stuck(), Time()
-    fetch = Fetch(store, RECORDS, Watch(clock=time))
+    fetch = fetched(store, RECORDS, Watch(clock=time))
     store.asked[0].set_result(Snapshot(1, RECORDS[0]))
     time.now += PATIENCE_S
     assert fetch.is_done
@@ -97,10 +101,10 @@ def test_what_has_come_before_it_hung_is_there() -> None:
 def test_while_it_hangs_others_hardly_wait_and_then_it_is_trusted_again() -> None:
     store, time = Stuck(), Time()
     watch = Watch(clock=time)
-    first = Fetch(store, RECORDS, watch)
+    first = fetched(store, RECORDS, watch)
     stuck = store.asked
     time.now += PATIENCE_S
-    second = Fetch(store, RECORDS, watch)
+    second = fetched(store, RECORDS, watch)
     assert [first.is_done, second.is_done] == [True, False]
     time.now += GRACE_S
     assert [first.lost(), second.lost()] == [RECORDS, RECORDS]
@@ -111,9 +115,9 @@ def test_while_it_hangs_others_hardly_wait_and_then_it_is_trusted_again() -> Non
 def test_one_file_that_hangs_leaves_the_others_readable() -> None:
     store, time = Stuck(), Time()
     watch = Watch(clock=time)
-    Fetch(store, RECORDS[:1], watch)
+    fetched(store, RECORDS[:1], watch)
     time.now += 10 * PATIENCE_S
-    fetch = Fetch(store, RECORDS[1:], watch)
+    fetch = fetched(store, RECORDS[1:], watch)
     store.asked[0].set_result(Snapshot(1, RECORDS[1]))
     time.now += PATIENCE_S - 1
     assert not fetch.is_done
@@ -125,18 +129,18 @@ def test_a_disk_that_was_not_asked_for_long_does_not_hang() -> None:
     store, time = Stuck(), Time()
     watch = Watch(clock=time)
     time.now += 10 * PATIENCE_S
-    assert not Fetch(store, RECORDS, watch).is_done
+    assert not fetched(store, RECORDS, watch).is_done
 
 
 def test_what_is_in_memory_says_nothing_of_the_disk() -> None:
     time = Time()
     watch = Watch(clock=time)
-    stuck = Fetch(Stuck(), RECORDS, watch)
+    stuck = fetched(Stuck(), RECORDS, watch)
     time.now += PATIENCE_S
     store = MemoryBlobStore()
     record = store.put(Snapshot(1, RECORDS[0]), "", np.zeros(1, np.int32))
     assert record is not None
-    assert Fetch(store, [record], watch).lost() == []
+    assert fetched(store, [record], watch).lost() == []
     assert stuck.is_done
 
 
@@ -148,7 +152,7 @@ def test_a_prompt_is_looked_up_everywhere_before_it_is_fetched_and_nobody_blocks
 
     def fetch() -> Fetches:
         events.append("fetch")
-        return Fetches([Fetch(store, RECORDS, Watch(clock=Time()))])
+        return fetched(store, RECORDS, Watch(clock=Time()))
 
     preparation = Preparation(
         [Search(answer, found.append) for answer in answers], fetch, lambda: events.append("wake")

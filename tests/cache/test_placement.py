@@ -186,7 +186,9 @@ def test_those_near_the_end_are_paid_for_by_the_pages_of_the_whole_prompt() -> N
 
 def test_where_ram_is_scarce_they_are_only_as_dense_as_is_cheap() -> None:
     costs = Costs(prefill_tokens_per_ms=1.0, save_bytes_per_ms=4e6, save_call_ms=0.2, cut_ms=1.0)
-    assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 128, 128), "1 % is 1770 tokens"
+    assert Placement().gaps(66_000_000, costs, LONG, is_scarce=True) == Gaps(2048, 128, 128, is_scarce=True), (
+        "1 % is 1770 tokens"
+    )
     assert Placement().gaps(66_000_000, costs, LONG).wide == 1024, "3 % is 590"
 
 
@@ -235,18 +237,18 @@ def test_a_prompt_of_thirty_tokens_has_its_positions_too() -> None:
 
 
 def test_where_room_is_short_snapshots_stand_farther_apart_with_each_step_back_from_the_end() -> None:
-    assert PLACEMENT.snapshot_positions(prompt(length=1000), 0, (), Gaps(400, 100, 100), is_scarce=True) == (
+    assert PLACEMENT.snapshot_positions(prompt(length=1000), 0, (), Gaps(400, 100, 100, is_scarce=True)) == (
         300,
         700,
         900,
         1000,
     )
-    assert PLACEMENT.snapshot_positions(prompt(length=112), 0, (), Gaps(400, 100, 100), is_scarce=True) == (112,)
+    assert PLACEMENT.snapshot_positions(prompt(length=112), 0, (), Gaps(400, 100, 100, is_scarce=True)) == (112,)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 4096))
 def test_going_back_by_some_tokens_never_reads_more_than_twice_as_many_again(length: int, gap: int) -> None:
-    positions = (0, *PLACEMENT.snapshot_positions(prompt(length=length), 0, (), Gaps(gap, gap, gap), is_scarce=True))
+    positions = (0, *PLACEMENT.snapshot_positions(prompt(length=length), 0, (), Gaps(gap, gap, gap, is_scarce=True)))
     for before, after in pairwise(positions):
         assert before < after
         assert after - before <= max(3 * gap, 2 * (length - before))

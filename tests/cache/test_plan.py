@@ -52,12 +52,13 @@ class Scene:
         for position in positions:
             self.grove.keep(letters[:position], nbytes=400 if self.kind.has_snapshots else 0, logits=logits)
 
-    def lookup(self, letters: str) -> Lookup:
+    def lookup(self, letters: str, *, is_only_read: bool = False) -> Lookup:
         shared = {sequence: common for sequence in self.sequences if (common := sequence.shared_with(text(letters)))}
-        return Lookup(text(letters), "", self.grove.tree.match(text(letters)), shared=shared)
+        match = self.grove.tree.match(text(letters))
+        return Lookup(text(letters), "", match, shared=shared, is_only_read=is_only_read)
 
-    def best(self, letters: str) -> Plan:
-        lookup = self.lookup(letters)
+    def best(self, letters: str, *, is_only_read: bool = False) -> Plan:
+        lookup = self.lookup(letters, is_only_read=is_only_read)
         plan = self.planner.best(lookup)
         plans = [Plan(lookup), *self.planner.candidates(lookup)]
         assert self._weight(plan) == min(self._weight(each) for each in plans), "none is overlooked"
@@ -166,6 +167,17 @@ def test_a_live_sequence_that_stands_at_the_end_is_of_no_use_without_logits(kind
     scene = Scene(kind)
     scene.sequence("the prompt")
     assert scene.best("the prompt").resume == (9 if kind is MemoryKind.WINDOW else 0)
+
+
+@pytest.mark.parametrize("kind", list(MemoryKind))
+def test_a_prompt_that_is_only_read_needs_no_logits(kind: MemoryKind) -> None:
+    scene = Scene(kind)
+    scene.keep("the prompt", 6)
+    scene.keep("the prompt", 10)
+    assert scene.best("the prompt", is_only_read=True).resume == 10
+    live = Scene(kind)
+    live.sequence("the prompt")
+    assert live.best("the prompt", is_only_read=True).resume == 10
 
 
 # --- never uncovered

@@ -10,7 +10,7 @@ import numpy as np
 from leftoff.disk.folder import holder
 from leftoff.disk.index import FILE
 from leftoff.disk.tools.catalog import Catalog
-from leftoff.disk.tools.verify import verify
+from leftoff.disk.tools.verify import verify_folder
 from leftoff.types import Tokens
 from tests.disk.stores import blob_files
 
@@ -58,7 +58,7 @@ class Remains:
 
     def check(self, seen: dict[str, bool], *, is_roomy: bool) -> None:
         """`seen` are the rows in the moment of the kill."""
-        findings = verify(self.folder)
+        findings = verify_folder(self.folder)
         assert findings.faults == [], findings.faults
         assert not findings.note or not self.num_seen, findings.note
         assert not [*self.folder.glob("index.broken*")]

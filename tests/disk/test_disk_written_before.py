@@ -13,7 +13,7 @@ from leftoff.disk.reply_store import open_replies
 from leftoff.disk.secret import SECRET_BYTES, folder_secret
 from leftoff.disk.tools.catalog import Catalog
 from leftoff.disk.tools.models import models
-from leftoff.disk.tools.verify import verify
+from leftoff.disk.tools.verify import verify_folder
 from leftoff.engine.memory.base import MemoryKind
 from leftoff.types import Prompt
 from tests.cache.chain import ChainMemory
@@ -67,7 +67,7 @@ def test_it_can_be_written_on(tmp_path: Path) -> None:
 def test_the_tools_find_no_fault(tmp_path: Path) -> None:
     (usage,) = models(unpacked(tmp_path))
     assert (usage.label, usage.fingerprint, usage.num_blobs) == (LABEL, FINGERPRINT, NUM_BLOBS)
-    assert verify(usage.path).faults == []
+    assert verify_folder(usage.path).faults == []
     catalog = Catalog.of(usage.path)
     assert all(catalog.path_to(blob).is_whole for blob in catalog.blobs if blob.is_snapshot)
     assert sum(blob.hits for blob in catalog.blobs) == 3

@@ -8,6 +8,7 @@ from leftoff.blobs import clock
 from leftoff.cache.wear import DAY_S
 from leftoff.disk.medium import open_folder
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, DiskStore, page, path_of, written
+from tests.patience import until
 
 LIMIT = 20_000
 
@@ -45,3 +46,21 @@ def test_what_is_removed_while_it_waits_is_not_counted(tmp_path: Path) -> None:
     assert store.flush(WAIT_S)
     assert store.written_bytes <= 5000 + store.overhead_bytes
     store.close(WAIT_S)
+
+
+def test_a_folder_that_can_be_opened_only_later_knows_what_was_written_before(tmp_path: Path) -> None:
+    tokens = path_of(400)
+    store = opened(tmp_path)
+    written(store, [page(0, 10), page(10, 20), page(20, 30)], tokens)
+    left_bytes = store.left_bytes
+    store.close(WAIT_S)
+    (blobs,) = tmp_path.glob("v1/*/blobs")
+    aside = blobs.rename(blobs.with_name("aside"))
+    blobs.touch()
+    again = opened(tmp_path)
+    blobs.unlink()
+    aside.rename(blobs)
+    assert until(lambda: again.put(page(30, 40, nbytes=100), "", tokens) is not None)
+    assert again.flush(WAIT_S)
+    assert again.left_bytes == left_bytes - again.written_bytes
+    again.close(WAIT_S)

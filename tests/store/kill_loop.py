@@ -20,7 +20,7 @@ from leftoff.store.link import Link
 from leftoff.store.medium import open_store
 from leftoff.store.objects import ObjectName
 from leftoff.store.prober import Prober
-from leftoff.store.tools import verify
+from leftoff.store.tools import verify_group
 from tests.disk.stores import ARENA, FINGERPRINT, page, path_of, snapshot
 from tests.patience import PATIENCE_S
 from tests.store.parts import redis
@@ -36,13 +36,13 @@ def main(num_kills: int, seed: int = 0) -> int:
         for number in range(num_kills):
             acknowledged += _killed(Path(folder), index.url, 1000 * seed + number, rng.uniform(0, _LONGEST_LIFE_S))
         with closing(Link(f"file://{folder}/store", index.url, FINGERPRINT)) as link:
-            num_objects, faults = link.call(verify(link, FINGERPRINT, fix=False)).result()
+            findings = link.call(verify_group(link, FINGERPRINT, fix=False)).result()
             known = link.call(link.index.names()).result()
-            assert not faults, faults
+            assert not findings.faults, findings.faults
             missing = {*acknowledged} - {*known}
             assert not missing, f"{len(missing)} blobs were said to be stored, and are not known"
             num_added = link.call(Collector(link, 1 << 40).rebuild()).result()
-            assert len(known) + num_added == num_objects
+            assert len(known) + num_added == findings.num_blobs
     print(f"{num_kills} kills, {len(acknowledged)} blobs acknowledged, {num_added} put and not told: all sound")
     return len(acknowledged)
 

@@ -15,7 +15,7 @@ from leftoff.store.link import Link
 from leftoff.store.medium import ObjectMedium, open_store
 from leftoff.store.prober import Prober
 from leftoff.store.replies import open_index_replies
-from leftoff.store.tools import verify
+from leftoff.store.tools import verify_group
 from tests.disk.stores import ARENA, FINGERPRINT, path_of
 from tests.patience import PATIENCE_S
 from tests.store.parts import Redis
@@ -42,7 +42,8 @@ def test_a_blob_of_the_fleet_comes_back(tmp_path: Path, index: Redis) -> None:
         assert path is not None
         assert len(fetched(other, path)) == len(ITEMS)
         link = other.medium.link
-        assert link.call(verify(link, FINGERPRINT, OURS, fix=False)).result() == (len(ITEMS), [])
+        findings = link.call(verify_group(link, FINGERPRINT, OURS, fix=False)).result()
+        assert (findings.num_blobs, findings.faults) == (len(ITEMS), [])
 
 
 @pytest.mark.parametrize("key", [None, THEIRS], ids=["without a key", "with another key"])

@@ -12,7 +12,7 @@ from leftoff.store.link import Link
 from leftoff.store.medium import open_store
 from leftoff.store.prober import Prober
 from leftoff.store.replies import open_index_replies
-from leftoff.store.tools import verify
+from leftoff.store.tools import verify_group
 from tests.disk.stores import ARENA, FINGERPRINT, WAIT_S, content
 from tests.disk.written_before import PATHS, REPLIES, WINDOW_TOKENS
 from tests.store.parts import redis
@@ -42,7 +42,7 @@ def test_everything_is_found_and_comes_back_bit_for_bit(link: Link) -> None:
         found = {content(future.result(WAIT_S)) for future in blobs.get(records)}
         assert found >= {content(item) for item in path.items()}
     blobs.close(WAIT_S)
-    assert link.call(verify(link, FINGERPRINT, fix=False)).result()[1] == []
+    assert link.call(verify_group(link, FINGERPRINT, fix=False)).result().faults == []
 
 
 def test_replies_are_found_in_an_index_that_was_kept(tmp_path: Path) -> None:

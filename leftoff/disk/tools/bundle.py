@@ -7,18 +7,18 @@ A seal detects damage, not malice: import files only from people whose programs 
 is believed that no export would have written, no name in it becomes a file name, and a refused file leaves nothing.
 """
 
-import json
 import os
-import re
 import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import IO, Annotated
+
+import msgspec
 
 from leftoff.blobs.blob import Blob, Write
 from leftoff.blobs.path_hash import TOKEN_BYTES, HashedPath, as_bytes, as_tokens
@@ -44,18 +44,19 @@ _MAX_MANIFEST_BYTES = 16 << 20
 _MAX_TOKENS = 1 << 24
 _MAX_NAME_BYTES = 200  # of a model or a namespace
 _MAX_PART = 0.5  # of this machine's memory
-_PART_FIELDS = ("kind", "start", "end", "nbytes")
-_FINGERPRINT = re.compile(rf"[0-9a-f]{{{2 * FINGERPRINT_BYTES}}}")
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Fingerprint = Annotated[str, msgspec.Meta(pattern=rf"^[0-9a-f]{{{2 * FINGERPRINT_BYTES}}}\Z")]
 
 
 @dataclass(frozen=True)
 class Part:
     """One blob of a bundle."""
 
-    kind: int
-    start: int
-    end: int
-    nbytes: int
+    kind: Count
+    start: Count
+    end: Count
+    nbytes: Count
 
     @classmethod
     def of(cls, blob: Blob) -> "Part":
@@ -70,7 +71,7 @@ class Part:
 class Strand:
     """A path of tokens, and the blobs on it."""
 
-    num_tokens: int
+    num_tokens: Count
     parts: list[Part]
 
     @property
@@ -82,7 +83,7 @@ class Strand:
 class Manifest:
     """The table of contents of a bundle. The first strand is the exported path; the others have pages it borrows."""
 
-    fingerprint: str
+    fingerprint: Fingerprint
     label: str
     namespace: str
     strands: list[Strand]
@@ -94,6 +95,9 @@ class Manifest:
     @property
     def nbytes(self) -> int:
         return sum(strand.num_tokens * TOKEN_BYTES + strand.file_bytes for strand in self.strands)
+
+
+_decode_manifest = msgspec.json.Decoder(Manifest).decode
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def export_bundle(folder: Path, blob: Blob, target: Path) -> Manifest:
     manifest = Manifest(catalog.fingerprint, catalog.label, blob.namespace, described)
     files, arena = BlobFiles(folder / BLOBS, catalog.fingerprint), Arena()
     with _written_whole(target) as file:
-        text = json.dumps(asdict(manifest)).encode()
+        text = msgspec.json.encode(manifest)
         file.write(_MAGIC + _LENGTH.pack(FORMAT, len(text)) + text)
         for tokens, blobs in strands:
             file.write(as_bytes(tokens))
@@ -217,6 +221,19 @@ def _read_blob(files: BlobFiles, blob: Blob, arena: Arena) -> Item:
         raise BundleError(f"{files.path(blob.name)}: {error}; `leftoff cache verify` checks all") from error
 
 
+def _last_snapshot(blobs: Sequence[Blob]) -> Iterator[Blob]:
+    """The last snapshot of a path, and before it the window pages that follow each other up to it."""
+    snapshot = next((blob for blob in reversed(blobs) if blob.is_snapshot), None)
+    if snapshot is None:
+        return
+    ends = {blob.end: blob for blob in blobs if blob.is_window_page}
+    page = ends.get(snapshot.end)
+    while page is not None:
+        yield page
+        page = ends.get(page.start)
+    yield snapshot
+
+
 @contextmanager
 def _written_whole(target: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name when it is complete, or not at all."""
@@ -253,8 +270,8 @@ def _open_bundle(file: BufferedReader, source: Path) -> _OpenBundle:
     if length > _MAX_MANIFEST_BYTES:
         raise BundleError(f"{source} has a manifest of {length:,} bytes: {_MAX_MANIFEST_BYTES:,} is the most")
     try:
-        manifest = _parse_manifest(json.loads(file.read(length)))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        manifest = _checked(_decode_manifest(file.read(length)))
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{source} is damaged: its manifest cannot be read") from error
     expected = file.tell() + manifest.nbytes
     if size != expected:
@@ -271,55 +288,22 @@ def _check_memory(manifest: Manifest, source: Path) -> None:
         raise BundleError(f"{source} has a part of {largest:,} bytes: this machine's memory is {memory:,}")
 
 
-def _parse_manifest(content: dict[str, Any]) -> Manifest:
-    """Raises `ValueError`, `TypeError` or `KeyError` for anything that no export would have written."""
-    strands = [_parse_strand(strand) for strand in content["strands"]]
-    fingerprint, label, namespace = (content[name] for name in ("fingerprint", "label", "namespace"))
-    if not _FINGERPRINT.fullmatch(fingerprint):
-        raise ValueError("no fingerprint")
-    if not strands or not all(strand.parts for strand in strands):
+def _checked(manifest: Manifest) -> Manifest:
+    """Raises `ValueError` for anything else that no export would have written."""
+    for name in (manifest.label, manifest.namespace):
+        if len(name.encode()) > _MAX_NAME_BYTES or not name.isprintable():
+            raise ValueError(f"{name!r} is no name")
+    if not manifest.strands or not all(strand.parts for strand in manifest.strands):
         raise ValueError("nothing in it")
-    return Manifest(fingerprint, _parse_name(label), _parse_name(namespace), strands)
-
-
-def _parse_name(text: object) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"{text!r} is no name")
-    if len(text.encode()) > _MAX_NAME_BYTES or not (text == "" or text.isprintable()):
-        raise ValueError(f"{text!r} is no name")
-    return text
-
-
-def _parse_strand(content: dict[str, Any]) -> Strand:
-    num_tokens = _parse_count(content["num_tokens"])
-    parts = [Part(*(_parse_count(part[name]) for name in _PART_FIELDS)) for part in content["parts"]]
-    if num_tokens > _MAX_TOKENS or not all(_is_sound(part, num_tokens) for part in parts):
-        raise ValueError("a part outside of its tokens")
-    if len({(part.kind, part.start, part.end) for part in parts}) < len(parts):
-        raise ValueError("a part that is there twice")
-    return Strand(num_tokens, parts)
-
-
-def _last_snapshot(blobs: Sequence[Blob]) -> Iterator[Blob]:
-    """The last snapshot of a path, and before it the window pages that follow each other up to it."""
-    snapshot = next((blob for blob in reversed(blobs) if blob.is_snapshot), None)
-    if snapshot is None:
-        return
-    ends = {blob.end: blob for blob in blobs if blob.is_window_page}
-    page = ends.get(snapshot.end)
-    while page is not None:
-        yield page
-        page = ends.get(page.start)
-    yield snapshot
+    for strand in manifest.strands:
+        if strand.num_tokens > _MAX_TOKENS or not all(_is_sound(part, strand.num_tokens) for part in strand.parts):
+            raise ValueError("a part outside of its tokens")
+        if len({(part.kind, part.start, part.end) for part in strand.parts}) < len(strand.parts):
+            raise ValueError("a part that is there twice")
+    return manifest
 
 
 def _is_sound(part: Part, num_tokens: int) -> bool:
     is_page = part.kind in (PAGE, WINDOW_PAGE) and part.start < part.end
     is_snapshot = part.kind == SNAPSHOT and 0 < part.start == part.end
     return (is_page or is_snapshot) and part.end <= num_tokens
-
-
-def _parse_count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
-    return value

@@ -51,7 +51,7 @@ class ModelUsage:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed, and what is left."""
+    """The blobs that were removed from a folder, and the bytes that are left."""
 
     num_blobs: int
     nbytes: int
@@ -97,7 +97,7 @@ def usage_of(folder: Path) -> ModelUsage:
 
 
 class ClosedFolder:
-    """What a model that is not open has on disk: it counts, and gives way to what is worth more.
+    """The folder of a model that is not open: its bytes count, and give way to blobs that are worth more.
 
     Its least recently used blobs go first, and of a conversation its end. What another process uses stays, and so does
     what a newer leftoff wrote.
@@ -129,8 +129,10 @@ class ClosedFolder:
 
     def evict_one(self, limit: Limit) -> bool:
         left_bytes = self.used_bytes - min(_BATCH_BYTES, int(min(limit.most_bytes, self.used_bytes)))
+        if self._usage.problem:  # without its index it can only go as a whole
+            left_bytes = 0
         try:
-            if self._usage.problem or not left_bytes:
+            if not left_bytes:
                 self.is_kept = not remove_model(self.path)
             else:
                 left_bytes = prune([self._usage], to_bytes=left_bytes, before=None).left_bytes

@@ -20,7 +20,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A faulty file, and the reason."""
+    """A faulty file or object, or an entry of an index without one, and the reason."""
 
     name: str
     reason: str
@@ -28,7 +28,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of checking one model."""
+    """The result of checking what is kept of one model."""
 
     num_blobs: int
     nbytes: int
@@ -36,7 +36,7 @@ class Findings:
     note: str = ""  # why nothing could be checked
 
 
-def verify(folder: Path, progress: Progress = lambda _: None) -> Findings:
+def verify_folder(folder: Path, progress: Progress = lambda _: None) -> Findings:
     """Checks a folder, also while a server writes to it: what the server removes meanwhile is no fault."""
     try:
         with closing(Index.look(folder / FILE)) as index:

@@ -116,3 +116,13 @@ def test_a_folder_without_a_sound_index_is_measured_and_may_go(root: Path) -> No
     assert usage.problem
     make_room(root, 0)
     assert not broken.exists()
+
+
+def test_a_large_folder_without_a_sound_index_goes_as_a_whole(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "_BATCH_BYTES", 1)
+    broken = model_folder(root, FINGERPRINTS[1])
+    (broken / "index.sqlite").write_bytes(b"nonsense" * 999)
+    each = file_bytes(root) // 3
+    capacity = make_room(root, int(2.5 * each))
+    assert {usage.label for usage in models(root)} == {"model 2", "model 0"}
+    assert capacity.used_bytes == file_bytes(root) == 2 * each

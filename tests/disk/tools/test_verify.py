@@ -7,7 +7,7 @@ import pytest
 from leftoff.disk.errors import FolderBusyError, FolderError
 from leftoff.disk.medium import open_folder
 from leftoff.disk.tools.models import models
-from leftoff.disk.tools.verify import remove_faults, verify
+from leftoff.disk.tools.verify import remove_faults, verify_folder
 from tests.disk.stores import ARENA, FINGERPRINT, blob_files, page, path_of, recalled, snapshot, store_in, written
 
 TOKENS = path_of(2000)
@@ -16,7 +16,7 @@ TOKENS = path_of(2000)
 def test_what_is_sound_is_counted_to_the_byte(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         written(store, [page(0, 1000), page(1000, 2000), snapshot(2000)], TOKENS)
-        findings = verify(store.medium.path)
+        findings = verify_folder(store.medium.path)
     assert (findings.num_blobs, findings.faults, findings.note) == (3, [], "")
     assert findings.nbytes == sum(file.stat().st_size for file in blob_files(tmp_path))
 
@@ -25,7 +25,7 @@ def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
     told: list[float] = []
     with store_in(tmp_path) as store:
         written(store, [page(0, 1000), snapshot(1000)], TOKENS)
-        verify(store.medium.path, told.append)
+        verify_folder(store.medium.path, told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
 
@@ -38,18 +38,18 @@ def test_nothing_goes_while_a_server_uses_the_folder(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         recalled(store)
         (usage,) = models(tmp_path)
-        findings = verify(store.medium.path)
+        findings = verify_folder(store.medium.path)
         assert [fault.name for fault in findings.faults] == [file.name]
         with pytest.raises(FolderBusyError):
             remove_faults(usage, findings.faults)
         (store.medium.path / "index.sqlite").write_bytes(b"nonsense" * 1000)
         with pytest.raises(FolderBusyError):
-            remove_faults(usage, verify(store.medium.path).faults)
+            remove_faults(usage, verify_folder(store.medium.path).faults)
         assert blob_files(tmp_path) == [file, other]
 
 
 def test_a_folder_without_an_index_has_nothing_to_check(tmp_path: Path) -> None:
-    findings = verify(tmp_path)
+    findings = verify_folder(tmp_path)
     assert findings.faults == []
     assert str(tmp_path) in findings.note
 
@@ -65,6 +65,6 @@ def test_a_folder_is_never_taken_for_that_of_a_model_whose_name_begins_alike(tmp
 
 def test_an_index_that_was_only_just_made_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "index.sqlite").touch()
-    findings = verify(tmp_path)
+    findings = verify_folder(tmp_path)
     assert findings.faults == []
     assert "is empty" in findings.note

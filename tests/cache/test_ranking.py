@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from lab.simulate.policies import GreedyDual, LeastRecentlyUsed
 from leftoff.cache.node import Node, ResumePoint
-from leftoff.cache.policy import Ranking
+from leftoff.cache.ranking import Ranking
 
 NODE = Node(None, 0, b"")
 
