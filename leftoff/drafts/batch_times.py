@@ -18,7 +18,7 @@ class BatchTimes:
     """Multiples for 1 to 64 tokens, between and beyond the measured sizes on straight lines."""
 
     def __init__(self, seconds: Mapping[int, float], change_s: float = 0.0) -> None:
-        """With the seconds that batches of some sizes took among others of their size; one of them is 1.
+        """`seconds` are those that batches of some sizes, 1 among them, took among others of their size.
 
         Around a batch of another size, steps take `change_s` longer.
         """

@@ -51,7 +51,7 @@ class DraftModel:
         self._is_able = True  # to follow this reply
 
     def attend(self, *, is_worth_it: bool) -> None:
-        """It reads only when it is asked to guess."""
+        """Does nothing: it reads along only when it is asked to guess."""
 
     def lag_ms(self, reply: Reply) -> float:
         if reply.turn is not self._followed:
@@ -78,7 +78,7 @@ class DraftModel:
                 return []
 
     def tidy(self, is_wanted: Callable[[], bool]) -> None:
-        """To be called when nothing runs: keeps what it has read."""
+        """Saves what it has read, until a request `is_wanted`. Called when nothing runs."""
         with self._own():
             self._end()
             self.cache.save_idle(is_wanted)

@@ -79,7 +79,7 @@ class Drafter:
         self._log(namespace).add(np.array(trail.reply, np.int32), trail.reply_position, family_of(prompt))
 
     def tidy(self, is_wanted: Callable[[], bool]) -> None:
-        """To be called when nothing runs, until a request `is_wanted`."""
+        """Saves what the draft model has read, until a request `is_wanted`. Called when nothing runs."""
         if self.model is not None:
             self.model.tidy(is_wanted)
 
@@ -111,7 +111,8 @@ class Drafter:
         most = min(most, self._most_drafted, MAX_TOKENS - num_sure)  # many are sure after many wrong drafts
         chosen: tuple[Promise, Guesses] | None = None
         for each in self.guesses if most > 0 else ():
-            if each.rests():
+            each.count_token()
+            if each.is_resting:
                 continue
             promise = self._promise(each, reply, most)
             if promise.length and promise.rate <= max(rate, chosen[0].rate if chosen else 0.0):
@@ -120,7 +121,7 @@ class Drafter:
             # what is decoded again comes without a try: that none pays then tells nothing of the guesser
             if not promise.length and (rate or chosen is not None or num_sure > 1 or math.isinf(cost)):
                 continue
-            if each.is_ready(cost):
+            if each.follow(cost):
                 chosen = promise, each
         if chosen is None:
             return None
@@ -135,12 +136,12 @@ class Drafter:
         return self._best(guesses.chances.__getitem__, 0, most, num_sure, 0, step, lag)
 
     def _cost_of_try(self, guesses: Guesses, reply: Reply) -> float:
-        """Of a token that is guessed wrong, in times of one that is decoded."""
+        """The cost of one token that is guessed wrong, in multiples of the time to decode one."""
         read, num_sure = guesses.step_ms + guesses.lag_ms(reply), reply.work.tokens.size
         return read / self.times.ms + self._cost_of_draft(num_sure, 1, 0)
 
     def _cost_of_draft(self, num_sure: int, num_drafted: int, num_right: int) -> float:
-        """By how much a batch takes longer with a draft, and the next one if tokens are decoded again."""
+        """How much longer a batch takes with a draft, and the next one if tokens are decoded again."""
         times = self.times.multiples
         cost = times[min(num_sure + num_drafted, MAX_TOKENS)] - times[num_sure]
         if self._decodes_again and num_right < num_drafted:

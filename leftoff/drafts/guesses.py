@@ -23,6 +23,7 @@ _TRIED = 0.01  # the part of the time that guesses may cost more than they bring
 _FIRST_CREDIT, _MAX_CREDIT = 2.0, 64.0  # the time of so many tokens: at first or for tries, and of a guesser that pays
 _RAREST = 16  # times rarer tries become, if they all fail
 _ENOUGH = 8  # tokens that a guesser follows before it is asked again
+_NOT_RECKONED = 15  # tokens after one at which no guess paid: to reckon it takes time too
 
 
 class Reply(NamedTuple):
@@ -96,7 +97,7 @@ class Guesses:
         wake_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """With the measured times of batches, of a guess, and of letting the guesser go on after a pause."""
+        """Measured: `times` of batches, `step_ms` of a guess, and `wake_ms` to let the guesser go on after a pause."""
         self._clock = clock
         self.source = guesser.source
         self.lag_ms = guesser.lag_ms
@@ -111,20 +112,30 @@ class Guesses:
         self._credit = _FIRST_CREDIT
         self._rarity = 0.5  # doubles when it is paused
         self._num_followed = _ENOUGH  # tokens, since it was paused; negative while it is
+        self._num_resting = 0  # tokens that it is left alone for
 
-    def rests(self) -> bool:
-        """Before each token: whether it is paused, and has to be for longer."""
+    def count_token(self) -> None:
+        """Another token of a reply comes: a little credit with it."""
         self._credit = min(_MAX_CREDIT, self._credit + _TRIED / max(1.0, self._rarity))
-        return self._num_followed < 0 and self._credit < self._pause_cost
+        self._num_resting = max(0, self._num_resting - 1)
 
-    def is_ready(self, cost: float) -> bool:
-        """Whether its credit suffices for a draft that costs so much more than it may bring. Pauses it if not."""
+    @property
+    def is_resting(self) -> bool:
+        """It is left alone for this token, or is paused and has no credit to go on."""
+        return self._num_resting > 0 or (self._num_followed < 0 and self._credit < self._pause_cost)
+
+    def follow(self, cost: float) -> bool:
+        """Goes on to read along, or pauses it if a draft costs so much more than it may bring that no credit suffices.
+
+        True once it has read along for long enough to be asked.
+        """
         if cost:  # nothing pays: what was earned before is not spent on tries
             self._credit = min(self._credit, max(_FIRST_CREDIT, cost + self._pause_cost))
         is_paused = self._num_followed < 0
         if self._credit < cost + (self._pause_cost if is_paused else 0.0):
             if not is_paused:
                 self._pause()
+            self._num_resting = _NOT_RECKONED
             return False
         if is_paused:
             self._guesser.attend(is_worth_it=True)
@@ -164,7 +175,7 @@ class Guesses:
 
     @property
     def _pause_cost(self) -> float:
-        """Of pausing it and letting it go on: the size of batches changes, too."""
+        """The cost of a pause of the guesser and of its end, in tokens: the size of batches changes, too."""
         return (self._wake_ms + self._times.change_ms) / self._times.ms
 
     def _pause(self) -> None:

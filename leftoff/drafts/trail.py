@@ -51,7 +51,7 @@ class Odds:
         self._chances: list[float] = [*(_CHANCES if of_all is None else of_all._chances)]
 
     def chance(self, length: int) -> float:
-        """Of the token that follows a match of `length` tokens."""
+        """How likely the token is right that follows a match of `length` tokens."""
         return self._chances[length.bit_length() if length < LONGEST_MATCH else -1]
 
     def saw(self, length: int, *, is_right: bool) -> None:
@@ -78,7 +78,7 @@ class Trail:
 
     @property
     def reply(self) -> list[int]:
-        """With a few tokens of the prompt before it."""
+        """The tokens of the reply, after a few of the prompt."""
         return self._recent[max(0, self._num_before - _LONG) :]
 
     @property

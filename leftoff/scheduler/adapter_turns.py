@@ -16,7 +16,7 @@ _WEIGHT = 0.3  # of the newest measurement
 
 
 class Adapted(Protocol):
-    """Such as a run."""
+    """Anything that is decoded with a set of adapters, such as a run."""
 
     @property
     def adapters(self) -> AdapterSet: ...
@@ -59,5 +59,5 @@ class AdapterTurns:
         self._served[adapters] = now
 
     def saw_switch(self, ms: float) -> None:
-        """So much longer than another batch took the first one of a turn."""
+        """The first batch of a turn took `ms` longer than another one."""
         self._switch_s += _WEIGHT * (max(0.0, ms) / 1000 - self._switch_s)

@@ -25,21 +25,14 @@ Row = tuple[Run, int]  # a run, and the row of its logits in the last batch
 
 
 class Batch(NamedTuple):
-    """The next tokens of some runs, to be decoded in one step. With a draft, the last of the works ends in it."""
+    """The next tokens of some runs, to be decoded in one step. The last part ends in the draft, if there is one."""
 
-    runs: Sequence[Run]
-    works: Sequence[Work]
-    num_tokens: int
-    draft: Draft | None
+    parts: Sequence[Part]
+    draft: Draft | None = None
 
-    @classmethod
-    def of(cls, parts: Sequence[Part], draft: Draft | None = None) -> "Batch":
-        runs, works, num_tokens = [], [], 0
-        for run, work in parts:
-            runs.append(run)
-            works.append(work)
-            num_tokens += work.tokens.size
-        return cls(runs, works, num_tokens, draft)
+    @property
+    def num_tokens(self) -> int:
+        return sum(work.tokens.size for _, work in self.parts)
 
 
 @dataclass(frozen=True)
@@ -87,17 +80,17 @@ class Batcher:
         With adapters, all runs of a batch are read with the same set, which it uses from then on.
         """
         batch = self._next(runs, step) if self._turns is None else self._next_of_turns(self._turns, runs, step)
-        self.waits = not batch.runs
+        self.waits = not batch.parts
         return batch
 
     def _next_of_turns(self, turns: AdapterTurns, runs: Sequence[Run], step: int) -> Batch:
         for group in turns.groups([run for run in runs if run.finish is None]):
             adapters = group[0].adapters
-            if (batch := self._next(group, step)).runs:
+            if (batch := self._next(group, step)).parts:
                 turns.serve(adapters)
                 self._engine.use(adapters)
                 return batch
-        return Batch.of(())
+        return Batch(())
 
     def _next(self, runs: Sequence[Run], step: int) -> Batch:
         reading: list[Run] = []
@@ -128,14 +121,14 @@ class Batcher:
                 if gives_way:
                     continue
                 self._was_picture, run.last_served = True, step
-                return Batch.of([(run, work)])
+                return Batch([(run, work)])
             if work.tokens.size <= room:
                 gives_way = True  # to what is in the batch already
                 parts.append((run, work))
                 run.last_served = step
                 # a second prompt keeps the others waiting, and must leave them their cells
                 room = min(room, quick, free_cells) - work.tokens.size
-        return Batch.of(parts)
+        return Batch(parts)
 
     def _with_draft(self, parts: Sequence[Part]) -> Batch:
         """Adds a draft to the reply with the longest match, if that pays and takes only cells that are free.
@@ -145,7 +138,7 @@ class Batcher:
         what is left of the longest in a second pass.
         """
         drafter, memory = self._drafter, self._engine.memory
-        batch = Batch.of(parts)
+        batch = Batch(parts)
         if drafter is None or not parts or (memory.has_state and len(parts) > 1):
             return batch
         num_tokens = batch.num_tokens
@@ -164,7 +157,7 @@ class Batcher:
         if best is None:
             return batch
         run, work, draft = best
-        return Batch.of([*(part for part in parts if part[0] is not run), (run, work)], draft)
+        return Batch([*(part for part in parts if part[0] is not run), (run, work)], draft)
 
     def _with_guess(self, run: Run, work: Work, room: int, rate: float) -> tuple[Run, Work, Draft] | None:
         """Adds a draft that is guessed to a reply that is alone, if that pays more than `rate`."""
@@ -178,8 +171,7 @@ class Batcher:
 
     def is_awaited(self, batch: Batch) -> bool:
         """A logit, a snapshot or the end of a prompt waits for the batch; or too many tokens were not timed yet."""
-        parts = zip(batch.runs, batch.works, strict=True)
-        is_needed = any(work.logits or run.turn.ends_chunk(work.tokens.size) for run, work in parts)
+        is_needed = any(work.logits or run.turn.ends_chunk(work.tokens.size) for run, work in batch.parts)
         return is_needed or self._late_tokens + batch.num_tokens >= _MAX_LATE_TOKENS
 
     def saw(self, batch: Batch, ms: float, *, is_awaited: bool = True) -> None:
@@ -191,21 +183,21 @@ class Batcher:
             self._late_tokens, self._late_ms = 0, 0.0
 
     def _learn(self, batch: Batch, num_tokens: int, ms: float) -> None:
-        num_works = len(batch.works)
+        num_parts = len(batch.parts)
         if self._turns is not None and self._turns.has_switched:
-            expected = self._costs.prefill_ms(num_tokens) if num_tokens > num_works else self._costs.step_ms
+            expected = self._costs.prefill_ms(num_tokens) if num_tokens > num_parts else self._costs.step_ms
             self._turns.saw_switch(ms - expected)
             return
-        if self._drafter is not None and num_works == 1 and (batch.draft is not None or num_tokens == 1):
+        if self._drafter is not None and num_parts == 1 and (batch.draft is not None or num_tokens == 1):
             self._drafter.times.saw(num_tokens, ms)
         if batch.draft is not None:
             return
         memory = self._engine.memory
         num_cells = memory.num_cells - memory.free_cells
-        if num_tokens > num_works:
+        if num_tokens > num_parts:
             self._costs.saw_prefill(num_tokens, ms, num_cells)
         else:
-            self._costs.saw_step(ms, num_works, num_cells)
+            self._costs.saw_step(ms, num_parts, num_cells)
 
     def _most_tokens(self, room: int) -> int:
         """Tokens of prompts in one batch: a chunk, or on a GPU as many as take `lone_chunk_ms`."""

@@ -1,4 +1,4 @@
-"""Work for the engine's thread that needs a model that is awake, and no slot: such as vectors of texts."""
+"""Work for the engine's thread that needs no slot. `Errands` need a model that is awake: such as vectors of texts."""
 
 import threading
 from collections import deque
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class Errand(Generic[Result]):
-    """A function, and the future of its result. To cancel that is to give the errand up."""
+    """A function for another thread, and the future of its result. To cancel that is to give the errand up."""
 
     def __init__(self, function: Callable[[], Result]) -> None:
         self.future: Future[Result] = Future()
@@ -23,7 +23,7 @@ class Errand(Generic[Result]):
             return
         try:
             self.future.set_result(self._function())
-        except Exception as error:
+        except BaseException as error:
             self.future.set_exception(error)
 
     def fail(self, error: Exception) -> None:

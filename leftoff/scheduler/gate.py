@@ -35,9 +35,9 @@ class Swaps:
 
 
 class Gate:
-    """Of a model that shares the machine's memory with no other. It sleeps after a while, or never.
+    """The gate of a model that shares the machine's memory with no other: it is always open.
 
-    Called on the engine's thread, but for what says otherwise.
+    The model sleeps after a while, or never. All methods belong to the engine's thread that do not say otherwise.
     """
 
     def __init__(self, sleep_after_s: float = math.inf, clock: Clock = time.monotonic) -> None:
@@ -59,10 +59,10 @@ class Gate:
         return True
 
     def withdraw(self) -> None:
-        """Nobody waits any more for what was not admitted."""
+        """The requests that were not admitted do not wait any more."""
 
     def woke(self, seconds: float) -> None:
-        """It was loaded, in so many seconds."""
+        """The model was loaded, in so many seconds."""
         self.is_awake, self.load_s = True, seconds
         self.woke_at = self._clock()
         self.swaps.num += 1
@@ -81,15 +81,15 @@ class Gate:
         self.is_awake, self.sleep_after_s = False, self._default_s
 
     def readiness(self) -> Readiness:
-        """From any thread."""
+        """How far the model is from its next request. Any thread may call it."""
         return Readiness(is_awake=self.is_awake, load_ms=1000 * self.load_s)
 
     def keep(self, seconds: float) -> None:
-        """From now on, and until it sleeps, the model may be idle for so long. Any thread may call it."""
+        """Lets the model be idle for so long, until it sleeps. Any thread may call it."""
         self.sleep_after_s = seconds
 
     def began(self, waited_s: float, reused_tokens: int) -> str:
-        """A request has begun. Tells what it has waited for so long for; nothing, if not for the model to be loaded."""
+        """A request has begun after it `waited_s`. Returns what it waited for, if it was the model to be loaded."""
         if self._clock() - waited_s >= self.woke_at:
             return ""
         self.swaps.spared_tokens += reused_tokens

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -61,7 +61,7 @@ class Timings:
 
     @property
     def first_token_ms(self) -> float | None:
-        """From its submission; None if there was no token."""
+        """Milliseconds from the submission to the first token; None if there was no token."""
         return 1000 * (self.first_token - self.submitted) if self.first_token else None
 
     @property
@@ -130,5 +130,7 @@ class Job:
     def __post_init__(self) -> None:
         """What is read with adapters from the first token on is in a namespace of its own, whoever makes the job."""
         prompt = self.prompt
+        if self.max_tokens == 0:
+            object.__setattr__(self, "prompt", replace(prompt, is_only_read=True))
         adapters = prompt.adapters if not prompt.adapted_from else NO_ADAPTERS
         object.__setattr__(self, "namespace", adapters.namespace(self.namespace))

@@ -9,7 +9,6 @@ from itertools import islice
 import numpy as np
 
 from leftoff.adapters import NO_ADAPTERS, AdapterSet
-from leftoff.cache.cache import Cache
 from leftoff.cache.fetch import Fetches, Preparation
 from leftoff.cache.turn import Turn
 from leftoff.drafts.trail import Draft, Trail
@@ -40,6 +39,7 @@ class Run:
         self.finish: Finish | None = None
         self.error: Exception | None = None
         self.last_served = 0
+        self.is_cancelled = False  # by any thread: the scheduler ends it within a step
         # while it waits
         self.is_held = False  # another run is reading what its prompt begins with
         self.is_paused = False  # it was preempted, and resumes when there is room
@@ -55,11 +55,6 @@ class Run:
         self.reads_all = job.score is not None and job.prompt.length > 1
         if self.reads_all and job.prompt.pictures:
             raise InputError("the log-probabilities of a prompt with pictures are not computed")
-
-    def known_as(self, cache: Cache) -> "Run":
-        """Itself, with its prompt as the trees of the cache know it."""
-        self.prompt = cache.known_as(self.prompt)
-        return self
 
     @property
     def waits_for_disk(self) -> bool:
@@ -135,7 +130,7 @@ class Run:
 
     @property
     def adapters(self) -> AdapterSet:
-        """Those that its next tokens are to be decoded with."""
+        """The adapters that its next tokens are decoded with."""
         prompt = self.prompt
         return prompt.adapters if self.turn.position >= prompt.adapted_from else NO_ADAPTERS
 
@@ -194,10 +189,11 @@ class Run:
             so_far = np.concatenate([self.turn.sequence.tokens, self._next])
             self.prompt = replace(self.prompt, tokens=so_far)
 
-    def choose_from_kept(self, logits: Logits) -> None:
+    def choose_from_kept(self, logits: Logits | None) -> None:
         """Samples the first token from logits that are kept with the whole prompt: nothing had to be computed."""
         if self._wants_none():
             return
+        assert logits is not None
         try:
             masked = logits.copy()
             self._mask(masked)

@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from leftoff.cache.cache import Cache
-from leftoff.cache.plan import Plan
-from leftoff.cache.tree import common_prefix
 from leftoff.drafts.drafter import Drafter
 from leftoff.drafts.trail import Draft
 from leftoff.engine.engine import LlamaEngine, Work
 from leftoff.engine.errors import CancelledError, EngineError, InputError, NoRoomError
-from leftoff.scheduler.batcher import Batcher, Limits, SamplingThreads
+from leftoff.scheduler.admission import Admission
+from leftoff.scheduler.batcher import Batcher, Limits, Part, SamplingThreads
 from leftoff.scheduler.gate import Gate
 from leftoff.scheduler.job import Finish, QueueFullError
 from leftoff.scheduler.run import Run
@@ -51,10 +50,9 @@ class Scheduler:
         self.runs: list[Run] = []
         self.drafter = drafter
         self._batcher = Batcher(engine, cache.costs, self.limits, drafter, self.wake)
+        self._admission = Admission(cache, self.limits, self.wake)
         self._sampling = SamplingThreads(engine)
         self._waiting: deque[Run] = deque()
-        self._cancelled: set[Run] = set()
-        self._fetching: set[Run] = set()  # those of the waiting that need something from disk
         self._is_full = False  # no run starts until another has ended
         self._ahead: deque[Run] = deque(maxlen=_MAX_AHEAD)
         self._reading_ahead: Run | None = None
@@ -73,23 +71,24 @@ class Scheduler:
         with self._changed:
             if len(self._waiting) >= self.limits.queue:
                 raise QueueFullError(f"{len(self._waiting)} requests are waiting already: try again later")
-            self._waiting.append(run.known_as(self.cache))
+            run.prompt = self.cache.known_as(run.prompt)
+            self._waiting.append(run)
             if self._reading_ahead is not None:  # it gives way in the middle of its decode
-                self._cancelled.add(self._reading_ahead)
+                self._reading_ahead.is_cancelled = True
                 self.engine.cancel()
         self.wake()
 
     def read_ahead(self, run: Run) -> None:
         """Reads a prompt when there is nothing else to do. Of too many, the oldest are dropped."""
+        run.prompt = self.cache.known_as(run.prompt)
         with self._changed:
-            self._ahead.append(run.known_as(self.cache))
+            self._ahead.append(run)
         self.wake()
 
     def cancel(self, run: Run) -> None:
         """Ends a run wherever it is, within one step."""
-        with self._changed:
-            self._cancelled.add(run)
-            self._changed.notify()
+        run.is_cancelled = True
+        self.wake()
 
     def wake(self) -> None:
         with self._changed:
@@ -100,7 +99,7 @@ class Scheduler:
         """Sleeps until there is something to do, or somebody calls `wake`."""
         with self._changed:
             is_idle = not self.waking.errands and all(run.waits_for_disk for run in self._waiting)
-            if not self._woken and not self._cancelled and (is_idle or self.waking.is_shut or self._batcher.waits):
+            if not self._woken and (is_idle or self.waking.is_shut or self._batcher.waits):
                 self._changed.wait(seconds)
             self._woken = False
 
@@ -125,7 +124,7 @@ class Scheduler:
         if self._ahead and not self.runs and not self._waiting and not self.engine.is_asleep and not self.gate.blocks():
             self._start_ahead(self._ahead.popleft())
         elif self._reading_ahead is not None and self.gate.blocks():
-            self._close(self._reading_ahead, Finish.CANCELLED)
+            self._end(self._reading_ahead, Finish.CANCELLED)
         if self.runs:
             self.waking.worked_at = time.monotonic()
             self._decode()
@@ -134,7 +133,7 @@ class Scheduler:
         return has_run_errand
 
     def tidy(self) -> None:
-        """To be called when there is nothing to do: writes behind, and makes memory ready until a request comes."""
+        """Writes behind and makes memory ready, until a request comes. Called when there is nothing to do."""
         self.cache.save_idle(lambda: bool(self._waiting))
         if self.drafter is not None:
             self.drafter.tidy(lambda: bool(self._waiting))
@@ -152,43 +151,44 @@ class Scheduler:
     def fail(self, runs: Sequence[Run], error: Exception) -> None:
         """After an error outside of any one reply: runs that have a slot end with it."""
         for run in list(runs):
-            self._close(run, Finish.FAILED, error)
+            self._end(run, Finish.FAILED, error)
 
     def forget_ahead(self, is_meant: Callable[[str], bool]) -> None:
         """Reads nothing ahead any more of the namespaces that are meant."""
         with self._changed:
             self._ahead = deque((run for run in self._ahead if not is_meant(run.job.namespace)), _MAX_AHEAD)
             if self._reading_ahead is not None and is_meant(self._reading_ahead.job.namespace):
-                self._cancelled.add(self._reading_ahead)
+                self._reading_ahead.is_cancelled = True
         self._sweep()
 
     def cancel_all(self) -> None:
-        with self._changed:
-            self._cancelled.update(self._waiting, self.runs)
+        for run in (*self.waiting, *self.runs):
+            run.is_cancelled = True
         self.waking.errands.cancel_all()
         self._sweep()
 
     def _admit(self) -> None:
         """Gives slots to waiting runs, in order; a run that is worth holding back lets later ones pass."""
         self._open()
-        is_shut = self.waking.is_shut  # then only those that are due begin, if the model is loaded
-        if self._is_full or (is_shut and self.engine.is_asleep):
+        if self._is_full or self.engine.is_asleep:  # asleep also if a run has come since the gate was asked
             return
-        held: list[Run] = []
+        for run in self.waiting:
+            if not self.cache.sequences.num_free_slots or len(self.runs) >= self.limits.at_once:
+                return
+            if not self._hold_back(run) and not self._start(run):
+                return
+
+    def _hold_back(self, run: Run) -> bool:
+        if self.waking.is_shut and not run.is_due:
+            return True
         try:
-            while self._waiting and self.cache.sequences.num_free_slots and len(self.runs) < self.limits.at_once:
-                run = self._waiting.popleft()
-                must_wait = is_shut and not run.is_due
-                if must_wait or (not run.reads_all and (self._shares_prefix_being_read(run) or self._needs_disk(run))):
-                    held.append(run)
-                elif not self._start(run):
-                    break
-        finally:
-            self._waiting.extendleft(reversed(held))
+            return self._admission.hold_back(run, self.runs)
+        except Exception as error:
+            self._refuse(run, error)
+            return True
 
     def _is_wanted(self) -> bool:
-        with self._changed:
-            return any(run not in self._cancelled for run in self._waiting) or bool(self.waking.errands)
+        return any(not run.is_cancelled for run in self.waiting) or bool(self.waking.errands)
 
     def _open(self) -> None:
         """Lets the gate open for what waits. If the model cannot be loaded, whoever waits is told why."""
@@ -197,48 +197,11 @@ class Scheduler:
                 for run in self.waiting:
                     run.is_due = True
         except Exception as error:
-            with self._changed:
-                refused, self._waiting = self._waiting, deque()
-            for run in refused:
-                self._end_waiting(run, Finish.FAILED, error)
-
-    def _shares_prefix_being_read(self, run: Run) -> bool:
-        """Another run is reading a prefix of this prompt: wait, and resume from it."""
-        for other in self.runs:
-            if not other.turn.is_reading or other.job.namespace != run.job.namespace:
-                continue
-            common = common_prefix(other.turn.prompt.tokens, run.prompt.tokens)
-            enough = 1 if run.is_held else self.limits.worth_waiting_tokens
-            # the plan is made last: it is the expensive part, and this is asked at every step
-            if common - other.turn.position >= enough and common - self._plan(run).resume >= enough:
-                other.turn.add_snapshot_position(common)
-                run.is_held = True
-                return True
-        run.is_held = False
-        return False
-
-    def _needs_disk(self, run: Run) -> bool:
-        """Begins to look up and fetch what the prompt resumes from. True until all of it has come.
-
-        No more fetches than slots are begun: what is in RAM before its time fills it.
-        """
-        if not self.cache.tiers.lower:
-            return False
-        if run.preparation is None:
-            run.is_put_off = len(self._fetching) > self.cache.sequences.num_free_slots
-            if run.is_put_off:
-                return True
-            run.preparation = self.cache.prepare(run.prompt, run.job.namespace, self.wake)
-        run.preparation.proceed()
-        if run.preparation.has_work:
-            self._fetching.add(run)
-        return run.preparation.is_waiting
-
-    def _plan(self, run: Run) -> Plan:
-        return self.cache.plan(run.prompt, run.job.namespace)
+            for run in self.waiting:
+                self._end(run, Finish.FAILED, error)
 
     def _start_ahead(self, run: Run) -> None:
-        plan = self._plan(run)
+        plan = self.cache.plan(run.prompt, run.job.namespace)
         enough = self.limits.worth_going_on if plan.goes_on else self.limits.worth_reading_ahead
         if self.cache.kept_length(run.prompt) - plan.resume < enough:
             run.end(Finish.CANCELLED, None)
@@ -253,7 +216,7 @@ class Scheduler:
             self._end_reading_ahead()
 
     def _end_reading_ahead(self) -> None:
-        """From here on nobody interrupts the engine for its sake."""
+        """From here on no request interrupts the engine to end reading ahead."""
         with self._changed:
             self._reading_ahead = None
             self.engine.context.forget_cancel()
@@ -268,15 +231,11 @@ class Scheduler:
             turn = self.cache.begin(run.prompt, run.job.namespace, run.fetch, reads_all=run.reads_all)
         except Exception as error:
             if isinstance(error, NoRoomError) and self.runs:
-                self._waiting.appendleft(run)
                 return False
-            if not isinstance(error, EngineError):
-                logger.exception("an unforeseen error at the beginning of a reply")
-            self._end_waiting(run, Finish.FAILED, error)
+            self._refuse(run, error)
             return True
         assert turn is not None
-        self._fetching.discard(run)
-        run.stop_waiting()
+        self._leave_queue(run)
         run.start(turn)
         run.last_served = self._step
         self.runs.append(run)
@@ -286,43 +245,45 @@ class Scheduler:
             run.sink.started(turn.report)
             if self.drafter is not None and self.drafter.has_trails:
                 run.trail = self.drafter.begin(run.job.namespace, run.prompt.tokens, turn.report.reused)
-        if turn.logits is not None:
+        if not turn.is_reading:
             run.choose_from_kept(turn.logits)
         return True
 
     def _decode(self) -> None:
-        runs, works, num_tokens, draft = batch = self._batcher.next(self.runs, self._step)
-        if not runs:
+        batch = self._batcher.next(self.runs, self._step)
+        parts = batch.parts
+        if not parts:
             return
         try:
-            self.cache.make_cells(num_tokens)
+            self.cache.make_cells(batch.num_tokens)
             is_awaited = self._batcher.is_awaited(batch)
             began = time.perf_counter()
             with self.cache.lock.let_go():
-                rows = self.engine.decode(works, is_awaited=is_awaited)
+                rows = self.engine.decode([work for _, work in parts], is_awaited=is_awaited)
         except NoRoomError as error:
             self._make_way(error)
             return
         except CancelledError:
-            self._start_again(runs)
+            self._start_again(parts)
             return
         except EngineError as error:
             logger.error("a batch failed: %s", error)
-            self.fail(runs, error)
+            self.fail([run for run, _ in parts], error)
             return
         self._batcher.saw(batch, 1000 * (time.perf_counter() - began), is_awaited=is_awaited)
         kept, sampled = [], []
-        for run, work, row in zip(runs, works, rows, strict=True):
+        for (run, work), row in zip(parts, rows, strict=True):
             kept.append(run.report_progress(work, row))
             if work.logits and not work.num_drafted:
                 sampled.append((run, row))
         self._sampling.sample(sampled)
         for run, _ in sampled:
             run.take_sampled()
-        if draft is not None:
-            works = (*works[:-1], self._settle(runs[-1], works[-1], rows[-1], draft))
+        if batch.draft is not None:
+            run, work = parts[-1]
+            parts = [*parts[:-1], (run, self._settle(run, work, rows[-1], batch.draft))]
         # last: the tokens are on their way to those who wait for them while snapshots are taken
-        for run, work, logits in zip(runs, works, kept, strict=True):
+        for (run, work), logits in zip(parts, kept, strict=True):
             self.cache.advance(run.turn, work.tokens, logits)
 
     def _settle(self, run: Run, work: Work, row: int, draft: Draft) -> Work:
@@ -348,13 +309,13 @@ class Scheduler:
             self._pause(last)
             self._is_full = True
         elif last.turn.is_reading:
-            self._close(last, Finish.FAILED, error)
+            self._end(last, Finish.FAILED, error)
         else:
             last.finish = Finish.LENGTH
 
-    def _start_again(self, runs: Sequence[Run]) -> None:
+    def _start_again(self, parts: Sequence[Part]) -> None:
         """After a cancelled decode, runs of the batch that lost their state resume from what is kept of them."""
-        for run in runs:
+        for run, _ in parts:
             if run is not self._reading_ahead and not self.engine.memory.is_whole(run.turn.seq):
                 self._pause(run)
 
@@ -365,23 +326,27 @@ class Scheduler:
         self._waiting.appendleft(run)
 
     def _sweep(self) -> None:
-        """Closes what has ended or was cancelled."""
-        if not self._cancelled and all(run.finish is None for run in self.runs):
-            return
-        with self._changed:
-            cancelled, self._cancelled = self._cancelled, set()
-            dropped = [run for run in self._waiting if run in cancelled]
-            for run in dropped:
-                self._waiting.remove(run)
-        for run in dropped:
-            self._end_waiting(run, Finish.CANCELLED)
-        for run in list(self.runs):
-            if run in cancelled:
-                self._close(run, Finish.CANCELLED)
+        """Ends runs that were cancelled or have their last token."""
+        for run in (*self.waiting, *self.runs):
+            if run.is_cancelled:
+                self._end(run, Finish.CANCELLED)
             elif run.finish is not None:
-                self._close(run, run.finish, run.error)
+                self._end(run, run.finish, run.error)
 
-    def _close(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
+    def _refuse(self, run: Run, error: Exception) -> None:
+        if not isinstance(error, EngineError):
+            logger.exception("an unforeseen error at the beginning of a reply")
+        self._end(run, Finish.FAILED, error)
+
+    def _end(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
+        """Ends a run, wherever it is."""
+        if run in self.runs:
+            self._leave_slot(run)
+        else:
+            self._leave_queue(run)
+        run.end(finish, error)
+
+    def _leave_slot(self, run: Run) -> None:
         self.runs.remove(run)
         self._is_full = False
         if run is self._reading_ahead:
@@ -392,9 +357,8 @@ class Scheduler:
             self.cache.costs.saw_reply(run.timings.num_generated)
         if run.trail is not None and self.drafter is not None:
             self.drafter.finish(run.job.namespace, run.trail, run.job.prompt.tokens)
-        run.end(finish, error)
 
-    def _end_waiting(self, run: Run, finish: Finish, error: Exception | None = None) -> None:
-        self._fetching.discard(run)
-        run.stop_waiting()
-        run.end(finish, error)
+    def _leave_queue(self, run: Run) -> None:
+        with self._changed, suppress(ValueError):  # one that is read ahead is not in it
+            self._waiting.remove(run)
+        self._admission.let_go(run)

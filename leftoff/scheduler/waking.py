@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Waking:
-    """Belongs to the engine's thread, but for its errands, which any thread may add."""
+    """Wakes the model and lets it sleep, on the engine's thread. Any thread may add errands."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Waking:
 
     @property
     def idle_s(self) -> float:
-        """For how long nothing was decoded."""
+        """Seconds since something was decoded last."""
         return time.monotonic() - self.worked_at
 
     def load(self) -> "Future[None]":
@@ -67,7 +67,7 @@ class Waking:
 
     def run_errand(self) -> bool:
         """One of those who want the model awake and no slot: replies go on between two. False if there is none."""
-        if self.is_shut or not self.errands.run_one():
+        if self.is_shut or self._engine.is_asleep or not self.errands.run_one():
             return False
         self.worked_at = time.monotonic()
         return True
@@ -77,9 +77,8 @@ class Waking:
         self._cache.leave_engine()
         if self._drafter is not None and self._drafter.model is not None:
             self._drafter.model.leave_engine()
-        self._engine.sleep()
-        self._gate.slept()
-        logger.info("%s sleeps: the next request loads it again", self._engine.model.path.stem)
+        self._engine.sleep(self._gate.slept)
+        logger.info("%s sleeps: the next request loads it again", self._gate.name)
 
     def _wake(self, is_wanted: Callable[[], bool]) -> bool:
         """False if nobody waits for it any more."""
@@ -96,5 +95,5 @@ class Waking:
         seconds = time.perf_counter() - began
         self._gate.woke(seconds)
         self.worked_at = time.monotonic()
-        logger.info("%s is awake again after %.1f s", self._engine.model.path.stem, seconds)
+        logger.info("%s is awake again after %.1f s", self._gate.name, seconds)
         return True

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from leftoff.scheduler.errand import Errand
 from leftoff.scheduler.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Worker:
 
     def __init__(self, make: Callable[[], Scheduler]) -> None:
         """`make` runs on the new thread; its exceptions are raised here."""
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Errand[Any]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         made: Future[Scheduler] = Future()
         self._thread = threading.Thread(target=self._run, args=(make, made), name="leftoff-engine", daemon=True)
@@ -49,21 +50,15 @@ class Worker:
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
         """Runs a function on the engine's thread between two steps."""
-        future: Future[Result] = Future()
 
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                with self.scheduler.cache.lock:
-                    result = function()
-                future.set_result(result)
-            except BaseException as error:
-                future.set_exception(error)
+        def call_locked() -> Result:
+            with self.scheduler.cache.lock:
+                return function()
 
-        self._calls.put(run)
+        errand = Errand(call_locked)
+        self._calls.put(errand)
         self.scheduler.wake()
-        return future
+        return errand.future
 
     def _run(self, make: Callable[[], Scheduler], made: Future[Scheduler]) -> None:
         try:
@@ -112,4 +107,4 @@ class Worker:
 
     def _run_calls(self) -> None:
         while not self._calls.empty():
-            self._calls.get()()
+            self._calls.get().run()

@@ -31,6 +31,7 @@ NUM_BINS = 20
 # What chi-squared with 19 degrees of freedom exceeds once in 10,000 times.
 LARGEST = 51.0
 REPLY_TOKENS = 100
+_MOST_DRAFTED = 4  # at temperature 1, the tokens after a few guesses are hardly ever right
 _TEXT = "An old man keeps a lamp in his window. Where does the road end? It ends at the sea, where the boats are. "
 
 
@@ -71,7 +72,9 @@ def sample(model: Path, num_tokens: int, source: str = "", seed: int = 0) -> Sam
     num_drafted = num_accepted = 0
     with LlamaEngine.open(model, settings, model_settings=model_settings(source)) as engine:
         cache = Cache(engine.memory, num_slots=1, budget_bytes=1 << 28)
-        scheduler = Scheduler(engine, cache, drafter=drafter_of(source, engine, cache) if source else None)
+        scheduler = Scheduler(
+            engine, cache, drafter=drafter_of(source, engine, cache, _MOST_DRAFTED) if source else None
+        )
         vocabulary, number = engine.model.vocabulary, 0
         while len(places) < num_tokens:
             number += 1

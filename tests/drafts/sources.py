@@ -36,13 +36,13 @@ def model_settings(source: str) -> ModelSettings:
     return ModelSettings(mtp=source == "mtp")
 
 
-def drafter_of(source: str, engine: LlamaEngine, cache: Cache) -> Drafter:
+def drafter_of(source: str, engine: LlamaEngine, cache: Cache, most_drafted: int = 7) -> Drafter:
     """A draft model is the model itself, and wrong now and then. It is closed with the engine."""
     if source == "eagle":
         engine.head = EagleContext(engine.context, engine.memory.replaced, head_path(MTP), ModelSettings(gpu_layers=0))
     if source != "model":
-        return eager_drafter(engine, has_trails=source == "tree")
+        return eager_drafter(engine, has_trails=source == "tree", most_drafted=most_drafted)
     engine.draft = LlamaEngine.open(engine.model.path, replace(engine.settings, num_sequences=1))
     beside = Cache(engine.draft.memory, num_slots=1, budget_bytes=1 << 28)
     model = SometimesWrong(engine.draft, beside, engine.model.vocabulary.size, cache.lock)
-    return eager_drafter(engine, has_trails=False, model=model)
+    return eager_drafter(engine, has_trails=False, model=model, most_drafted=most_drafted)

@@ -77,7 +77,9 @@ class FreeBatches(BatchTimes):
     def saw(self, num_tokens: int, ms: float) -> None: ...
 
 
-def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True, model: DraftModel | None = None) -> Drafter:
+def eager_drafter(
+    engine: LlamaEngine, *, has_trails: bool = True, model: DraftModel | None = None, most_drafted: int = 7
+) -> Drafter:
     """Drafts whatever it finds: a batch of 64 tokens takes as long as one of a single token, and always will."""
     guessers: list[Guesser] = [HeadGuesser(engine.head)] if engine.head is not None else []
     if model is not None:
@@ -86,7 +88,7 @@ def eager_drafter(engine: LlamaEngine, *, has_trails: bool = True, model: DraftM
     return Drafter(
         times,
         decodes_again=engine.memory.has_state,
-        most_drafted=7,
+        most_drafted=most_drafted,
         guesses=[Guesses(guesser, times, 0.0) for guesser in guessers],
         has_trails=has_trails,
         model=model,

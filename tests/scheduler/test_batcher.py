@@ -32,7 +32,7 @@ def engine() -> Iterator[LlamaEngine]:
 
 def batch(*sizes: int, draft: Draft | None = None) -> Batch:
     tokens = [np.zeros(size, np.int32) for size in sizes]
-    return Batch.of([(Run(Job(Prompt(each)), Recorder()), Work(0, each)) for each in tokens], draft)
+    return Batch([(Run(Job(Prompt(each)), Recorder()), Work(0, each)) for each in tokens], draft)
 
 
 def is_near(rate: float, before: float, num_tokens: int, ms: float) -> bool:
@@ -57,8 +57,9 @@ def test_after_many_tokens_a_batch_is_waited_for(engine: LlamaEngine) -> None:
     one = batch(4096)
     tokens = np.zeros(100_000, np.int32)
     report = ReuseReport(tokens.size, 0, 0, "nothing", (), tokens[:0], tokens[:0])
-    one.runs[0].turn = Turn(Prompt(tokens), EngineSequence(0, Grove().budget), report, ())
-    quiet = one._replace(works=[Work(0, tokens[:4096], logits=False)])
+    ((run, _),) = one.parts
+    run.turn = Turn(Prompt(tokens), EngineSequence(0, Grove().budget), report, ())
+    quiet = Batch([(run, Work(0, tokens[:4096], logits=False))])
     assert not batcher.is_awaited(quiet)
     batcher.saw(quiet, 1.0, is_awaited=False)
     assert batcher.is_awaited(quiet), "else the time of all of them would never be known"

@@ -1,11 +1,13 @@
 """The scheduler wakes its model only behind the gate, and lets it sleep only when nothing has begun."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from leftoff.cache.cache import Cache
 from leftoff.engine.context import ContextSettings
@@ -15,7 +17,7 @@ from leftoff.scheduler.gate import Gate
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.scheduler import Scheduler
 from tests.factory import model_path
-from tests.scheduler.recorder import ask, prompt, run
+from tests.scheduler.recorder import Recorder, ask, prompt, run
 
 
 class Door(Gate):
@@ -69,6 +71,34 @@ def test_a_model_that_sleeps_is_woken_by_nothing_but_what_the_gate_admits() -> N
         run(scheduler)
         assert reply.report is not None
         assert reply.report.reused >= 199
+
+
+def test_what_comes_while_nobody_seems_to_wait_does_not_begin_before_the_model_is_awake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a context that is closed, llama.cpp would end the process."""
+    with behind(Door()) as scheduler:
+        tokens, waking = prompt(scheduler, 200, seed=1), scheduler.waking
+        came: list[tuple[Recorder, Future[bool]]] = []
+        ask(scheduler, tokens)
+        run(scheduler)
+        waking.sleep()
+        looks = waking.ask
+
+        def ask_late(is_wanted: Callable[[], bool]) -> bool:
+            was_woken = looks(is_wanted)
+            if not came:  # between the look at those who wait and their beginning
+                came.append((ask(scheduler, tokens)[1], waking.errands.add(lambda: scheduler.engine.is_asleep)))
+            return was_woken
+
+        monkeypatch.setattr(waking, "ask", ask_late)
+        assert not scheduler.step()
+        assert scheduler.engine.is_asleep
+        run(scheduler)
+        ((reply, errand),) = came
+        assert reply.report is not None
+        assert reply.report.reused >= 199
+        assert errand.result(0) is False
 
 
 def test_who_cannot_be_loaded_asks_the_gate_again_before_the_next_attempt(tmp_path: Path) -> None:

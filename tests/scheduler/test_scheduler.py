@@ -190,6 +190,23 @@ def test_an_identical_prompt_computes_nothing(architecture: str) -> None:
         assert again.tokens == first.tokens
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2", "gemma3"])
+def test_a_known_beginning_that_is_only_read_computes_nothing(architecture: str) -> None:
+    with scheduler_for(architecture, slots=1) as scheduler:
+        header = prompt(scheduler, 350, seed=1)
+        for seed in (2, 3):
+            ask(scheduler, np.concatenate([header, prompt(scheduler, 300, seed=seed)]))
+            run(scheduler)
+        recorder = Recorder()
+        scheduler.submit(Run(Job(Prompt(header), max_tokens=0), recorder))
+        run(scheduler)
+        assert recorder.report is not None
+        assert (recorder.report.computed, recorder.finish, recorder.tokens) == (0, Finish.LENGTH, [])
+        _, replied = ask(scheduler, header)
+        run(scheduler)
+        assert replied.tokens, "its logits are computed for who wants a reply"
+
+
 def test_a_cancelled_request_frees_its_slot_within_a_step() -> None:
     with scheduler_for("qwen35", slots=1) as scheduler:
         tokens = prompt(scheduler, 2000, seed=1)

@@ -31,7 +31,7 @@ def history(scheduler: Scheduler, seed: int) -> Iterator[Tokens]:
     """Prompts that grow, are edited in the middle, or branch off. Replies are made up: the model's are no better."""
     rng = np.random.default_rng(seed)
     told = [prompt(scheduler, 200, seed)]
-    for number in range(10):
+    for number in range(7):
         before = told[rng.integers(len(told))]
         place = before.size if rng.random() < 0.5 else int(rng.integers(1, before.size))
         new = prompt(scheduler, int(rng.integers(1, 150)), 100 * seed + number)

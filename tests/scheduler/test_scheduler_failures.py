@@ -97,20 +97,38 @@ def test_a_sampler_that_cannot_be_made_takes_no_slot() -> None:
         assert scheduler.cache.sequences.num_free_slots == 1
 
 
+def test_an_error_while_a_run_waits_ends_that_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scheduler_for("llama", slots=3) as scheduler:
+        tokens = prompt(scheduler, 2000, seed=1)
+        _, first = ask(scheduler, tokens)
+        scheduler.step()
+        _, second = ask(scheduler, tokens)
+
+        def fail(*_: object) -> object:
+            monkeypatch.undo()
+            raise RuntimeError("a fault of the plan")
+
+        monkeypatch.setattr(scheduler.cache, "plan", fail)
+        _, third = ask(scheduler, prompt(scheduler, 50, seed=2))
+        run(scheduler)
+        assert (second.finish, str(second.error)) == (Finish.FAILED, "a fault of the plan")
+        assert [first.finish, third.finish] == [Finish.LENGTH] * 2
+
+
 @pytest.mark.parametrize("architecture", ["llama", "qwen35", "mamba2"])
 def test_who_comes_while_a_read_ahead_is_planned_is_not_in_its_way(
     architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scheduler_for(architecture, slots=2) as scheduler:
-        ahead, plan, asked = Recorder(), scheduler._plan, []
+        ahead, plan, asked = Recorder(), scheduler.cache.plan, []
         scheduler.read_ahead(Run(Job(Prompt(prompt(scheduler, 2000, seed=1)), max_tokens=0), ahead))
 
-        def ask_and_plan(run: Run) -> object:
+        def ask_and_plan(prompt_ahead: Prompt, namespace: str) -> object:
             monkeypatch.undo()
             asked.append(ask(scheduler, prompt(scheduler, 300, seed=2))[1])
-            return plan(run)
+            return plan(prompt_ahead, namespace)
 
-        monkeypatch.setattr(scheduler, "_plan", ask_and_plan)
+        monkeypatch.setattr(scheduler.cache, "plan", ask_and_plan)
         scheduler.step()
         assert not ahead.reads, "somebody waits"
         run(scheduler)
