@@ -13,8 +13,9 @@ V3 and R1 write `function`, a separator, the name, and the arguments as a block 
     </｜DSML｜tool_calls>
 """
 
-from leftoff.chat.formats.base import ANY_TYPE, CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
 from leftoff.chat.formats.json_calls import parse_named_call
+from leftoff.chat.formats.offered_tools import ANY_TYPE
 from leftoff.chat.formats.parameters import STRING, Parameter, ParameterTags, parse_parameters
 from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -47,7 +48,7 @@ class DeepSeekCalls(CallFormat):
         between = "\n" if has_code else ""
         self.syntax = CallSyntax(before_name, after_name, after_arguments, begin=BEGIN, between=between, end=_END)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from scanner.expect(_CALL)
         yield from scanner.calls(self._parse_call, _CALL)
         yield from scanner.expect(_END)
@@ -74,7 +75,7 @@ class DsmlCalls(CallFormat):
             _INVOKE, '">\n', _INVOKE_END + "\n", begin=begin + "\n", end=self._end, parameter=parameter
         )
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from scanner.expect(_INVOKE)
         yield from scanner.calls(self._parse_call, _INVOKE)
         yield from scanner.expect(self._end)

@@ -3,8 +3,9 @@
 <|tool_call>call:look_up{place:<|"|>harbour<|"|>,days:3}<tool_call|>
 """
 
-from leftoff.chat.formats.base import ANY_TYPE, CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
 from leftoff.chat.formats.json_calls import escaped, parse_string, to_json
+from leftoff.chat.formats.offered_tools import ANY_TYPE
 from leftoff.chat.formats.parameters import as_json
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -29,7 +30,7 @@ class GemmaCalls(CallFormat):
     triggers = ("<|tool_call>",)
     markers = ("<tool_call|>", _QUOTE)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from scanner.expect("call:")
         scanner.start_call((yield from scanner.word(_NAME_END)))
         yield from _parse_nested(scanner, "{", "}", _MAX_DEPTH)

@@ -6,7 +6,7 @@
 </tool_call>
 """
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
 from leftoff.chat.formats.parameters import Parameter, ParameterTags, parse_parameters
 from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -29,13 +29,13 @@ class GlmCalls(CallFormat):
     triggers = ("<tool_call>",)
     markers = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         name = yield from scanner.word(_NAME_ENDS)
         scanner.at -= len(scanner.word_end)
 
         def parse_key() -> Waiting[Parameter]:
             key = yield from scanner.word(_KEY_END)
             yield from scanner.expect("<arg_value>")
-            return Parameter(key, tools.types(name, key))
+            return Parameter(key, scanner.tools.types(name, key))
 
         yield from parse_parameters(scanner, name, _TAGS, parse_key)

@@ -9,7 +9,7 @@ The prompt ends with `<|start|>assistant`, inside the first header.
 
 import re
 
-from leftoff.chat.formats.base import CallSyntax, OutputFormat, ParseOptions
+from leftoff.chat.formats.base import CallSyntax, OutputFormat
 from leftoff.chat.formats.json_calls import parse_named_call
 from leftoff.chat.formats.scanner import Emit, Markers, MismatchError, Scanner, Waiting
 from leftoff.types import ReasoningTags
@@ -36,13 +36,13 @@ class HarmonyFormat(OutputFormat):
     trigger = "<|channel|>commentary to="
     markers = (_START, _CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS)
 
-    def parse(self, scanner: Scanner, options: ParseOptions) -> Waiting[None]:
+    def parse(self, scanner: Scanner) -> Waiting[None]:
         while (yield from scanner.peek()):
             header = yield from self._parse_header(scanner)
             if header is None:
                 yield from scanner.until(_MARKERS, scanner.emit_content)
             else:
-                yield from self._parse_body(scanner, options, header)
+                yield from self._parse_body(scanner, header)
 
     def _parse_header(self, scanner: Scanner) -> Waiting[re.Match[str] | None]:
         """Skips the header of a message and returns it; None if there is none here."""
@@ -72,12 +72,12 @@ class HarmonyFormat(OutputFormat):
                     return "".join(taken)
         raise MismatchError
 
-    def _parse_body(self, scanner: Scanner, options: ParseOptions, header: re.Match[str]) -> Waiting[None]:
+    def _parse_body(self, scanner: Scanner, header: re.Match[str]) -> Waiting[None]:
         recipient = header["to"] or header["also_to"]
         emit: Emit = scanner.emit_content
-        if recipient and options.tools:
+        if recipient and scanner.tools:
             yield from self._parse_call(scanner, recipient.removeprefix("functions."))
-        elif header["channel"] == "analysis" and options.splits_reasoning:
+        elif header["channel"] == "analysis" and scanner.splits_reasoning:
             emit = scanner.emit_reasoning
         end = yield from scanner.until(_MARKERS, emit)
         if end in (_START, _CHANNEL):  # the end is missing: this belongs to the next message

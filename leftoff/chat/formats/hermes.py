@@ -5,7 +5,7 @@
 </tool_call>
 """
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.base import CallSyntax
 from leftoff.chat.formats.json_calls import parse_call, parse_call_list
 from leftoff.chat.formats.scanner import Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -18,7 +18,7 @@ class HermesCalls(CallFormat):
     triggers = ("<tool_call>",)
     markers = ("</tool_call>",)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from parse_call(scanner)
         yield from scanner.expect("</tool_call>")
 
@@ -28,11 +28,11 @@ class GenericCalls(HermesCalls):
 
     is_bare = True
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
-        if trigger:
-            yield from super().parse_calls(scanner, tools, trigger)
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
+        if scanner.trigger:
+            yield from super().parse_calls(scanner)
         else:
-            yield from parse_call(scanner, tools.names)
+            yield from parse_call(scanner, scanner.tools.names)
 
 
 class GraniteCalls(CallFormat):
@@ -41,5 +41,5 @@ class GraniteCalls(CallFormat):
     syntax = CallSyntax('{"name": "', '", "arguments": ', "}", begin="<|tool_call|>[", between=", ", end="]")
     triggers = ("<|tool_call|>",)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from parse_call_list(scanner)

@@ -4,7 +4,7 @@
 <|tool_call_end|><|tool_calls_section_end|>
 """
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.base import CallSyntax
 from leftoff.chat.formats.json_calls import parse_named_call
 from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -22,7 +22,7 @@ class KimiCalls(CallFormat):
     triggers = (_BEGIN,)
     markers = (_END, _CALL, _CALL_END, _ARGUMENTS)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from scanner.expect(_CALL)
         yield from scanner.calls(self._parse_call, _CALL)
         yield from scanner.expect(_END)

@@ -7,7 +7,7 @@ import ast
 import re
 from contextlib import suppress
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
 from leftoff.chat.formats.hermes import HermesCalls
 from leftoff.chat.formats.json_calls import escaped, from_json, parse_call, raw_value, to_json
 from leftoff.chat.formats.parameters import ObjectWriter
@@ -42,9 +42,9 @@ class Lfm2Calls(CallFormat):
     triggers = (_BEGIN, *HermesCalls.triggers)
     markers = (_END,)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
-        if trigger != _BEGIN:
-            yield from HermesCalls().parse_calls(scanner, tools, trigger)
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
+        if scanner.trigger != _BEGIN:
+            yield from HermesCalls().parse_calls(scanner)
             return
         yield from scanner.expect("[")
         yield from scanner.spaces()

@@ -5,7 +5,7 @@
 
 from functools import partial
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.base import CallSyntax
 from leftoff.chat.formats.json_calls import parse_call
 from leftoff.chat.formats.scanner import Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -18,5 +18,5 @@ class LlamaCalls(CallFormat):
     triggers = ("<|python_tag|>",)
     is_bare = True
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
-        yield from scanner.calls(partial(parse_call, names=tools.names), ";")
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
+        yield from scanner.calls(partial(parse_call, names=scanner.tools.names), ";")

@@ -4,7 +4,7 @@
 [TOOL_CALLS]look_up[ARGS]{"place": "harbour"}
 """
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools
+from leftoff.chat.formats.base import CallSyntax
 from leftoff.chat.formats.json_calls import parse_call_list, parse_named_call
 from leftoff.chat.formats.scanner import Markers, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -26,7 +26,7 @@ class MistralCalls(CallFormat):
             else CallSyntax("[TOOL_CALLS]", "[ARGS]", "")
         )
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:  # noqa: ARG002
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
         yield from scanner.spaces()
         if (yield from scanner.peek()) == "[":
             yield from parse_call_list(scanner)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from leftoff.chat.formats.base import OfferedTools, OutputFormat, ParseOptions
+from leftoff.chat.formats.base import OutputFormat
+from leftoff.chat.formats.offered_tools import OfferedTools
 from leftoff.chat.formats.parts import Part
 from leftoff.chat.formats.scanner import EnoughError, Scanner, Waiting
 from leftoff.chat.template.render import ToolDict
@@ -21,18 +22,21 @@ class Output:
 
     def parser(self, prompt_end: str = "") -> "Parser":
         """`prompt_end` is the end of the prompt's text: some templates write the opening tag of the reasoning there."""
-        tags = self.format.reasoning
-        begins = tags is not None and tags.are_opened_by(prompt_end)
-        options = ParseOptions(OfferedTools(self.tools), self.splits_reasoning, begins)
-        return Parser(self.format, options, one_call=self.one_call)
+        scanner = Scanner(
+            OfferedTools(self.tools),
+            splits_reasoning=self.splits_reasoning,
+            begins_in_reasoning=self.format.reasoning.are_opened_by(prompt_end),
+            one_call=self.one_call,
+        )
+        return Parser(self.format, scanner)
 
 
 class Parser:
     """Turns text into parts. The joined parts depend on the text alone, not on how it is cut."""
 
-    def __init__(self, output_format: OutputFormat, options: ParseOptions, *, one_call: bool = False) -> None:
-        self._scanner = Scanner(one_call=one_call)
-        self._steps = self._run(output_format.parse(self._scanner, options))
+    def __init__(self, output_format: OutputFormat, scanner: Scanner) -> None:
+        self._scanner = scanner
+        self._steps = self._run(output_format.parse(scanner))
         self.is_over = False  # the one call that was allowed is complete
 
     @property

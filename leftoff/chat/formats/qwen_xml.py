@@ -9,7 +9,7 @@ harbour
 </tool_call>
 """
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
 from leftoff.chat.formats.parameters import Parameter, ParameterTags, parse_parameters
 from leftoff.chat.formats.scanner import Markers, MismatchError, Scanner, Waiting
 from leftoff.chat.formats.tagged import CallFormat
@@ -33,18 +33,18 @@ class QwenXmlCalls(CallFormat):
     triggers = ("<tool_call>", _FUNCTION)
     markers = ("</tool_call>",)
 
-    def parse_calls(self, scanner: Scanner, tools: OfferedTools, trigger: str) -> Waiting[None]:
-        is_enclosed = trigger != _FUNCTION  # some models leave the outer tags out
+    def parse_calls(self, scanner: Scanner) -> Waiting[None]:
+        is_enclosed = scanner.trigger != _FUNCTION  # some models leave the outer tags out
         if is_enclosed:
             yield from scanner.expect(_FUNCTION)
         name = yield from scanner.word(_TAG_END)
-        if not is_enclosed and name not in tools.names:
+        if not is_enclosed and name not in scanner.tools.names:
             raise MismatchError
 
         def parse_key() -> Waiting[Parameter]:
             key = yield from scanner.word(_TAG_END)
             yield from scanner.accept("\n")
-            return Parameter(key, tools.types(name, key))
+            return Parameter(key, scanner.tools.types(name, key))
 
         yield from parse_parameters(scanner, name, _TAGS, parse_key, lambda: self._is_at_next_tag(scanner))
         if is_enclosed:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from leftoff.chat.formats.offered_tools import OfferedTools
 from leftoff.chat.formats.parts import CallArguments, CallStart, Content, Part, Reasoning
 from leftoff.types import partial_match_length
 
@@ -66,7 +67,13 @@ class Scanner:
     the mark) is dropped when more arrives, so a format must not keep positions across a `yield`.
     """
 
-    def __init__(self, *, one_call: bool = False) -> None:
+    def __init__(
+        self, tools: OfferedTools, *, splits_reasoning: bool, begins_in_reasoning: bool, one_call: bool
+    ) -> None:
+        """How the reply to one request is to be parsed."""
+        self.tools = tools
+        self.splits_reasoning = splits_reasoning
+        self.begins_in_reasoning = begins_in_reasoning
         self.text = ""
         self.at = 0
         self.is_ended = False
@@ -74,6 +81,7 @@ class Scanner:
         self.num_calls = 0
         self.word_end = ""  # that the last `word` ended with
         self.spaces_before_marker = ""  # that `until` skipped with the last marker
+        self.trigger = ""  # of the calls that are parsed; empty if they began without one
         self._mark: int | None = None
         self._parts: list[Part] = []
         self._one_call = one_call

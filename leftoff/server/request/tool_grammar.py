@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leftoff.chat.formats.base import CallSyntax, OfferedTools, ParameterSyntax, function_of
+from leftoff.chat.formats.base import CallSyntax, ParameterSyntax
+from leftoff.chat.formats.offered_tools import OfferedTools, function_of
 from leftoff.chat.formats.parser import Output
 from leftoff.chat.template.render import ToolDict
 from leftoff.engine.vocabulary import Vocabulary

@@ -19,6 +19,7 @@ from leftoff.chat.tokenizer import TextStream
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.hub.reference import default_model
+from leftoff.types import ReasoningTags
 from tests.chat.formats.forms import FORMATS, TEMPLATES, TOOL, read
 from tests.chat.shared import shared_files
 
@@ -96,7 +97,7 @@ class Spoken(HermesCalls):
 
 
 def test_control_tokens_that_steer_are_shown_and_no_others(vocabulary: Vocabulary) -> None:
-    shown = shown_tokens(TaggedFormat("spoken", Spoken()), vocabulary)
+    shown = shown_tokens(TaggedFormat("spoken", Spoken(), ReasoningTags()), vocabulary)
     tokens = vocabulary.tokenize("<|im_start|>hello<|im_end|>").tolist()
     assert shown == {tokens[0]}
     stream = TextStream(vocabulary, shown=shown)
