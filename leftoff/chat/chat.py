@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from leftoff.chat.conversation import Conversation, Note
-from leftoff.chat.header_rules import Applied, Rules, with_moved
-from leftoff.chat.last_turns import LastTurns, Turn
+from leftoff.chat.header_rules import Rules, with_moved
+from leftoff.chat.last_turns import LastTurn, LastTurns
 from leftoff.chat.learner import Learner
 from leftoff.chat.meter import TYPICAL_CHARACTERS, TooManyTokensError, num_characters
-from leftoff.chat.overflow import ContextOverflowError, Cutter, Fitted, MakePrompt, parted
-from leftoff.chat.prompts import PromptMaker
+from leftoff.chat.overflow import ContextOverflowError, Cutter, FittedPrompt, MakePrompt
+from leftoff.chat.prompts import NOT_MADE, PromptMaker
 from leftoff.chat.replies import RememberedReplies
 from leftoff.chat.template.render import MessageDict
 from leftoff.chat.verbatim import VerbatimReplies
-from leftoff.types import Prompt
+from leftoff.types import Prompt, header_size
 
 Overflow = Literal["error", "cut"]
 _ANY_WORDS = "Go on."
@@ -39,7 +39,7 @@ class ChatPrompt:
     @property
     def header(self) -> Sequence[MessageDict]:
         """Its system messages after the rules: the same in all conversations of a client."""
-        return parted(self.shown).header
+        return self.shown[: header_size(self.shown)]
 
 
 class Chat:
@@ -59,7 +59,7 @@ class Chat:
         self._remembered = remembered
         self._last_turns = LastTurns()
         self._context_tokens = context_tokens
-        self._rules = rules
+        self._rules = rules or Rules()
         self.learner = learner
         self._cutter = Cutter(context_tokens) if overflow == "cut" else None
 
@@ -69,9 +69,7 @@ class Chat:
         last = self._last_turns.find(conversation)
         if last is not None:
             conversation = last.as_before(conversation)
-        ruled = Applied(conversation.messages)
-        if self._rules is not None:
-            ruled = self._rules.apply(conversation.messages, conversation.namespace)
+        ruled = self._rules.apply(conversation.messages, conversation.namespace)
         if self.learner is not None:
             ruled = self.learner.apply(ruled, conversation)
         shown = replace(conversation, messages=ruled.messages)
@@ -79,7 +77,7 @@ class Chat:
         moved = replies.moved or ruled.moved
         rewrite = replies.restore if replies.are_known else None
 
-        made = last.made if last is not None else None
+        made = last.made if last is not None else NOT_MADE
 
         def make(messages: Sequence[MessageDict]) -> Prompt:
             nonlocal made
@@ -88,17 +86,15 @@ class Chat:
             return made.prompt
 
         fitted = self._fit(shown, make)
-        if made is not None:
-            kept = replace(conversation, pictures={})  # the next turn brings them again
-            self._last_turns.put(Turn(kept, replies.transcript, made.without_pictures()))
+        kept = replace(conversation, pictures={})  # the next turn brings them again
+        self._last_turns.put(LastTurn(kept, replies.transcript, made.without_pictures()))
         notes = (*self._tool_notes(conversation), *ruled.notes, *fitted.notes, *replies.notes)
         return ChatPrompt(conversation, fitted.prompt, replies.key, moved, notes, ruled.messages)
 
     def forget(self, is_meant: Callable[[str], bool]) -> None:
         """Forgets the last turns, the pinned and the learned texts of the namespaces that are meant."""
         self._last_turns.remove(is_meant)
-        if self._rules is not None:
-            self._rules.forget(is_meant)
+        self._rules.forget(is_meant)
         if self.learner is not None:
             self.learner.forget(is_meant)
 
@@ -116,11 +112,11 @@ class Chat:
         end = prompt.messages[-1].start
         return replace(prompt, tokens=prompt.tokens[:end], messages=prompt.messages[:-1], breaks=())
 
-    def _fit(self, conversation: Conversation, make: MakePrompt) -> Fitted:
+    def _fit(self, conversation: Conversation, make: MakePrompt) -> FittedPrompt:
         if self._cutter is not None:
             return self._cutter.fit(conversation.messages, make, conversation.namespace)
         try:
-            return Fitted(check_fits(make(conversation.messages), self._context_tokens))
+            return FittedPrompt(check_fits(make(conversation.messages), self._context_tokens))
         except TooManyTokensError as error:
             raise ContextOverflowError(error.num_tokens, self._context_tokens, is_exact=False) from error
 

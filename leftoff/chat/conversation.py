@@ -49,7 +49,7 @@ class Conversation:
         if len(self.messages) < 2:
             return ""
         last = self.messages[-1]
-        return _text(last) if last.get("role") == "assistant" and not any(map(last.get, _WHOLE)) else ""
+        return text_of(last) if last.get("role") == "assistant" and not any(map(last.get, _WHOLE)) else ""
 
     def without_prefill(self) -> "Conversation":
         """The messages before the reply that was begun."""
@@ -88,8 +88,9 @@ def _shown(part: Mapping[str, Any], pictures: Pictures | None, taken: dict[str, 
     return picture.marker
 
 
-def _text(message: MessageDict) -> str:
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text") or "" for part in content)
+def text_of(message: MessageDict) -> str:
+    """The words of a message: of several parts, those of all."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""

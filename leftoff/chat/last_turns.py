@@ -21,16 +21,12 @@ _NAMING = 3  # messages after the header, by which a conversation is known again
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class LastTurn:
     """A conversation as the client sent it, what its messages say after the rules, and the prompt made of them."""
 
     conversation: Conversation
     transcript: Transcript
     made: MadePrompt
-
-    @property
-    def num_bytes(self) -> int:
-        return self.made.num_bytes
 
     def as_before(self, conversation: Conversation) -> Conversation:
         """With the very objects of this turn for all messages and tools that are equal to them."""
@@ -43,20 +39,16 @@ class Turn:
 class LastTurns:
     """An LRU cache, bounded in bytes. Nothing of one namespace is found for another. Thread-safe."""
 
-    def __init__(self, *, remembered_bytes: int = _REMEMBERED_BYTES) -> None:
-        self._turns: LruCache[bytes, Turn] = LruCache(
-            max_bytes=remembered_bytes, size_of=lambda _, turn: turn.num_bytes
+    def __init__(self) -> None:
+        self._turns: LruCache[bytes, LastTurn] = LruCache(
+            max_bytes=_REMEMBERED_BYTES, size_of=lambda _, turn: turn.made.num_bytes
         )
 
-    @property
-    def num_bytes(self) -> int:
-        return self._turns.num_bytes
-
-    def find(self, conversation: Conversation) -> Turn | None:
+    def find(self, conversation: Conversation) -> LastTurn | None:
         name = _name(conversation)
         return self._turns.get(name) if name is not None else None
 
-    def put(self, turn: Turn) -> None:
+    def put(self, turn: LastTurn) -> None:
         name = _name(turn.conversation)
         if name is not None:
             self._turns.put(name, turn)

@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from leftoff.chat.conversation import Note
 from leftoff.chat.meter import TooManyTokensError
@@ -24,7 +23,6 @@ from leftoff.types import Prompt, header_size
 _REMEMBERED_CUTS = 4096
 
 MakePrompt = Callable[[Sequence[MessageDict]], Prompt]
-
 
 _ADVICE = "shorten it, or start the server with a larger --ctx or with --overflow cut"
 
@@ -43,7 +41,7 @@ class ContextOverflowError(Exception):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedPrompt:
     """A prompt that fits, and notes on the messages dropped for it."""
 
     prompt: Prompt
@@ -62,9 +60,9 @@ class Cut:
         return self.size - (self.question is not None)
 
     def apply(self, messages: Sequence[MessageDict]) -> list[MessageDict]:
-        header, turns = parted(messages)
-        question = [turns[self.question]] if self.question is not None else []
-        return [*header, *question, *turns[self.size :]]
+        start = header_size(messages)
+        question = [messages[start + self.question]] if self.question is not None else []
+        return [*messages[:start], *question, *messages[start + self.size :]]
 
 
 @dataclass(frozen=True)
@@ -95,18 +93,18 @@ class Cutter:
         self._context_tokens = context_tokens
         self._cuts: LruCache[str, Cut] = LruCache(max_entries=remembered)
 
-    def fit(self, messages: Sequence[MessageDict], make: MakePrompt, memory_key: str) -> Fitted:
+    def fit(self, messages: Sequence[MessageDict], make: MakePrompt, memory_key: str) -> FittedPrompt:
         """The whole prompt if it fits, else a remembered or a new cut of it. `make` may raise `TooManyTokensError`."""
         whole = _Attempt.at(make, messages)
         if prompt := self._fitting(whole):
-            return Fitted(prompt)
+            return FittedPrompt(prompt)
         digests = _digests(messages, memory_key)
         known = self._recall(digests)
         if known is not None and (prompt := self._fitting(_Attempt.at(make, known.apply(messages)))):
-            return Fitted(prompt, (self._note(known, whole, prompt, "still left out"),))
+            return FittedPrompt(prompt, (self._note(known, whole, prompt, "still left out"),))
         cut, prompt = self._new_cut(messages, make, whole)
         self._cuts.put(digests[cut.size], cut)
-        return Fitted(prompt, (self._note(cut, whole, prompt, "left out from now on"),))
+        return FittedPrompt(prompt, (self._note(cut, whole, prompt, "left out from now on"),))
 
     def _fitting(self, attempt: _Attempt) -> Prompt | None:
         return attempt.prompt if attempt.num_tokens < self._context_tokens else None
@@ -143,26 +141,13 @@ def _count(num_tokens: int, is_exact: bool) -> str:
     return f"{num_tokens:,}" if is_exact else f"about {num_tokens:,}"
 
 
-class Parted(NamedTuple):
-    """The system messages at the beginning, and all after them."""
-
-    header: Sequence[MessageDict]
-    turns: Sequence[MessageDict]
-
-
-def parted(messages: Sequence[MessageDict]) -> Parted:
-    """A conversation as its header and the messages after it."""
-    size = header_size(messages)
-    return Parted(messages[:size], messages[size:])
-
-
 def possible_cuts(messages: Sequence[MessageDict]) -> list[Cut]:
     """All cuts, from the smallest to the largest: before each later question, then inside the last turn.
 
     Inside a turn a cut is placed before a message of the assistant, so that a call is never separated from its
     results. The turn's question is kept, since everything after it is the answer.
     """
-    roles = [message.get("role") for message in parted(messages).turns]
+    roles = [message.get("role") for message in messages[header_size(messages) :]]
     questions = [i for i, role in enumerate(roles) if role == "user"]
     if not questions:
         return []
@@ -175,7 +160,7 @@ def _digests(messages: Sequence[MessageDict], memory_key: str) -> list[str]:
     """A hash of the first n messages after the header, for each n. The header may change between turns."""
     running = hashlib.sha256(memory_key.encode())
     names = [running.hexdigest()]
-    for message in parted(messages).turns:
+    for message in messages[header_size(messages) :]:
         running.update(json.dumps(message, sort_keys=True, default=str).encode() + b"\0")
         names.append(running.hexdigest())
     return names

@@ -12,10 +12,10 @@ from leftoff.chat.conversation import DEFERRED, Conversation
 from leftoff.chat.formats.detect import find_format, shown_tokens
 from leftoff.chat.header_rules import MOVED
 from leftoff.chat.meter import TokenMeter
-from leftoff.chat.template.quirks import Forms, find_quirks
+from leftoff.chat.template.quirks import find_quirks
 from leftoff.chat.template.render import ChatTemplate, MessageDict
-from leftoff.chat.template.spans import LastTurn, Rendered, TextSpan, render_with_spans
-from leftoff.chat.tokenizer import SegmentTokenizer, Tokenised
+from leftoff.chat.template.spans import NO_MESSAGES, Rendered, RenderedMessages, TextSpan, num_equal, render_with_spans
+from leftoff.chat.tokenizer import NOTHING, SegmentTokenizer, Tokenised
 from leftoff.engine.model import Model
 from leftoff.engine.vocabulary import Vocabulary
 from leftoff.picture import MARKER, Picture
@@ -24,7 +24,7 @@ from leftoff.types import KnownTokens, MessageSpan, PictureSource, Prompt, Token
 if TYPE_CHECKING:
     from leftoff.engine.vision.encoder import PictureEncoder
 
-Rewrite = Callable[[Rendered], Rendered]
+Rewrite = Callable[[Rendered, str], Rendered]
 
 _LONG_MESSAGE = 2000  # characters
 _MIN_PARAGRAPH = 200
@@ -38,8 +38,9 @@ class MadePrompt:
     """A prompt and the steps by which it was made, for the next turn of its conversation to go on from."""
 
     prompt: Prompt
-    forms: Forms
-    last_turn: LastTurn
+    given: Sequence[MessageDict]
+    forms: Sequence[MessageDict]  # of the given messages, for the template
+    rendered: RenderedMessages
     tokenised: Tokenised
 
     def without_pictures(self) -> "MadePrompt":
@@ -49,9 +50,12 @@ class MadePrompt:
     @property
     def num_bytes(self) -> int:
         """About what is kept for the next turn: the text four times, and its tokens with their ends."""
-        texts = 2 * len(self.last_turn.rendered.text) + 2 * len(self.tokenised.text)
+        texts = 2 * len(self.rendered.result.text) + 2 * len(self.tokenised.text)
         num_objects = 16 * len(self.forms) + 4 * len(self.tokenised.segments)
         return 2 * texts + 3 * self.prompt.tokens.nbytes + _OBJECT_BYTES * num_objects
+
+
+NOT_MADE = MadePrompt(Prompt(NOTHING.tokens), (), (), NO_MESSAGES, NOTHING)
 
 
 @dataclass(frozen=True)
@@ -91,24 +95,31 @@ class PromptMaker:
         return self.make(conversation).prompt
 
     def make(
-        self, conversation: Conversation, rewrite: Rewrite | None = None, last: MadePrompt | None = None
+        self, conversation: Conversation, rewrite: Rewrite | None = None, last: MadePrompt = NOT_MADE
     ) -> MadePrompt:
-        """Renders and tokenises. `rewrite` may change the rendered text before it becomes tokens.
+        """Renders and tokenises. `rewrite` may change the rendered text before it becomes tokens, and appends to it the
+        beginning of the reply that the client wrote.
 
         What the prompt has in common with the last turn's is not made again.
         """
         prefill = _prefill(conversation)
-        forms = Forms(last.forms if last is not None else ())
+        asked = conversation.without_prefill() if prefill else conversation
+        same = last.forms[: num_equal(asked.messages, last.given)]
+        new = enumerate(asked.messages[len(same) :], len(same))
+        forms = [*same, *(self.quirks.form(message, index) for index, message in new)]
         check = self._check if rewrite is None else None  # it may yet become shorter
-        turn = self._render(conversation, check, forms, last.last_turn if last is not None else None)
-        rendered = rewrite(turn.rendered) if rewrite is not None else turn.rendered
-        if prefill or rewrite is not None:
+        whole = self._render(asked, self.quirks.arranged(forms), check, last.rendered)
+        rendered = whole.result
+        if rewrite is not None:
+            rendered = rewrite(rendered, prefill)
+        elif prefill:
             rendered = replace(rendered, text=rendered.text + prefill)
+        if prefill or rewrite is not None:
             self._check(rendered.text)
         shown = self._shown(rendered, conversation.pictures) if conversation.pictures else ()
         known = sorted([*rendered.known, *(place.known for place in shown)], key=attrgetter("start"))
-        tokenised = self.tokenizer.tokenise(rendered.text, known, last.tokenised if last is not None else None)
-        return MadePrompt(self._prompt(rendered, tokenised, shown), forms, turn, tokenised)
+        tokenised = self.tokenizer.tokenise(rendered.text, known, last.tokenised)
+        return MadePrompt(self._prompt(rendered, tokenised, shown), asked.messages, forms, whole, tokenised)
 
     def from_text(self, text: str, pictures: Mapping[str, Picture] | None = None) -> Prompt:
         """A prompt of plain text, with the pictures whose markers stand in it."""
@@ -132,20 +143,21 @@ class PromptMaker:
 
     def render(self, conversation: Conversation) -> Rendered:
         """The text of the prompt; it need not fit."""
-        rendered = self._render(conversation, None).rendered
-        return replace(rendered, text=rendered.text + _prefill(conversation))
+        prefill = _prefill(conversation)
+        asked = conversation.without_prefill() if prefill else conversation
+        rendered = self._render(asked, self.quirks.messages(asked.messages)).result
+        return replace(rendered, text=rendered.text + prefill)
 
     def _render(
         self,
-        conversation: Conversation,
-        check: Callable[[str], None] | None,
-        forms: Forms | None = None,
-        last: LastTurn | None = None,
-    ) -> LastTurn:
-        asked = conversation.without_prefill() if _prefill(conversation) else conversation
+        asked: Conversation,
+        whole: Sequence[MessageDict],
+        check: Callable[[str], None] | None = None,
+        last: RenderedMessages = NO_MESSAGES,
+    ) -> RenderedMessages:
+        """Renders the messages `whole`, which are those of the conversation as the template takes them."""
         shown = [tool for tool in asked.tools or () if not tool.get(DEFERRED)]
         tools = self.quirks.tools(shown or None)
-        whole = self.quirks.messages(asked.messages, forms)
 
         def render(messages: Sequence[MessageDict], generation_prompt: bool) -> str:
             return self.template.render(
@@ -155,7 +167,7 @@ class PromptMaker:
                 options=asked.options,
             )
 
-        return LastTurn(whole, render_with_spans(whole, render, check, last))
+        return RenderedMessages(whole, render_with_spans(whole, render, check, last))
 
     def _check(self, text: str) -> None:
         if self.meter is not None:

@@ -16,6 +16,7 @@ import msgspec
 from blake3 import blake3
 from msgspec import msgpack
 
+from leftoff.chat.conversation import text_of
 from leftoff.chat.formats.parts import Call, ParsedReply
 from leftoff.chat.meter import is_bearable
 from leftoff.chat.template.render import MessageDict
@@ -146,11 +147,8 @@ class Transcript:
 def said_of(message: MessageDict) -> ParsedReply:
     """The content and calls of a message that a client sends. Reasoning is ignored: most clients leave it out."""
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
     return ParsedReply(
-        content=content if isinstance(content, str) else "",
+        content=text_of(message),
         calls=tuple(Call(str(call.get("name", "")), _json(call.get("arguments", ""))) for call in calls),
     )
 

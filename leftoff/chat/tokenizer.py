@@ -76,6 +76,9 @@ class Tokenised:
         return bisect_right(self.text_ends, min(ends))
 
 
+NOTHING = Tokenised("", (), np.empty(0, np.int32), (), (), (), ())
+
+
 class SegmentTokenizer:
     """Tokenises with an LRU cache of segments. Thread-safe."""
 
@@ -101,15 +104,13 @@ class SegmentTokenizer:
     def is_segmented(self) -> bool:
         return self._separator is not None
 
-    def tokenise(self, text: str, known: Sequence[KnownTokens] = (), last: Tokenised | None = None) -> Tokenised:
+    def tokenise(self, text: str, known: Sequence[KnownTokens] = (), last: Tokenised = NOTHING) -> Tokenised:
         """The tokens of a text; those of parts of it may be known, in rising order. Such a part begins a segment.
 
         The segments that the text has in common with the last turn's are taken from there.
         """
-        reused = last if self.is_segmented else None
-        num_reused = reused.num_in_common(text, known, self._longest_separator) if reused is not None else 0
-        if reused is None or not num_reused:
-            reused = _NOTHING
+        reused = last if self.is_segmented else NOTHING
+        num_reused = reused.num_in_common(text, known, self._longest_separator)
         end = first = reused.text_ends[num_reused - 1] if num_reused else 0
         num_tokens = reused.token_ends[num_reused - 1] if num_reused else 0
         texts: list[str] = []
@@ -182,9 +183,6 @@ class SegmentTokenizer:
 
 def _is_picture(part: KnownTokens) -> bool:
     return any(token < 0 for token in part.tokens)
-
-
-_NOTHING = Tokenised("", (), np.empty(0, np.int32), (), (), (), ())
 
 
 def _ends(start: int, lengths: Iterable[int]) -> list[int]:

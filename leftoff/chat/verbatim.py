@@ -64,6 +64,7 @@ class VerbatimReplies:
         self._prompts = prompts
         self._output = Output(prompts.format, conversation.tools or ())
         self._known: dict[int, _Known] = {}  # by the message's identity: the oldest may be cut
+        self._begun: _Known | None = None  # the reply that the client has the model go on with
         if remembered is not None:
             said, keys = self.transcript.said, self.transcript.keys
             asked = zip(conversation.messages, said, keys, strict=False)
@@ -74,20 +75,33 @@ class VerbatimReplies:
                 if candidates:
                     self._known[id(message)] = _closest(candidates, now)
         self.moved = next((known.written.moved for known in self._known.values()), ())
+        if conversation.prefill:  # it has no reasoning: with that it would be a whole reply
+            self._begun = self._known.pop(id(conversation.messages[-1]), None)
         self._told: list[_Known | None] = []
 
     @property
     def are_known(self) -> bool:
         """Whether any reply of the conversation is remembered, so that `restore` may change the text."""
-        return bool(self._known)
+        return bool(self._known) or self._begun is not None
 
     def with_reasoning(self, messages: Sequence[MessageDict]) -> list[MessageDict]:
         """Puts the reasoning back into remembered replies, for the templates that show it."""
         self._told = [self._known.get(id(message)) for message in messages if _is_reply_with_words(message)]
         return [_with_reasoning(message, self._known.get(id(message))) for message in messages]
 
-    def restore(self, rendered: Rendered) -> Rendered:
-        """Replaces replies by the model's own text and tokens, as far as they say the same."""
+    def restore(self, rendered: Rendered, prefill: str) -> Rendered:
+        """Replaces replies by the model's own text and tokens, as far as they say the same.
+
+        The text of the reply that was begun, if there is one, follows.
+        """
+        restored = self._restore(rendered)
+        start, known = len(restored.text), restored.known
+        if self._begun is not None:
+            edit = self._common_beginning(start, prefill, self._begun.written)
+            known += (KnownTokens(start, start + len(edit.text), edit.tokens),) if edit is not None else ()
+        return Rendered(restored.text + prefill, restored.spans, known)
+
+    def _restore(self, rendered: Rendered) -> Rendered:
         opening = rendered.text[rendered.spans[-1].end :] if rendered.spans else ""
         if not opening or not any(self._told):
             return rendered

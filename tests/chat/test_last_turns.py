@@ -60,7 +60,7 @@ class Work:
         self.rendered: list[int] = []  # messages of each rendering
         self.num_forms = 0
         self._prompts = prompts
-        render, form = ChatTemplate.render, quirks.Quirks._message
+        render, form = ChatTemplate.render, quirks.Quirks.form
 
         def counted_render(template: ChatTemplate, messages: Sequence[MessageDict], **options: object) -> str:
             self.rendered.append(len(messages))
@@ -71,7 +71,7 @@ class Work:
             return form(one, message, index)
 
         monkeypatch.setattr(ChatTemplate, "render", counted_render)
-        monkeypatch.setattr(quirks.Quirks, "_message", counted_form)
+        monkeypatch.setattr(quirks.Quirks, "form", counted_form)
 
     def reset(self) -> int:
         """Returns the characters that were tokenised so far."""
@@ -124,7 +124,7 @@ def test_a_header_that_changes_and_is_cleaned_costs_nothing_more(
     work.reset()
     chat.prompt(billed(2, next_turn(messages)))
     assert [size for size in work.rendered if size > 8] == [len(messages) + 2]
-    assert work.num_forms == 3  # the header, and what is new
+    assert work.num_forms == 2  # of what is new
 
 
 def test_replies_stand_in_the_next_turn_as_the_model_wrote_them(model: Model, prompts: PromptMaker) -> None:

@@ -40,7 +40,7 @@ def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("slice_characters", [100, 1 << 16])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(text=texts, context_tokens=st.integers(1, 200))
 @example(text="<|im_end|>" + " " * 5000, context_tokens=5)
 @example(text="é" * 5000, context_tokens=5)
@@ -94,7 +94,7 @@ def test_of_a_far_too_long_text_one_slice_is_tokenised(counting: Counting) -> No
     assert counting.num_characters <= 500**2, "the square of the longest token"
 
 
-@pytest.mark.parametrize("num_words", [20_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("num_words", [20_000, 100_000, 300_000])
 def test_a_refused_text_is_estimated(counting: Counting, num_words: int) -> None:
     text = "the river and the sea, " * (num_words // 5)
     refused = refused_for(TokenMeter(counting, 100), text)

@@ -90,6 +90,32 @@ def test_of_a_changed_reply_the_tokens_before_the_change_are_the_models(chat: Ch
     assert b"my young friend." in chat.prompts._vocabulary.detokenize(chat.prompts.tokens("my young friend."))
 
 
+def text_of(chat: Chat, tokens: list[int]) -> str:
+    return chat.prompts._vocabulary.detokenize(np.array(tokens, np.int32)).decode()
+
+
+def continued(chat: Chat, *messages: MessageDict) -> list[int]:
+    """The prompt of who has the model go on with its last message."""
+    made = chat.prompt(Conversation(messages, options={"enable_thinking": False}))
+    tokens: list[int] = made.prompt.tokens.tolist()
+    return tokens
+
+
+def test_a_reply_that_is_to_go_on_has_the_models_tokens(chat: Chat) -> None:
+    read = reply(chat, HELLO, TEXT)
+    assert continued(chat, *HELLO, assistant(TEXT)) == read
+    assert continued(chat, *HELLO, assistant("Hello there")) == read[: len("Hello there") - len(TEXT)]
+    changed = continued(chat, *HELLO, assistant("Hello there, my young"))
+    assert num_shared(read, changed) == len(read) - len(TEXT) + len("Hello there, my")
+    assert text_of(chat, changed).endswith("Hello there, my young")
+
+
+def test_a_reply_that_is_to_go_on_behind_its_thoughts_is_not_ended(chat: Chat) -> None:
+    reply(chat, HELLO, f"I greet.</think>\n\n{TEXT}", ParsedReply(TEXT, reasoning="I greet."))
+    for text in (TEXT, "Hello there"):
+        assert text_of(chat, continued(chat, *HELLO, assistant(text))).endswith(text)
+
+
 def test_of_several_replies_the_one_that_comes_back_is_meant(chat: Chat) -> None:
     reads = [reply(chat, HELLO, text) for text in ("One.", "Two.", "Three.")]
     for read, text in zip(reads, ("One.", "Two.", "Three."), strict=True):

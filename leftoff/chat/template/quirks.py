@@ -6,9 +6,8 @@ take only ids of nine letters. Messages that a template would drop are changed i
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,22 +17,6 @@ from leftoff.chat.template.render import ChatTemplate, MessageDict, TemplateErro
 from leftoff.types import HEADER_ROLES, header_size
 
 _SHORT_ID_LENGTH = 9
-
-
-class Forms:
-    """The form in which a template takes each message of a conversation. Messages are told apart by identity."""
-
-    def __init__(self, last: "Forms | tuple[()]" = ()) -> None:
-        self._last = last._forms if isinstance(last, Forms) else {}
-        self._forms: dict[int, tuple[MessageDict, MessageDict]] = {}  # with the message, which keeps its identity
-
-    def __len__(self) -> int:
-        return len(self._forms)
-
-    def of(self, message: MessageDict, index: int, make: Callable[[MessageDict, int], MessageDict]) -> MessageDict:
-        known = self._last.get(id(message)) or (message, make(message, index))
-        self._forms[id(message)] = known
-        return known[1]
 
 
 @dataclass(frozen=True)
@@ -55,10 +38,12 @@ class Quirks:
     wants_descriptions: bool = False
     knows_developer: bool = False
 
-    def messages(self, messages: Sequence[MessageDict], forms: "Forms | None" = None) -> list[MessageDict]:
-        """`forms` are those that messages had in the last turn; those of this one are added."""
-        make = self._message if forms is None else partial(forms.of, make=self._message)
-        plain = [make(message, index) for index, message in enumerate(messages)]
+    def messages(self, messages: Sequence[MessageDict]) -> list[MessageDict]:
+        """The messages as the template takes them."""
+        return self.arranged([self.form(message, index) for index, message in enumerate(messages)])
+
+    def arranged(self, plain: list[MessageDict]) -> list[MessageDict]:
+        """Merges and moves messages, each in its form already, where the template takes no such order."""
         if self.merges_header or self.header_into_user:
             plain = _merged_header(plain)
         if self.header_into_user:
@@ -70,7 +55,8 @@ class Quirks:
     def tools(self, tools: Sequence[ToolDict] | None) -> Sequence[ToolDict] | None:
         return [_described(tool) for tool in tools] if tools and self.wants_descriptions else tools
 
-    def _message(self, message: MessageDict, index: int) -> MessageDict:
+    def form(self, message: MessageDict, index: int) -> MessageDict:
+        """The form in which the template takes a message, whatever others there are."""
         plain = {key: value for key, value in message.items() if value is not None}
         plain["content"] = _text(message.get("content"), index)
         if plain.get("role") == "developer" and not self.knows_developer:

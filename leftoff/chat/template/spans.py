@@ -48,11 +48,14 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class LastTurn:
-    """Messages as they were rendered before, and the text that came of them."""
+class RenderedMessages:
+    """Messages as a template was given them, and the text that came of them."""
 
     messages: Sequence[MessageDict]
-    rendered: Rendered
+    result: Rendered
+
+
+NO_MESSAGES = RenderedMessages((), Rendered("", ()))
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,13 @@ def render_with_spans(
     messages: Sequence[MessageDict],
     render: Render,
     check: Callable[[str], None] | None = None,
-    last: LastTurn | None = None,
+    last: RenderedMessages = NO_MESSAGES,
 ) -> Rendered:
     """`render` takes messages and whether to add the generation prompt; `check` may raise, to refuse the text."""
     text = render(messages, True)
     if check is not None:
         check(text)
-    grown = _by_last_turn(text, messages, render, last) if last is not None else None
+    grown = _by_last_turn(text, messages, render, last)
     if grown is not None:
         return Rendered(text, grown)
     found = _by_any_marks(text, messages, render) or _by_differences(text, messages, render)
@@ -79,7 +82,7 @@ def render_with_spans(
 
 
 def _by_last_turn(
-    text: str, messages: Sequence[MessageDict], render: Render, last: LastTurn
+    text: str, messages: Sequence[MessageDict], render: Render, last: RenderedMessages
 ) -> tuple[TextSpan, ...] | None:
     """Takes the spans of the last turn up to a message that both turns have, the others from a short conversation.
 
@@ -89,9 +92,9 @@ def _by_last_turn(
 
     None unless the short text ends as the whole one does, from the beginning of the anchor on.
     """
-    common = common_length(text, last.rendered.text)
+    common = common_length(text, last.result.text)
     num_same = num_equal(messages, last.messages)
-    kept = [span for span in last.rendered.spans if span.start <= common and span.index < num_same]
+    kept = [span for span in last.result.spans if span.start <= common and span.index < num_same]
     while kept and kept[-1].role not in ("user", "assistant"):
         kept.pop()
     if not kept or any(one.index >= other.index for one, other in pairwise(kept)):

@@ -31,8 +31,8 @@ def for_ever(body: str) -> str:
     return "{% for i in range(99999) %}{% for j in range(99999) %}" + body + "{% endfor %}{% endfor %}"
 
 
-def rendered(source: str) -> str:
-    template = ChatTemplate(source, seconds=0.3, characters=4_000_000)
+def rendered(source: str, seconds: float = 0.3) -> str:
+    template = ChatTemplate(source, seconds=seconds, characters=4_000_000)
     return template.render([user("Hello")])
 
 
@@ -137,7 +137,7 @@ def test_what_was_given_is_the_same_afterwards() -> None:
 )
 def test_a_template_that_goes_on_for_ever_is_stopped(source: str) -> None:
     with pytest.raises(TemplateError, match=STOPPED):
-        rendered(source)
+        rendered(source, seconds=0.1)
 
 
 @pytest.mark.parametrize("begin", ["[1]", "(1,)"])
