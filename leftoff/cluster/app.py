@@ -33,7 +33,7 @@ _HEALTH_S = 1.0
 
 
 class Health(msgspec.Struct):
-    """What a server answers to /health."""
+    """The answer of a server to /health: its models."""
 
     models: list[ModelState] = []
 
@@ -61,8 +61,14 @@ class RouterApp:
         find_urls: FindUrls | None = None,
         guards: Sequence[Middleware] = (),
         key: FleetKey | None = None,
+        *,
+        health_s: float = _HEALTH_S,
     ) -> None:
-        """`guards` are those of a server, from the outside in (`server/app.py`)."""
+        """`guards` are those of a server, from the outside in (`server/app.py`).
+
+        Replicas that are not in the index are asked for their health every `health_s`.
+        """
+        self._health_s = health_s
         self.fleet = Fleet()
         self.state = State({"error_shapes": SHAPES, "log_refusal": RefusalLog(RequestLog(0))})  # as errors look for it
         self._guarded: ASGIApp = self._answer
@@ -118,7 +124,7 @@ class RouterApp:
             await self._proxy.close()
 
     async def _ask_for_health(self, find_urls: FindUrls) -> None:
-        """Once a second: replicas that are not in the index are there as long as they answer."""
+        """Again and again: replicas that are not in the index are there as long as they answer."""
         timeout = aiohttp.ClientTimeout(total=2 * _HEALTH_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
@@ -128,7 +134,7 @@ class RouterApp:
                     if view.told.url in known:  # it was known by its URL until its first heartbeat
                         del self.fleet.views[view.id]
                 await asyncio.gather(*(self._ask_one(session, url) for url in urls - known))
-                await asyncio.sleep(_HEALTH_S)
+                await asyncio.sleep(self._health_s)
 
     async def _listed(self, find_urls: FindUrls) -> set[str]:
         try:
@@ -142,7 +148,7 @@ class RouterApp:
         return [view for view in self.fleet.views.values() if view.is_in_index is is_in_index]
 
     async def _ask_one(self, session: aiohttp.ClientSession, url: str) -> None:
-        with suppress(aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError):
+        with suppress(aiohttp.ClientError, OSError, TimeoutError, ValueError):  # the last if it is none of ours
             async with session.get(f"{url}/health") as answer:
                 if answer.ok:
                     self._beat(url, _decode_health(await answer.read()).models or [ModelState("")])

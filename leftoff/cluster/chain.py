@@ -68,7 +68,7 @@ def read_chain(body: bytes, headers: Mapping[str, str], path: str = "", model: s
         return Chain((), (), model=named[1], replica=replica)
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return Chain((), (), model=model, replica=replica)
     parts, is_text = _parts(fields, has_marks=_MARK.encode() in body)
     named_in_body = fields.get("model")

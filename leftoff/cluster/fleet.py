@@ -29,7 +29,7 @@ from leftoff.cluster.roster import Work
 from leftoff.cluster.score import Estimate, FoundPoint, beside, estimate
 from leftoff.errors import LeftoffError
 from leftoff.lru import LruCache
-from leftoff.server.hosts import meant, told, untagged
+from leftoff.server.hosts import listed_names, meant, untagged
 
 _MAX_SENT_KEYS = 20_000  # remembered of a replica that has not told yet that it holds them
 _MAX_UNTOLD = 1000  # requests whose end is remembered, of a replica that has not told of it
@@ -164,8 +164,7 @@ class ReplicaView:
         while self.done and self._was_observed(self.done[0]):
             self.done.popleft()
         self._note_known()
-        for name in told.rates.__struct_fields__:
-            setattr(self.costs, name, getattr(told.rates, name))
+        self.costs = told.rates.costs
 
     def apply(self, delta: Delta) -> bool:
         """Applies what has changed. False if something is missing before it: then all must be read anew."""
@@ -323,7 +322,7 @@ class Fleet:
         choice = sorted({view.name for view in writers if name or not view.told.order})
         if len(choice) > 1 or (name and any(view.aliases for view in writers)):
             problem = f"there is no model {name!r} in this fleet" if name else "the request names no model"
-            raise UnknownModelError(f"{problem}: name one of {told(self.models)}")
+            raise UnknownModelError(f"{problem}: name one of {listed_names(self.models)}")
         return choice[0] if choice else ""
 
     def _is_remembered(self, name: str) -> bool:

@@ -36,8 +36,17 @@ class IndexFollower:
     """Keeps a `Fleet` up to date. Implements `memory.Shared`."""
 
     def __init__(
-        self, url: str, fleet: Fleet, key: FleetKey | None = None, connect_index: Callable[..., Any] = connect
+        self,
+        url: str,
+        fleet: Fleet,
+        key: FleetKey | None = None,
+        connect_index: Callable[..., Any] = connect,
+        *,
+        beat_s: float = _BEAT_S,
+        retry_s: float = _RETRY_S,
     ) -> None:
+        """Heartbeats are read every `beat_s`; an index that does not answer is tried again after `retry_s`."""
+        self._beat_s, self._retry_s = beat_s, retry_s
         self._heartbeats = Heartbeats(key)
         self._redis = connect_index(url, protocol=2, socket_connect_timeout=2, socket_timeout=5)
         self._is_local = is_loopback(url)
@@ -73,10 +82,10 @@ class IndexFollower:
                 self._note(True)
             except INDEX_PROBLEMS as error:
                 self._note(False, error)
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(self._retry_s)
             except Exception:  # a value that nobody foresaw must not end the following
                 logger.exception("the index holds something unexpected")
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(self._retry_s)
 
     def _note(self, is_reachable: bool, error: BaseException | None = None) -> None:
         if is_reachable != self.is_reachable:
@@ -99,7 +108,7 @@ class IndexFollower:
                 )
         for view in self._fleet.expire(self._read_without_gap()):
             logger.warning("replica %s at %s is gone: no heartbeat", view.id, view.told.url)
-        await asyncio.sleep(_BEAT_S)
+        await asyncio.sleep(self._beat_s)
 
     def _read_without_gap(self) -> float:
         """Since when. An index that was away has let heartbeats expire: replicas get their time to send new ones."""
@@ -129,7 +138,7 @@ class IndexFollower:
         keys = [Keys(fingerprint).deltas for fingerprint in self._fleet.groups if fingerprint]
         if not keys:
             await self._redis.ping()
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(self._beat_s)
             return
         for key in keys:
             await self._begin_stream(key)

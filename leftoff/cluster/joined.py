@@ -26,7 +26,7 @@ from leftoff.cluster.fleet import ReplicaView
 _ASK_S = 10.0
 _DELETE_S = 90.0  # a server waits for its disk and the store
 _FAILED = 502
-_PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError)
+_PROBLEMS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 _NEAR = {"sleeping": 1, "loading": 2, "loaded": 3}  # of the states of models, others are further from answering
 

@@ -20,12 +20,12 @@ from leftoff.disk.tools.models import Pruned
 from leftoff.engine.fingerprint import file_fingerprint
 from leftoff.engine.memory.arena import Arena
 from leftoff.engine.memory.base import Memory
-from leftoff.host.fleet import Place, told_model
+from leftoff.host.fleet import Place, model_label
 from leftoff.scheduler.scheduler import Scheduler
 from leftoff.store.collector import Collector
 from leftoff.store.fleet_key import NO_KEY, FleetKey
 from leftoff.store.keys import SECRET
-from leftoff.store.link import PROBLEMS, Link, check
+from leftoff.store.link import PROBLEMS, Link
 from leftoff.store.medium import open_store
 from leftoff.store.namespaces import clear_namespaces
 from leftoff.store.objects import MissingError
@@ -141,7 +141,7 @@ class FleetMember:
         """By its content; if its file is gone, by its name."""
         key_id = self._key.id if self._key is not None else ""
         try:
-            told = told_model(model, file_fingerprint(model)).removeprefix(model.stem)
+            told = model_label(model, file_fingerprint(model)).removeprefix(model.stem)
         except OSError:
             return lambda about: about.key_id == key_id and about.described.startswith(f"{model.stem} (")
         return lambda about: about.key_id == key_id and f"{told}, " in about.described
@@ -237,7 +237,7 @@ class FleetMember:
         if not self.link.has_store:
             return await self._index_secret(secret)
         try:
-            check(self.link.reads)
+            self.link.reads.check()
             return bytes((await self.link.objects.get(_SECRET)).data)
         except MissingError:
             await self.link.objects.put_if_absent(_SECRET, secret)

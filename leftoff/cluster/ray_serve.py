@@ -37,8 +37,9 @@ REQUESTS, READ_S = "requests", "read_s"  # of `Work`, as Ray's metrics
 _URL = re.compile(r"http://[\w.:\[\]-]+:\d+")
 _ROSTER = "roster"
 _MAX_REQUESTS = 2560  # at one ingress: what limits is the queue of each server
+_CHECK_S = 1.0  # between two checks of a replica's health; Ray starts another after three that failed
 _LEAVE_S = 60.0  # for the requests of a replica that is to stop
-_ROSTER_S = 5.0  # for an answer of the roster meanwhile
+_ROSTER_S = 2.0  # for an answer of the roster, which ends with the application
 _STOP_S = 15.0  # for its process after that
 
 
@@ -101,7 +102,7 @@ class Replica:
         self._roster.enter.remote(self._url)  # not awaited: this process is well whether the roster is or not
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        work = await self._roster.work.remote(self._url)
+        work = await asyncio.wait_for(self._roster.work.remote(self._url), _ROSTER_S)
         return {REQUESTS: work.requests, READ_S: work.read_s}
 
 
@@ -130,7 +131,8 @@ def app(args: dict[str, Any]) -> serve.Application:
         Replica,
         name="replica",
         ray_actor_options={"num_cpus": options.num_cpus, "num_gpus": options.num_gpus},
-        health_check_period_s=2,
+        health_check_period_s=_CHECK_S,
+        graceful_shutdown_wait_loop_s=0.1,  # requests do not come through Ray: `__del__` waits for them
         graceful_shutdown_timeout_s=_LEAVE_S + _STOP_S,
         autoscaling_config=AutoscalingConfig(
             min_replicas=options.min_replicas, max_replicas=options.max_replicas, policy=policy

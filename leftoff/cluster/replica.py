@@ -1,4 +1,4 @@
-"""What a replica tells the router through the index: its heartbeat, and what it keeps and drops. The formats.
+"""The formats in which a replica tells the router, through the index, its heartbeat and what it keeps and drops.
 
 A replica is one model of a server: a server with several has a heartbeat for each.
 
@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import Any
 
 from blake3 import blake3
-from msgspec import MsgspecError, Struct, msgpack
-from msgspec.structs import replace
+from msgspec import Struct, msgpack
+from msgspec.structs import asdict, replace
 
 from leftoff import __version__
 from leftoff.cache.costs import Costs, TierCosts
@@ -91,6 +91,10 @@ class Rates(Struct, frozen=True):
         own = (costs.prefill_tokens_per_ms, costs.step_ms, costs.reply_tokens, costs.load_bytes_per_ms, costs.call_ms)
         return cls(*own, disk.bytes_per_ms, disk.call_ms, store.bytes_per_ms, store.call_ms)
 
+    @property
+    def costs(self) -> ReplicaCosts:
+        return ReplicaCosts(**asdict(self))
+
 
 class Replica(Struct, frozen=True):
     """A heartbeat. The defaults are for a replica of which only the URL is known, which then is its id."""
@@ -141,7 +145,7 @@ class Held(Struct, frozen=True, array_like=True):
 
 
 class Delta(Struct, frozen=True, array_like=True):
-    """What has changed since the delta before. With `is_whole`, it replaces all that was told."""
+    """The entries kept and dropped since the delta before. With `is_whole`, it replaces all deltas before it."""
 
     number: int
     kept: list[Held]
@@ -180,7 +184,7 @@ class Heartbeats:
 
     def _decoded(self, name: bytes, beat: bytes, now: float) -> Replica | None:
         content = beat if self._key is None else self._key.opened(replica_key(name.decode()), beat)
-        with suppress(MsgspecError):
+        with suppress(ValueError):  # also for text that is no UTF-8
             replica = decode_replica(content or b"")
             if self._key is None or now - replica.at < EXPIRY_S + 1:  # `now` is in whole seconds
                 return replica

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-EXPIRY_S = 10.0  # of whoever tells nothing: five checks of a server's health
+EXPIRY_S = 10.0  # of whoever tells nothing: ten checks of a server's health
 
 
 class Work(Struct, frozen=True):
-    """What one server has to do: requests that are on their way, and seconds of prompts to be prefilled."""
+    """The load of one server: requests that are on their way, and seconds of prompts to be prefilled."""
 
     requests: float = 0
     read_s: float = 0.0

@@ -75,22 +75,17 @@ class Router:
         model = self.fleet.meant(chain.model) if chain.model or chain.keys else ""
         views = self.fleet.candidates(model, besides, chain.model)
         if chain.replica:
-            views = self._beside(self.fleet.views.get(chain.replica), views)
+            views = _of_server(self.fleet.views.get(chain.replica), views)
         if not views:
             is_named = model and self.fleet.candidates("", besides)
             which = f" {chain.replica!r}" if chain.replica else f" of {model!r}" if is_named else ""
             known = f"{len(self.fleet.views)} known, {len(besides)} tried"
             raise NoReplicaError(f"no replica{which} can be reached ({known})")
         if chain.owner is not None and (owner := await self._owner(chain.owner)) is not None:
-            views = self._beside(owner, views) or views
+            views = _of_server(owner, views) or views
         if not (free := [view for view in views if not (chain.keys and view.is_full)]):  # only prompts are queued
             raise AllFullError(f"all {len(views)} replicas have as many requests waiting as they take")
         return (await self.ranked(chain.of(model), free))[0]
-
-    @staticmethod
-    def _beside(one: ReplicaView | None, views: Sequence[ReplicaView]) -> list[ReplicaView]:
-        """Those of its server."""
-        return [view for view in views if one is not None and view.told.url == one.told.url]
 
     async def ranked(self, chain: Chain, views: Sequence[ReplicaView]) -> list[ReplicaChoice]:
         """These replicas, the best first."""
@@ -181,6 +176,11 @@ class Router:
             weights = [(each.ram_bytes + each.disk_bytes) / each.end for each in held if each.end]
             self._token_bytes[fingerprint] = max(weights, default=0.0)
         return self._token_bytes[fingerprint]
+
+
+def _of_server(one: ReplicaView | None, views: Sequence[ReplicaView]) -> list[ReplicaView]:
+    """The replicas of the same server; none without a replica."""
+    return [view for view in views if one is not None and view.told.url == one.told.url]
 
 
 def _at_home_first(choices: list[ReplicaChoice]) -> list[ReplicaChoice]:

@@ -55,7 +55,7 @@ class Capacities:
         return min(sum(areas) - max(areas, default=0), self.ram.nbytes // 2)
 
     def disk(self, root: Path) -> "Disk":
-        """That of a cache folder, where models that are not open count too."""
+        """The disk under a cache folder. What models that are not open have there counts too."""
         with self._lock:
             if root not in self._disks:
                 self._disks[root] = Disk(root)

@@ -17,7 +17,7 @@ from leftoff.cache.placement import Placement
 from leftoff.cache.restore import Stay
 from leftoff.config import ALL_LAYERS, AUTO, MIB, Settings
 from leftoff.engine.binding.library import load_library
-from leftoff.engine.context import ContextSettings, default_threads
+from leftoff.engine.context import ContextSettings
 from leftoff.engine.devices import available_ram
 from leftoff.engine.engine import LlamaEngine
 from leftoff.engine.errors import ModelError
@@ -29,12 +29,12 @@ from leftoff.host.adapters import adapted, adapter_bytes
 from leftoff.host.budgets import Capacities, queue_budget, ram_budget
 from leftoff.host.drafts import beside, make_drafter, uses_mtp
 from leftoff.host.encoder import EncoderHost
-from leftoff.host.fleet import Fleet, told_model
+from leftoff.host.fleet import SHOWN_DIGITS, Fleet, model_label
 from leftoff.host.host import ModelHost
 from leftoff.host.kept import open_disk
-from leftoff.host.pictures import open_projector, projector_file
+from leftoff.host.pictures import checked_projector, open_projector
 from leftoff.host.request_log import RequestLog
-from leftoff.machine import mapped_file_bytes
+from leftoff.machine import default_threads, mapped_file_bytes
 from leftoff.scheduler.batcher import Limits
 from leftoff.scheduler.gate import Gate
 from leftoff.scheduler.scheduler import Scheduler
@@ -44,7 +44,6 @@ from leftoff.setting import numbers
 # turn; a smaller one would slow prefill down: llama.cpp's kernels work on tiles of 64 tokens.
 _GRID = 64
 _VIEW_PART = 16  # times as much of the shared store is remembered as RAM holds
-_SHOWN_DIGITS = 8
 _PARKED_ON_GPU = 4  # each may take a recurrent state or a window of the GPU's memory
 _MAX_CONTEXT = 1 << 17  # unless asked for: some models are trained for more than memory holds
 
@@ -74,7 +73,7 @@ def fitted(settings: Settings, room: Mapping[str, int] | None = None) -> Fitted:
         chooses_layers=settings.gpu_layers != ALL_LAYERS,
         margins=tuple(int(mebibytes * MIB) for mebibytes in numbers(settings.fit_target or "0")),
     )
-    projector = projector_file(settings.mmproj, Path(settings.model))
+    projector = checked_projector(settings, Path(settings.model))
     context, num_bytes = _context_settings(settings), projector.stat().st_size if projector is not None else 0
     num_bytes += adapter_bytes(settings)
     where = _model_settings(settings)
@@ -207,7 +206,7 @@ def _cache_beside(engine: LlamaEngine, shared: Capacities) -> Cache:
 
 
 def _placement(engine: LlamaEngine) -> Placement:
-    """On a CPU a pause costs more than a person gains: snapshots are only as dense as is cheap."""
+    """Where snapshots are taken: on a CPU only as densely as is cheap, since a pause costs more than a person gains."""
     if engine.is_on_device:
         return Placement(grid=engine.settings.grid)
     return Placement(
@@ -247,8 +246,8 @@ def _ram_bytes(engine: LlamaEngine, settings: Settings) -> int:
 def _open_store(engine: LlamaEngine, fleet: Fleet, ram_bytes: int) -> TierSettings | None:
     settings, model = engine.settings, engine.model
     types = "/".join(dict.fromkeys([settings.kv_type, settings.v_type]))
-    library = model.library.fingerprint[:_SHOWN_DIGITS]
-    fleet.join(engine.memory, f"{told_model(model.path, model.fingerprint)}, library {library}, KV {types}")
+    library = model.library.fingerprint[:SHOWN_DIGITS]
+    fleet.join(engine.memory, f"{model_label(model.path, model.fingerprint)}, library {library}, KV {types}")
     view_bytes = _VIEW_PART * max(ram_bytes, MIB)
     return fleet.open_store(engine.context.arena, queue_bytes=queue_budget(ram_bytes), view_bytes=view_bytes)
 
@@ -270,7 +269,7 @@ def _model_settings(settings: Settings) -> ModelSettings:
 
 
 def _num_parked(settings: Settings) -> int:
-    """On a CPU idle sequences slow replies down by more than it takes to load them again."""
+    """How many idle sequences stay in the engine: on a CPU they cost replies more time than loading them again does."""
     if settings.parked >= 0:
         return settings.parked
     uses_gpus = settings.gpu_layers != 0 and _model_settings(settings).used_devices(load_library())

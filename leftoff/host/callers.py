@@ -31,11 +31,12 @@ class Caller:
 
 
 NOBODY = Caller()
+PREWARM = Caller("prewarm")  # no client: what is there already when a header is prewarmed is spared to nobody
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Of some requests, of which the last ended `at`."""
+    """Sums over some requests, of which the last ended `at`."""
 
     at: float = 0.0
     requests: int = 0
@@ -62,7 +63,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """One of a client, with the model that was asked last."""
+    """A conversation of a client, and the model that was asked last."""
 
     caller: Caller
     namespace: str

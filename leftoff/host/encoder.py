@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from leftoff.chat.work import Lanes
 from leftoff.config import Settings
-from leftoff.engine.context import default_threads
 from leftoff.engine.embedder import Embedder, Pooling
 from leftoff.engine.errors import ModelError
 from leftoff.engine.model import Model
 from leftoff.engine.needs import model_header
 from leftoff.host.embeddings import Embeddings
 from leftoff.host.host import HostClosedError
+from leftoff.machine import default_threads
 
 Result = TypeVar("Result")
 

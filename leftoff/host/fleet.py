@@ -1,4 +1,4 @@
-"""The fleet of a host, as the host sees it: who composes a server that shares its cache hands one in."""
+"""What a host needs of a fleet: `cluster/` implements it, and a server that shares its cache hands it to its hosts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,12 +17,12 @@ from leftoff.engine.memory.base import Memory
 from leftoff.scheduler.gate import Readiness
 from leftoff.scheduler.scheduler import Scheduler
 
-_SHOWN_DIGITS = 8
+SHOWN_DIGITS = 8  # of a fingerprint
 
 
-def told_model(path: Path, fingerprint: str) -> str:
-    """A model in what a fleet is told of it: `described` begins so."""
-    return f"{path.stem} ({fingerprint[:_SHOWN_DIGITS]})"
+def model_label(path: Path, fingerprint: str) -> str:
+    """`qwen3 (1a2b3c4d)`: the name of a model with the beginning of its fingerprint, as `described` begins."""
+    return f"{path.stem} ({fingerprint[:SHOWN_DIGITS]})"
 
 
 class ModelState(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Fleet(Protocol):
     """Other machines with the same model: a tier, remembered replies and a secret that are shared with them."""
 
     def join(self, memory: Memory, described: str) -> None:
-        """Comes first, once the engine is loaded and its fingerprint is known."""
+        """Called first, once the engine is loaded and its fingerprint is known."""
         ...
 
     def open_store(self, arena: Arena, *, queue_bytes: int, view_bytes: int) -> TierSettings | None:
@@ -59,11 +59,11 @@ class Fleet(Protocol):
         ...
 
     def replies(self, own: MediumReplies | None) -> ReplyStore:
-        """Remembered replies of the fleet, and before them those of this machine."""
+        """Where replies are remembered: on this machine, and then in the fleet."""
         ...
 
     def forget(self, model: Path, is_meant: Callable[[str], bool]) -> list[Pruned]:
-        """Of a model that is not open, deletes what is stored for the namespaces that are meant. Blocks, and raises.
+        """Deletes what is stored of a model that is not open, for the namespaces that are meant. Blocks, and raises.
 
         Not to be joined for that.
         """

@@ -119,7 +119,7 @@ class ModelHost:
         self.chats = Chat(
             self.prompts,
             self.context_tokens,
-            rules=Rules(*rules) if any(rules) else None,
+            rules=Rules(*rules),
             learner=self._learner(settings),
             overflow="cut" if settings.overflow == "cut" else "error",
             remembered=self.remembered,
@@ -135,7 +135,7 @@ class ModelHost:
         self.documents = Documents()
 
     def _learner(self, settings: Settings) -> Learner | None:
-        """Off, it says where it would help; without moves nobody wants to know."""
+        """Learns moves from headers; if that is off, it only says where it would help. None without `--move`."""
         if not settings.move:
             return None
         learner = Learner(learned_files(settings, self.cache), is_on=LEARN in settings.move)

@@ -69,9 +69,9 @@ def own_secret(settings: Settings, cache: Cache) -> bytes:
         return folder_secret(root)
     except OSError as error:
         if not problem_of(root):  # else the disk tier has told it
+            reason = error.strerror or error
             logger.warning(
-                "no secret in %s (%s): what is kept there for API keys will not be found again",
-                *(root, error.strerror or error),
+                "no secret in %s (%s): what is kept there for API keys will not be found again", root, reason
             )
         return new_secret()
 

@@ -61,14 +61,14 @@ class LateHost:
 
     @classmethod
     def of(cls, host: ModelHost) -> "LateHost":
-        """One that is open, and is not opened again."""
+        """A late host of one that is open. It is not opened again."""
         late = cls(host.name, Seats().add(), None, settings=host.settings)
         late.host = host
         return late
 
     @property
     def aliases(self) -> list[str]:
-        """Its names beside the one that lists show, patterns among them, and those of its adapters."""
+        """The names beside the one that lists show, patterns among them, and those of its adapters."""
         return [*self.own_aliases, *self.adapted]
 
     @property
@@ -81,17 +81,20 @@ class LateHost:
         return [f"{self.name}:{name}" for name in adapter_names(self.settings)]
 
     @property
-    def is_open(self) -> bool:
-        return self.host is not None and (self._make is None or self.host.is_alive)
+    def opened(self) -> ModelHost | None:
+        """The host, if it is open."""
+        host = self.host
+        return host if self._make is None or (host is not None and host.is_alive) else None
 
     @property
-    def is_ready(self) -> bool:
-        """The host may be asked as it is. If the model sleeps, its file is the one that was loaded."""
-        host = self.host
-        if host is None or self._make is None or not host.is_alive or host is self._replaced:
-            return self._make is None
+    def ready(self) -> ModelHost | None:
+        """The host, if it may be asked as it is. If the model sleeps, its file is the one that was loaded."""
+        host = self.opened
+        if host is None or self._make is None:
+            return host
         is_idle = host.engine.is_asleep and not host.scheduler.num_waiting
-        return not is_idle or host.model.has_same_files
+        is_another = host is self._replaced or host.model.is_spoiled or (is_idle and not host.model.has_same_files)
+        return None if is_another else host
 
     def is_replaced(self, host: ModelHost | None) -> bool:
         """Whether what a host could not answer, as it was closed, is to be asked again: of the one in its place."""
@@ -122,12 +125,12 @@ class LateHost:
 
     @property
     def state(self) -> ModelState:
-        is_open = self.host is not None and self.is_open
-        gate = self.host.scheduler.gate if self.host is not None and is_open else self.seat
-        return ModelState(self.name, tuple(self.aliases), replace(gate.readiness(), is_open=is_open))
+        host = self.opened
+        gate = host.scheduler.gate if host is not None else self.seat
+        return ModelState(self.name, tuple(self.aliases), replace(gate.readiness(), is_open=host is not None))
 
     def forget(self, is_meant: Callable[[str], bool]) -> list[Pruned]:
-        """Of a model that is not open, deletes what lies on disk and in the store for the namespaces that are meant.
+        """Deletes what a model that is not open has on disk and in the store, for the namespaces that are meant.
 
         Blocks, and raises. Only a file tells what is its own: of a name of the hub, that is known once it is open.
         """

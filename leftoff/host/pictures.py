@@ -14,7 +14,7 @@ from leftoff.disk.folder import model_folder
 from leftoff.disk.picture_files import PictureFiles
 from leftoff.engine.context import ContextSettings
 from leftoff.engine.engine import LlamaEngine
-from leftoff.engine.errors import EngineError
+from leftoff.engine.errors import EngineError, ModelError
 from leftoff.engine.model import Model
 from leftoff.host.budgets import picture_budget
 from leftoff.host.kept import cache_root
@@ -36,9 +36,17 @@ def projector_file(wanted: str, model: Path) -> Path | None:
     return Path(wanted).expanduser() if wanted else projector_beside(model)
 
 
+def checked_projector(settings: Settings, model: Path) -> Path | None:
+    """The same, which is there."""
+    path = projector_file(settings.mmproj, model)
+    if path is not None and not path.is_file():
+        raise ModelError(f"there is no projector at {path}: give another --mmproj FILE, or none")
+    return path
+
+
 def open_projector(settings: Settings, model: Model, context: ContextSettings) -> "Projector | None":
     """None if there is none. One that was named must fit; one that was found is left out if it does not."""
-    path = projector_file(settings.mmproj, model.path)
+    path = checked_projector(settings, model.path)
     if path is None:
         return None
     from leftoff.engine.vision.probe import check_projector  # noqa: PLC0415

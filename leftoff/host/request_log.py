@@ -14,7 +14,7 @@ from prometheus_client import Histogram
 from leftoff.cache.report import ReuseReport
 from leftoff.chat.diagnosis import explain_difference, suggest
 from leftoff.chat.learner import VOLATILE
-from leftoff.host.callers import NOBODY, Caller, Callers, Sums
+from leftoff.host.callers import NOBODY, PREWARM, Caller, Callers, Sums
 from leftoff.lru import LruCache
 from leftoff.scheduler.job import Finish
 from leftoff.scheduler.run import Run
@@ -232,8 +232,9 @@ class Counts:
     )
 
     def add(self, record: RequestRecord) -> None:
-        self.saved_seconds += record.saved_ms / 1000
-        self.reused_tokens += record.reused
+        if record.caller != PREWARM:
+            self.saved_seconds += record.saved_ms / 1000
+            self.reused_tokens += record.reused
         self.computed_tokens.update(record.reasons)
         self.generated_tokens += record.generated
         self.drafted_tokens += record.drafted
@@ -280,7 +281,8 @@ class RequestLog:
             saved_ms=round(1000 * sum(counts.saved_seconds for counts in every), 3),
         )
         if total.requests:
-            line = f"spared since the start: {total}, of {total.prompt_tokens:,} tokens in {total.requests:,} requests"
+            requests = "1 request" if total.requests == 1 else f"{total.requests:,} requests"
+            line = f"spared since the start: {total}, of {total.prompt_tokens:,} tokens in {requests}"
             logger.info("%s", line, extra={"fields": {"spared": asdict(total)}})
 
     def forget(self, is_meant: Callable[[str], bool] = lambda _: True, model: str | None = None) -> None:
@@ -294,8 +296,9 @@ class RequestLog:
         self._records.append(record)
         tenant = owner_of(record.namespace)
         self.counts[tenant, record.model].add(record)
-        sums = Sums(record.at, 1, record.prompt_tokens, record.reused, record.saved_ms, record.origins)
-        self.callers.add(record.caller, record.namespace, record.model, sums)
+        if record.caller != PREWARM:
+            sums = Sums(record.at, 1, record.prompt_tokens, record.reused, record.saved_ms, record.origins)
+            self.callers.add(record.caller, record.namespace, record.model, sums)
         for watch in [*self.watchers]:
             watch(record)
         new_notes = [note for note in record.notes if self._logged_notes.get((tenant, note)) is None]

@@ -38,7 +38,7 @@ class Traces:
         return cls(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces")))
 
     def add(self, record: RequestRecord) -> None:
-        """Below the span of the client, if it has sent one, with its parts: waiting, prefill and decoding."""
+        """Makes the span, below that of the client if it has sent one, and its parts: waiting, prefill and decoding."""
         attributes = _attributes(record)
         at = end = int(1000 * record.at) * _NS_PER_MS
         parts = {"wait": record.waited_ms, "prefill": record.prompt_ms, "decode": record.generation_ms}

@@ -56,7 +56,7 @@ def following(
 ) -> None:
     async def run() -> None:
         fleet = Fleet(clock)
-        index = IndexFollower(server.url.replace("redis", scheme, 1), fleet)
+        index = IndexFollower(server.url.replace("redis", scheme, 1), fleet, beat_s=0.02, retry_s=0.02)
         index.start()
         try:
             await play(fleet, index, Teller(server))

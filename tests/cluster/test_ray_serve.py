@@ -153,7 +153,7 @@ from ray import serve
 def other(_):
     return "other"
 
-ray.init(address="local", include_dashboard=False, num_cpus=4)
+ray.init(address="local", include_dashboard=False, num_cpus=1)
 serve.start(http_options={"port": int(sys.argv[1])})
 serve.run(other.bind(), name="other", route_prefix="/other")
 print("RAY_ADDRESS", ray.get_runtime_context().gcs_address, flush=True)

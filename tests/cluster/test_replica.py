@@ -48,6 +48,12 @@ def test_only_servers_with_the_key_are_seen(index: Redis, caplog: pytest.LogCapt
     assert told(index, contents, None) == ["plain"]
 
 
+def test_one_that_cannot_be_read_hides_no_other(index: Redis) -> None:
+    sound = Heartbeats(None).encoded(OURS, 0.0)
+    contents = {"ours": sound, "text": sound.replace(b"ours", b"our\xff"), "bytes": b"\xc1"}
+    assert told(index, contents, None) == ["ours"]
+
+
 def test_an_old_heartbeat_cannot_be_sent_again(index: Redis) -> None:
     old = Heartbeats(KEY).encoded(OURS, now(index) - EXPIRY_S - 2)
     assert told(index, {"ours": old}, KEY) == []

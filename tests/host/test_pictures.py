@@ -140,6 +140,9 @@ def test_the_projector_is_found_beside_the_model_and_left_out_if_it_does_not_fit
     projector.symlink_to(projector_path("qwen3vl_merger", WIDTH))
     assert projector_file("", model) == projector
     assert projector_file(NO_PROJECTOR, model) is None
+    for fit in (True, False):
+        with pytest.raises(ModelError, match=r"there is no projector at nowhere\.gguf: give another --mmproj"):
+            open_host(Settings(model=str(model), mmproj="nowhere.gguf", fit=fit, ram=16, disk=0, threads=1))
     found = Settings(model=str(model), ctx=256, ram=16, disk=0, threads=1, draft="off")
     with open_host(found) as host:
         assert host.prompts.sees_pictures

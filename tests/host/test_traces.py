@@ -24,7 +24,7 @@ from leftoff.host.request_log import RequestRecord
 from leftoff.host.traces import Traces
 from leftoff.server.server import serving
 from tests.cli.running import serving as serving_process
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, POLL_S
 from tests.server.fixtures import settings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -109,7 +109,7 @@ def collecting() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
         def log_message(self, *_: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", received
         server.shutdown()
